@@ -97,7 +97,7 @@ HOT = (
     "router/fleet/data_parallel/ranks.py",
     "router/fleet/replica.py",
     "router/fleet/utilisation.py",
-    "router/fleet/table.py",
+    "router/fleet/table/*.py",
     "router/dispatch/**/*.py",
     "router/observe/log/access_log.py",
     "router/observe/metrics.py",

@@ -133,7 +133,7 @@ def test_the_table_has_no_circle() -> None:
         ("policies.routing.x", "def f():\n    import time"),
         ("router.core.x", "from router import config"),
         ("router.wire.x", "from policies.contract import Pick"),
-        ("router.wire.x", "def f():\n    from router.fleet.table import Table"),
+        ("router.wire.x", "def f():\n    from router.fleet.table.fleet import Fleet"),
         ("router.fleet.x", "from router.app import App"),
         ("router.emulator.x", "from router.config.model import Config"),
         ("router.observe.x", "from bench.overhead import cpu"),

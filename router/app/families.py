@@ -68,7 +68,7 @@ def _by_model(parts: Parts) -> dict[tuple[str, ...], float]:
     requested = frozenset(parts.metrics.named)
     shown: set[str] = set()
     for replica in _replicas(parts):
-        models = parts.fleet.models_of(replica)
+        models = parts.fleet.models.of(replica)
         for model in sorted(requested if models is None else models):
             if model not in shown and len(shown) >= MODELS_MAX:
                 continue
@@ -346,7 +346,7 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         "polls_failed",
         COUNTER,
         "Polls of engine metrics without a result, by problem.",
-        lambda parts: parts.fleet.polls_failed,
+        lambda parts: parts.fleet.polls.failed,
         ("problem",),
     ),
     Family(

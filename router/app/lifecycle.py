@@ -188,9 +188,9 @@ class App:
     def _log_ready(self, *, at_start: bool = False) -> None:
         """Logs once that a replica is up. At the start, also logs if no replica is up, and why."""
         parts, config = self.parts, self.config
-        if self._is_ready_logged or not (at_start or parts.fleet.ready):
+        if self._is_ready_logged or not (at_start or parts.fleet.serving.ready):
             return
-        self._is_ready_logged = bool(parts.fleet.ready)
+        self._is_ready_logged = bool(parts.fleet.serving.ready)
         away = [r for r in parts.fleet.replicas.values() if not r.health.up]
         down = "; ".join(f"{r.id}: {r.health.why_down or 'no answer yet'}" for r in away[:_NAMED])
         said: dict[str, Any] = {"down": down} if down else {}
@@ -201,7 +201,7 @@ class App:
             listen=self.listeners.address(DATA),
             admin=self.listeners.address(ADMIN),
             replicas=len(parts.fleet.replicas),
-            up=len(parts.fleet.ready),
+            up=len(parts.fleet.serving.ready),
             policy=config.routing.policy,
             classes=report.classes(parts),
             open_files=self._open_files,
@@ -359,7 +359,7 @@ class App:
             return True, "ready"  # The other process accepts requests at the same addresses.
         if self.draining:
             return False, "draining"
-        if not self.parts.fleet.ready:
+        if not self.parts.fleet.serving.ready:
             return False, "no replica is up"
         return True, "ready"
 

@@ -47,7 +47,8 @@ from router.fleet.prefix.kv_events.watcher import KvWatcher
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.tokens.provider import TokenProvider
 from router.fleet.replica import Replica
-from router.fleet.table import POLLS_AWAITED, Fleet
+from router.fleet.table.fleet import Fleet
+from router.fleet.table.poll_results import POLLS_AWAITED
 from router.observe.admin.authority import Authority
 from router.observe.events import log_event
 from router.observe.hedge_counts import HedgeCounts
@@ -244,7 +245,7 @@ class Parts:
         )
         token = self.upstream.token
         self.prober = Prober(self.fleet, config, token, rng, failed)
-        self.poller = Poller(self.fleet, config, token, rng, failed)
+        self.poller = Poller(self.fleet, self.fleet.polls, config, token, rng, failed)
         if self.queue is not None:
             self.queue.poll_early = self.poller.poll_early
         self.aborter = Aborter(config.aborts, Asker(token))

@@ -26,7 +26,7 @@ from router.dispatch.reclaim import move_requests
 from router.fleet.membership import UNCORDON, Duty, duty_after
 from router.fleet.replica import Replica
 from router.fleet.spot.notice import UNSTATED, Notice
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.observe.events import log_event
 
 _LOOK_S: Final = 1.0  # Seconds between two examinations of the requests.

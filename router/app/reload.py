@@ -153,7 +153,7 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     front.allow_half_close = config.allow_half_close
     front.via = config.via.encode("ascii")
     parts.fleet.rules = config.health
-    parts.fleet.stale_s = config.polling.stale_s
+    parts.fleet.polls.stale_s = config.polling.stale_s
     parts.fleet.nearest.adopt(config)
     parts.chooser.adopt(prepared.policies, config.routing.sample)
     parts.hedger.adopt(config.hedging, prepared.hedging)

@@ -161,7 +161,7 @@ def hedging(parts: Parts) -> dict[str, Any]:
         "budget_tokens": counts.budget_tokens,
         "hedgeable_share": counts.hedgeable_share,
         "quantile": counts.quantile,
-        "utilisation": utilisation(parts.fleet.ready),
+        "utilisation": utilisation(parts.fleet.serving.ready),
         "utilisation_limit": rules.utilisation,
         "counts": {
             "fired": counts.fired,

@@ -22,7 +22,7 @@ from router.dispatch.driver.retry import Budget
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.queueing.queue_driver import QueueDriver
 from router.dispatch.rules import Rules
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.observe.metrics import Metrics
 
 

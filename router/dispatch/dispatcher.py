@@ -186,7 +186,7 @@ class Dispatcher(Handler, ExchangeOwner):
         key = tenants.identify(head)
         is_inference = route.inference
         model = fields.model  # The name that the client wrote.
-        names = self._context.fleet.names
+        names = self._context.fleet.models.names
         named: NamedModel | None = None
         target: Target | None = None
         if names.is_used and route is not MODELS:
@@ -218,7 +218,7 @@ class Dispatcher(Handler, ExchangeOwner):
                     own_model = target.model
                     models |= {target.model}
                 fleet = self._context.fleet
-                served = fleet.defaults.of(fleet.routed(own_model))
+                served = fleet.defaults.of(fleet.models.routed(own_model))
                 check_default(fields, path, served, models, is_known=route.is_known)
         context = self._context
         asked = ClientRequest(
@@ -270,7 +270,7 @@ class Dispatcher(Handler, ExchangeOwner):
     def _dialect_of(self, fields: Fields) -> str:
         """Return the priority dialect of the engines that serve the request's model."""
         fleet = self._context.fleet
-        return fleet.dialects.of(fleet.routed(fields.model))
+        return fleet.dialects.of(fleet.models.routed(fields.model))
 
     def _stated_urgency(
         self, fields: Fields, head: RequestHead, peer: str, key: Key | None
@@ -284,7 +284,7 @@ class Dispatcher(Handler, ExchangeOwner):
         before = ignored.get(dialect, 0)
         urgency = self.tenants.urgency(fields, head, peer, key, dialect)
         if ignored.get(dialect, 0) != before:
-            self._ignored_numbers.ignored(fields.model, fleet.known_models, dialect, monotonic())
+            self._ignored_numbers.ignored(fields.model, fleet.models.known, dialect, monotonic())
         return urgency
 
     def _apply_limits(self, exchange: Exchange) -> None:

@@ -298,7 +298,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             return
         replica = attempt.at
         if head.load is not None:
-            self.context.fleet.load_reported(replica, head.load)
+            self.context.fleet.polls.load_reported(replica, head.load)
         ttft_s = None
         if head.is_sse or (self.view.stream and not head.is_json):
             ttft_s = now - attempt.began
@@ -324,10 +324,10 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.driver.completed(attempt, reason, now)
         fleet = self.context.fleet
         if reason is Reason.SERVER_ERROR or blames_replica:
-            fleet.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
+            fleet.outcomes.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
         elif reason is Reason.OK:
             generates = self.route.inference and not self.route.light
-            fleet.succeeded(attempt.at, attempt.began, content=generates)
+            fleet.outcomes.succeeded(attempt.at, attempt.began, content=generates)
         client = self._client
         self._finish(reason, now, is_whole=True)
         client.done(reply.keep_alive and client.keeps_alive)
@@ -375,7 +375,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             return
         if err.reason is Reason.MODEL_NOT_FOUND:
             models = models_of(self.asked.key)
-            served = self.context.fleet.served_text(models, self.view.allowed)
+            served = self.context.fleet.listing.names_text(models, self.view.allowed)
             err = RouterError(err.reason, err.message + served, param=err.param)
         self._cancel(err.reason)
         client = self._client

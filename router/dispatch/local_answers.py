@@ -27,7 +27,7 @@ def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
     if asked.head.method not in (b"GET", b"HEAD"):
         return False
     regions = exchange.view.allowed
-    models = fleet.model_list(regions)
+    models = fleet.listing.of(regions)
     if not len(models):
         return False
     allowed = models_of(asked.key)
@@ -42,10 +42,10 @@ def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
                 raise RouterError(
                     Reason.MODEL_NOT_FOUND, f"the model `{name}` does not exist", param="model"
                 )
-            named = fleet.names.find(name)
-            served = fleet.routed(name if named is None else named.targets[0].routed)
+            named = fleet.models.names.find(name)
+            served = fleet.models.routed(name if named is None else named.targets[0].routed)
             # This call raises RouterError with the reason why the model is missing.
-            fleet.eligible(served, regions)
+            fleet.eligibility.replicas(served, regions)
             return False
         body = found
     answer_locally(exchange, client, body)

@@ -115,7 +115,7 @@ class Placement:
         if stored is None:
             return None
         party, allowed = asked.flow.party, exchange.view.allowed
-        exchange.pinned = owner = self._context.fleet.owner_of(stored, party, allowed)
+        exchange.pinned = owner = self._context.fleet.eligibility.owner_of(stored, party, allowed)
         if owner is None and self._tenants.requires_keys:
             # The response may have been created before this process started; then its owner is
             # unknown.
@@ -130,8 +130,8 @@ class Placement:
         """
         fleet, view = self._context.fleet, exchange.view
         if has_judged_body(exchange.asked.head.method):
-            fleet.check(view.model, view.allowed)
-        fit: Sequence[Replica] = fleet.serving(view.model, view.allowed)
+            fleet.eligibility.check(view.model, view.allowed)
+        fit: Sequence[Replica] = fleet.serving.of(view.model, view.allowed)
         if not fit:
             # This call raises RouterError with the reason why no replica is fit.
             fit = tuple(exchange.candidates(()))

@@ -48,8 +48,8 @@ class ProxiedRequest(AttemptedRequest):
     ) -> None:
         """`target`: the model that the client's name stands for; `None`: the name means itself."""
         route = asked.route
-        fleet = context.fleet
-        model = fleet.routed(asked.model) if target is None else fleet.routed_target(target)
+        models = context.fleet.models
+        model = models.routed(asked.model) if target is None else models.routed_target(target)
         view = RequestView(route.kind, model, asked.streamed, asked.body_bytes)
         super().__init__(context, view, urgency, arrived, route, request_id)
         self.named = asked.named
@@ -110,7 +110,7 @@ class ProxiedRequest(AttemptedRequest):
         # A request that is not inference and names no model can go to any replica.
         anyone = model is None and not has_judged_body(self.asked.head.method)
         allowed = self.view.allowed
-        return self.context.fleet.eligible(model, allowed, tried, anyone=anyone)
+        return self.context.fleet.eligibility.replicas(model, allowed, tried, anyone=anyone)
 
     # -- the interface for the attempts --------------------------------------------------------
 

@@ -300,6 +300,12 @@ class Replica(ReplicaLoad):
         self.ttft_s = ttft_s if lately is None else lately + (ttft_s - lately) * SMOOTHING
         self.progress.first_token(ttft_s, tokens, is_alone)
 
+    def timed(self, round_trip_s: float, now: float) -> None:
+        """Store a measured round-trip time to the replica's address, in seconds."""
+        for rank in self.ranks:
+            rank.round_trip.add(round_trip_s, now)
+            rank.speed.rtt_s = rank.round_trip.seconds
+
     def paced(self, tpot_s: float) -> None:
         """Record that a stream took `tpot_s` seconds per output token after the first token."""
         usual = self.tpot_s

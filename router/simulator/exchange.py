@@ -302,7 +302,7 @@ class SimulatedExchange(RoutedRequest):
         return True
 
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
-        return self.context.fleet.eligible(self.view.model, self.view.allowed, tried)
+        return self.context.fleet.eligibility.replicas(self.view.model, self.view.allowed, tried)
 
     def check_by(self, due: float) -> None:
         self._set_timer(due)
@@ -395,7 +395,7 @@ class SimulatedExchange(RoutedRequest):
         if driver.state.winner is None:
             self.content(io, now)
         driver.completed(attempt, Reason.OK, now)
-        self.context.fleet.succeeded(attempt.at, attempt.began)
+        self.context.fleet.outcomes.succeeded(attempt.at, attempt.began)
         self._finish(Reason.OK, now, io)
 
     def refused(self, io: SimulatedAttempt, now: float) -> None:

@@ -14,7 +14,7 @@ from random import Random
 
 from router.config.model import Health as Rules
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.simulator.clock import Clock
 from router.simulator.engine import SimulatedEngine
 
@@ -38,7 +38,7 @@ class SimulatedProber:
 
     def _probe(self, replica: Replica, engine: SimulatedEngine, now: float) -> None:
         is_up = engine.is_up
-        self._fleet.probed(replica, is_up)
+        self._fleet.probes.probed(replica, is_up)
         if is_up and replica.health.up:
             del self._watched[replica]
             return

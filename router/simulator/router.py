@@ -31,7 +31,7 @@ from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.intake.fields import Fields
 from router.intake.flow import Flow, with_steps
 from router.intake.keys import Key
@@ -119,7 +119,7 @@ class SimulatedRouter(RouterPort):
             if self.exact is not None and engine.feed is not None:
                 engine.feed.subscribe(self.exact, replica)
             # A probe of an idle engine measures the delay of the network in both directions.
-            self.fleet.timed(replica, 2.0 * scenario.network_of(group))
+            replica.timed(2.0 * scenario.network_of(group), clock())
         self.fleet.add_all(list(self.engines))
         # Deadlines that are not on the clock yet, by whole second: times and request numbers.
         self._far: dict[int, tuple[array[float], array[int]]] = {}
@@ -148,7 +148,7 @@ class SimulatedRouter(RouterPort):
         urgency = _URGENCIES.get(arrival.priority, self._usual)
         if arrival.priority_number >= 0.0:  # not NaN
             urgency = Urgency(arrival.priority_number, _SOURCE)
-        named = self.fleet.names.find(arrival.model)
+        named = self.fleet.models.names.find(arrival.model)
         target: Target | None = None
         if named is not None:
             # The log has the session's salted hash, so a session may get another target here.

@@ -16,7 +16,7 @@ from router.core.lease import poll_begins
 from router.fleet.monitor.poller import gap_s
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.simulator.clock import Clock
 from router.simulator.engine import SimulatedEngine
 from router.simulator.scenario import Polls
@@ -144,10 +144,10 @@ class _PolledReplica:
         poller, signals = self._poller, self._signals
         if signals is None:
             problem = "timeout" if self._engine.is_up else "refused"
-            poller.fleet.unobserved(self._replica, problem, now)
+            poller.fleet.polls.unobserved(self._replica, problem, now)
         else:
             self._signals = None
             if poller.counts_tokens:
                 self._engine.count_tokens(self._replica)
-            poller.fleet.observed(self._replica, signals, self._number, now)
+            poller.fleet.polls.observed(self._replica, signals, self._number, now)
         self.schedule(self._next)

@@ -129,7 +129,7 @@ async def test_nothing_of_the_admin_port_is_on_the_data_port() -> None:
 async def test_not_ready_without_a_replica() -> None:
     async with running(json_ok, health={"fall": 1}) as router:
         await router.replicas[0].stop_listening()
-        await eventually(lambda: not router.app.parts.fleet.ready, "a probe has failed")
+        await eventually(lambda: not router.app.parts.fleet.serving.ready, "a probe has failed")
         found = await router.admin("/readyz")
         assert (found.status, bytes(found.body)) == (503, b"no replica is up\n")
         refused = await router.ask()

@@ -57,8 +57,8 @@ async def test_a_get_does_not_fail_on_a_dead_replica_of_another_model() -> None:
     async with running(live, dead_url(), replica={"models": None}, policy="round_robin") as router:
         fleet = router.app.parts.fleet
         alive, dead = fleet.replicas.values()
-        fleet.learned(alive, {"a": {"id": "a"}})
-        fleet.learned(dead, {"b": {"id": "b"}})
+        fleet.probes.learned(alive, {"a": {"id": "a"}})
+        fleet.probes.learned(dead, {"b": {"id": "b"}})
         dead.health.up = True  # the router has not noticed the failure yet
         fleet.rebuild()
         statuses = [(await router.ask(request("/version-of-mine"))).status for _ in range(4)]

@@ -40,7 +40,7 @@ async def test_a_reload_changes_the_replicas() -> None:
         assert (len(first.requests), len(second.requests)) == (4, 0)
         router.change(replicas=(router.at(1), router.at(0)))
         await router.app.reload()
-        await eventually(lambda: len(router.app.parts.fleet.ready) == 2, "the first probe")
+        await eventually(lambda: len(router.app.parts.fleet.serving.ready) == 2, "the first probe")
         for _ in range(4):
             await router.ask()
         assert (len(first.requests), len(second.requests)) == (6, 2)
@@ -227,7 +227,9 @@ async def test_requests_that_wait_for_a_connection_survive_a_moved_replica() -> 
             router.change(replicas=(router.at(0, url=hole, id="engine"),))
             await router.app.reload()
             fleet = router.app.parts.fleet
-            fleet.probed(fleet.replicas["engine"], True)  # as if it had been healthy until now
+            fleet.probes.probed(
+                fleet.replicas["engine"], True
+            )  # as if it had been healthy until now
             clients = [await router.client() for _ in range(4)]
             for client in clients:
                 await client.send(chat())

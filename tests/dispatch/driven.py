@@ -46,7 +46,7 @@ from router.dispatch.hedging.hedger import Hedger
 from router.fleet.names import NamedModel
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.intake.routes import JSON, Route
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
@@ -261,7 +261,7 @@ class Driven(RoutedRequest):
         return self.is_kept
 
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
-        return self.world.fleet.eligible(self.view.model, self.view.allowed, tried)
+        return self.world.fleet.eligibility.replicas(self.view.model, self.view.allowed, tried)
 
     def check_by(self, due: float) -> None:
         if due < self._timer.due:
@@ -370,7 +370,7 @@ class Driven(RoutedRequest):
         if self.driver.state.winner is not attempt:
             self.shows(attempt)
         self._completes(attempt, Reason.OK)
-        self.world.fleet.succeeded(attempt.at, attempt.began)
+        self.world.fleet.outcomes.succeeded(attempt.at, attempt.began)
 
     def answers(self, attempt: Attempt, reason: Reason) -> None:
         """The engine answers with an error, before any content."""
@@ -572,7 +572,7 @@ class World:
         """Let the replica's probes fail."""
         replica = self.fleet.replicas[id]
         for _ in range(self.config.health.fall):
-            self.fleet.probed(replica, False)
+            self.fleet.probes.probed(replica, False)
 
     def moves(self, id: str, region: str) -> None:
         """A reload changes the region of a replica."""
@@ -624,7 +624,7 @@ class World:
         )
         request.view.blocks = blocks
         request.view.output_limit = output_limit
-        request.view.model = self.fleet.routed(model)
+        request.view.model = self.fleet.models.routed(model)
         request.view.allowed, request.view.region = allowed, region
         request.concurrency = concurrency
         self.requests.append(request)

@@ -18,7 +18,7 @@ from router.core.urgency import NORMAL
 from router.dispatch.hedging.backups import obstacle
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.observe.hedge_counts import Refusal
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
@@ -38,7 +38,7 @@ def begun(replica: Replica, count: int, tokens: int = 0) -> list[Lease]:
 
 def poll(fleet: Fleet, replica: Replica, usage: float, running: int) -> None:
     signals = Signals(running=running, waiting=0, kv_usage=usage, kv_tokens=KV_TOKENS)
-    fleet.observed(replica, signals, poll_begins(replica, NOW), NOW)
+    fleet.polls.observed(replica, signals, poll_begins(replica, NOW), NOW)
 
 
 @contextmanager
@@ -112,7 +112,7 @@ async def test_a_report_on_a_response_is_corrected_as_a_poll_is() -> None:
     replica = table.add("a")
     leases = begun(replica, 10)
     header = b'JSON {"named_metrics": {"kv_cache_usage_perc": 0.98}}'
-    table.fleet.load_reported(replica, header)
+    table.fleet.polls.load_reported(replica, header)
     assert replica.kv_usage == replica.kv_polled == 0.98
     for lease in leases[:5]:
         lease.release()
@@ -128,7 +128,7 @@ async def test_old_signals_leave_it_unknown_and_close_nothing() -> None:
     with two() as (table, replica, other):
         leases = begun(replica, 10)
         poll(table.fleet, replica, 0.98, 10)
-        table.fleet.unobserved(replica, "timeout", NOW + table.fleet.stale_s + 1.0)
+        table.fleet.polls.unobserved(replica, "timeout", NOW + table.fleet.polls.stale_s + 1.0)
         assert replica.kv_usage is None
         assert replica.kv_polled is None
         assert gate(replica) == ""

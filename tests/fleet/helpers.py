@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
+from time import monotonic
 from typing import Any
 
 from router.config.model import Health, Limits, Prefix, Timeouts
@@ -11,16 +13,20 @@ from router.config.model import Replica as ReplicaConfig
 from router.core.lease import Lease
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
 
 
 class Table:
-    """A fleet and its reports: `changes` (IDs after each change) and `events`."""
+    """A fleet and its reports: `changes` (IDs after each change) and `events`.
+
+    A test may replace `clock`, the fleet's time in monotonic seconds.
+    """
 
     def __init__(self, **rules: Any) -> None:
         self.rules = Health(**rules)
+        self.clock: Callable[[], float] = monotonic
         self.changes: list[frozenset[str]] = []
         self.events: list[tuple[str, str]] = []
         self.errors: list[BaseException] = []
@@ -32,6 +38,7 @@ class Table:
             self.changes.append,
             lambda what, replica: self.events.append((what, replica.id)),
             knowledge=PrefixLookup(Prefix()),
+            clock=lambda: self.clock(),
         )
 
     def add(
@@ -70,7 +77,7 @@ class Table:
     def ids(self, model: str | None, *tried: str) -> list[str]:
         """IDs of the replicas that may serve a model, sorted."""
         known = [self.fleet.replicas[id] for id in tried]
-        return sorted(r.id for r in self.fleet.eligible(model, None, known))
+        return sorted(r.id for r in self.fleet.eligibility.replicas(model, None, known))
 
     def lease(self, replica: Replica) -> Lease:
         return Lease(replica)

@@ -51,10 +51,10 @@ async def test_who_stands_for_it(
     for number, (models, config) in enumerate(replicas):
         table.add(f"r{number}", models, **config)
     fleet = table.fleet
-    routed = fleet.routed(name)
+    routed = fleet.models.routed(name)
     assert routed == (name if stands is None else stands)
-    assert bool(fleet.serving(routed, None)) == (stands is not None)
-    assert fleet.routed(None) is None
+    assert bool(fleet.serving.of(routed, None)) == (stands is not None)
+    assert fleet.models.routed(None) is None
     table.close()
 
 
@@ -63,17 +63,17 @@ async def test_it_follows_what_is_learned() -> None:
     table = Table()
     replica = table.add("r", None)
     fleet = table.fleet
-    fleet.learned(replica, {"a": {"id": "a"}})
-    assert fleet.routed("x") == "a"
+    fleet.probes.learned(replica, {"a": {"id": "a"}})
+    assert fleet.models.routed("x") == "a"
     replica.engine = "vllm"
-    fleet.unobserved(replica, "status", 0.0)
-    assert fleet.routed("x") == "x"
-    assert not fleet.serving("x", None)
+    fleet.polls.unobserved(replica, "status", 0.0)
+    assert fleet.models.routed("x") == "x"
+    assert not fleet.serving.of("x", None)
     replica.adopt(replace(replica.config, unknown_models="forward"), table.rules)
     fleet.rebuild()
-    assert fleet.routed("x") == "*"
-    assert fleet.model_list(None).entry("a") == b'{"id":"a"}'
-    assert len(fleet.model_list(None)) == 1
+    assert fleet.models.routed("x") == "*"
+    assert fleet.listing.of(None).entry("a") == b'{"id":"a"}'
+    assert len(fleet.listing.of(None)) == 1
     table.close()
 
 
@@ -84,11 +84,15 @@ async def test_any_and_what_it_lists() -> None:
     replica = table.add("r", ("*",))
     table.add("s", ("b",))
     fleet = table.fleet
-    assert fleet.routed("a") == "*"
-    fleet.learned(replica, {"a": {"id": "a"}})
-    assert (fleet.routed("a"), fleet.routed("b"), fleet.routed("c")) == ("a", "b", "*")
+    assert fleet.models.routed("a") == "*"
+    fleet.probes.learned(replica, {"a": {"id": "a"}})
+    assert (fleet.models.routed("a"), fleet.models.routed("b"), fleet.models.routed("c")) == (
+        "a",
+        "b",
+        "*",
+    )
     assert table.ids("a") == table.ids("*") == ["r"]
-    assert fleet.served_text(None, None) == "; served here: `a`, `b`"
-    assert fleet.served_text({"b", "z"}, None) == "; served here: `b`"
-    assert fleet.served_text(set(), None) == ""
+    assert fleet.listing.names_text(None, None) == "; served here: `a`, `b`"
+    assert fleet.listing.names_text({"b", "z"}, None) == "; served here: `b`"
+    assert fleet.listing.names_text(set(), None) == ""
     table.close()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from router.config.model import Health as Rules
 from router.core.errors import Reason
 from router.fleet.health import PAUSE_MAX_S, PAUSE_S, Health
-from router.fleet.table import LARGE
+from router.fleet.table.outcomes import LARGE
 from router.wire.sweep import NEVER
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
@@ -100,12 +100,12 @@ async def test_a_busy_replica_is_used_only_if_there_is_no_other() -> None:
     fleet = table.fleet
     one, two = table.add("a"), table.add("b")
     alone = table.add("c", ("rare",))
-    fleet.busy(one, b"5", fleet._clock())
+    fleet.outcomes.busy(one, b"5", fleet.clock())
     assert table.ids("m") == ["b"]
     assert table.ids("m", "b") == ["a"]
-    fleet.busy(two, b"5", fleet._clock())
+    fleet.outcomes.busy(two, b"5", fleet.clock())
     assert table.ids("m") == ["a", "b"]  # all replicas are busy: none is excluded
-    fleet.busy(alone, b"5", fleet._clock())
+    fleet.outcomes.busy(alone, b"5", fleet.clock())
     assert table.ids("rare") == ["c"]
     assert table.events == []
     table.close()
@@ -116,9 +116,9 @@ async def test_a_busy_one_is_rather_asked_than_a_suspect() -> None:
     table = Table()
     fleet = table.fleet
     one, two = table.add("a"), table.add("b")
-    now = fleet._clock()
-    assert fleet.overdue(one, now - table.rules.suspect_min_s, now) == NEVER
-    fleet.busy(two, b"5", fleet._clock())
+    now = fleet.clock()
+    assert fleet.outcomes.overdue(one, now - table.rules.suspect_min_s, now) == NEVER
+    fleet.outcomes.busy(two, b"5", fleet.clock())
     assert table.ids("m") == ["b"]
     table.close()
 
@@ -129,11 +129,11 @@ async def test_the_pause_ends_by_itself() -> None:
     fleet = table.fleet
     one = table.add("a")
     table.add("b")
-    now = fleet._clock()
-    fleet.busy(one, None, now)
+    now = fleet.clock()
+    fleet.outcomes.busy(one, None, now)
     assert now < fleet.deadline <= one.health.busy_until
     until = one.health.busy_until
-    fleet._clock = lambda: until
+    table.clock = lambda: until
     fleet.on_deadline(until)
     assert table.ids("m") == ["a", "b"]
     table.close()
@@ -144,9 +144,9 @@ async def test_a_large_fleet_passes_over_all_of_them_at_the_next_tick() -> None:
     table = Table()
     fleet = table.fleet
     many = [table.add(f"r{number}") for number in range(LARGE + 2)]
-    now = fleet._clock()
+    now = fleet.clock()
     for replica in many[:-1]:
-        fleet.busy(replica, b"5", now)
+        fleet.outcomes.busy(replica, b"5", now)
     assert fleet.deadline <= now
     fleet.on_deadline(now)
     assert table.ids("m") == [many[-1].id]
@@ -159,11 +159,11 @@ async def test_dates_and_nonsense() -> None:
     table = Table()
     fleet = table.fleet
     one, two, three = (table.add(name) for name in "abc")
-    fleet.busy(one, b"Fri, 31 Dec 2999 23:59:59 GMT", 100.0)
+    fleet.outcomes.busy(one, b"Fri, 31 Dec 2999 23:59:59 GMT", 100.0)
     assert one.health.busy_until == 160.0  # at most one minute is accepted
-    fleet.busy(two, b"soon", 100.0)
+    fleet.outcomes.busy(two, b"soon", 100.0)
     assert 100.0 < two.health.busy_until <= 100.0 + 1.2 * PAUSE_S
-    fleet.busy(three, b"Sun, 06 Nov 1994 08:49:37 GMT", 100.0)
+    fleet.outcomes.busy(three, b"Sun, 06 Nov 1994 08:49:37 GMT", 100.0)
     assert not three.health.is_busy(100.0)
     table.close()
 
@@ -175,8 +175,8 @@ async def test_many_429_responses_eject_no_replica() -> None:
     one = table.add("a")
     table.add("b")
     for _ in range(100):
-        fleet.failed(one, Reason.REPLICA_BUSY)
-        fleet.busy(one, None, fleet._clock())
-    assert one.health.breaker(fleet._clock()) == "closed"
+        fleet.outcomes.failed(one, Reason.REPLICA_BUSY)
+        fleet.outcomes.busy(one, None, fleet.clock())
+    assert one.health.breaker(fleet.clock()) == "closed"
     assert table.ids("m") == ["b"]
     table.close()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from router.config.model import Health as Rules
 from router.fleet.health import BREAKERS, COLDEST, LAG_S, RACES, Health
 from router.fleet.replica import Replica
-from router.fleet.table import WARMING_S, Fleet
+from router.fleet.table.checks import WARMING_S
+from router.fleet.table.fleet import Fleet
 from router.wire.sweep import NEVER
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
@@ -135,8 +136,8 @@ def test_random_races_have_one_result_and_leave_no_state_after_content(
 
 def lose_in(fleet: Fleet, replica: Replica) -> bool:
     """The replica loses a race with an attempt that was just sent."""
-    now = fleet._clock()
-    return fleet.outrun(replica, now, now)
+    now = fleet.clock()
+    return fleet.outcomes.outrun(replica, now, now)
 
 
 @scenario
@@ -152,10 +153,10 @@ async def test_a_loser_is_passed_over_until_it_shows_content() -> None:
     lose_in(fleet, one)
     assert table.events == [("suspect", "a")]  # reported once
     assert table.ids("m", "b") == ["a"]  # a suspect replica is better than no replica
-    fleet.showed_content(one, fleet._clock(), fleet._clock(), 0.1, 1)
+    fleet.outcomes.showed_content(one, fleet.clock(), fleet.clock(), 0.1, 1)
     assert table.ids("m") == ["a", "b"]
     lose_in(fleet, two)
-    fleet.showed_content(two, fleet._clock(), fleet._clock(), 0.1, 1)
+    fleet.outcomes.showed_content(two, fleet.clock(), fleet.clock(), 0.1, 1)
     assert two.health.races_lost == 0
     table.close()
 
@@ -165,15 +166,15 @@ async def test_a_busy_loser_gets_fewer_requests_for_a_while() -> None:
     table = Table()
     fleet = table.fleet
     one, two = table.add("a"), table.add("b")
-    now = fleet._clock()
-    fleet.showed_content(one, now, now - 1.0, 0.1, 1)
+    now = fleet.clock()
+    fleet.outcomes.showed_content(one, now, now - 1.0, 0.1, 1)
     for _ in range(RACES):
-        fleet.outrun(one, now - 1.0, now)
+        fleet.outcomes.outrun(one, now - 1.0, now)
     assert (one.health.races_lost, table.ids("m"), table.events) == (0, ["a", "b"], [])
     assert (one.weight, two.weight) == (COLDEST, 1.0)
     assert fleet.deadline <= now + WARMING_S
     one.health.lags(now - LAG_S)  # as if the race had been lost then
-    fleet.on_deadline(fleet._clock())
+    fleet.on_deadline(fleet.clock())
     assert one.weight == 1.0
     assert fleet.deadline == NEVER
     table.close()
@@ -187,7 +188,7 @@ async def test_the_only_replica_of_a_model_is_not_passed_over() -> None:
     table.add("b", ("m",))
     for _ in range(RACES):
         lose_in(fleet, alone)
-    assert alone.health.breaker(fleet._clock()) == "suspect"
+    assert alone.health.breaker(fleet.clock()) == "suspect"
     assert table.ids("rare") == ["a"]
     table.close()
 
@@ -199,8 +200,8 @@ async def test_one_that_left_the_fleet_is_not_judged() -> None:
     table.add("b")
     table.fleet.remove("a")
     for _ in range(RACES):
-        table.fleet.outrun(gone, 0.0, 0.0)
-    table.fleet.busy(gone, b"10", 0.0)
+        table.fleet.outcomes.outrun(gone, 0.0, 0.0)
+    table.fleet.outcomes.busy(gone, b"10", 0.0)
     assert gone.weight == 1.0
     assert table.events == []
     table.close()

@@ -16,14 +16,14 @@ async def test_an_overdue_token_is_looked_at_again_while_the_replica_works() -> 
     fleet, least_s = table.fleet, table.rules.suspect_min_s
     replica = table.add("a")
     table.add("b")
-    sent = fleet._clock()
+    sent = fleet.clock()
     now = sent + least_s
     replica.progress.at = sent + 2.0
-    assert fleet.overdue(replica, sent, now) == sent + 2.0 + least_s
+    assert fleet.outcomes.overdue(replica, sent, now) == sent + 2.0 + least_s
     assert table.events == []
     now = sent + 2.0 + least_s
-    fleet._clock = lambda: now
-    assert fleet.overdue(replica, sent, now) == NEVER
+    table.clock = lambda: now
+    assert fleet.outcomes.overdue(replica, sent, now) == NEVER
     assert table.events == [("suspect", "a")]
     assert table.ids("m") == ["b"]
     replica.progress.at = now + 1.0  # a token of another stream
@@ -39,14 +39,14 @@ async def test_a_timeout_counts_only_against_a_silent_replica(reason: Reason) ->
     table = Table(eject_after=100)
     fleet = table.fleet
     replica = table.add("a")
-    now = fleet._clock()
-    fleet._clock = lambda: now
+    now = fleet.clock()
+    table.clock = lambda: now
     replica.progress.at = now - 1.0
-    fleet.failed(replica, reason, now - 60.0, now - 60.0)
+    fleet.outcomes.failed(replica, reason, now - 60.0, now - 60.0)
     assert replica.health.failures == 0
-    fleet.failed(replica, reason, now - 60.0, now - 1.0)  # this request's own content
+    fleet.outcomes.failed(replica, reason, now - 60.0, now - 1.0)  # this request's own content
     assert replica.health.failures == 1
     replica.progress.at = now - 2.0 * table.rules.suspect_min_s
-    fleet.failed(replica, reason, now - 60.0, now - 60.0)
+    fleet.outcomes.failed(replica, reason, now - 60.0, now - 60.0)
     assert replica.health.failures == 2
     table.close()

@@ -93,7 +93,7 @@ async def test_replicas_on_standby_get_nothing_even_in_a_panic() -> None:
     assert table.ids("m") == ["a"]
     assert (b.state(0.0), b.is_available) == ("standby", True)
     table.fleet.set_duty(a, Duty.CORDONED)
-    assert table.fleet.ready == () and not a.is_available
+    assert table.fleet.serving.ready == () and not a.is_available
     table.fleet.set_standby(())
     assert table.ids("m") == ["b"]
     table.fleet.set_duty(a, Duty.IN_SERVICE)
@@ -110,9 +110,9 @@ async def test_a_cordoned_replica_gets_nothing_even_in_a_panic() -> None:
     assert table.ids("m") == ["b"]
     assert a.state(0.0) == "cordoned"
     for _ in range(table.rules.fall):
-        table.fleet.probed(a, False)
+        table.fleet.probes.probed(a, False)
     assert a.state(0.0) == "cordoned" and not a.health.up  # it is still probed
-    table.fleet.probed(a, True)
+    table.fleet.probes.probed(a, True)
     table.fleet.set_duty(a, Duty.IN_SERVICE)
     assert table.ids("m") == ["a", "b"]
     assert b.state(0.0) == "ready"
@@ -124,6 +124,6 @@ async def test_the_last_replica_in_service_is_not_ejected() -> None:
     table = Table(eject_after=1)
     a, b = table.add("a"), table.add("b")
     table.fleet.set_duty(a, Duty.DRAINING)
-    table.fleet.failed(b, Reason.REPLICA_RESET)
+    table.fleet.outcomes.failed(b, Reason.REPLICA_RESET)
     assert table.ids("m") == ["b"]
     table.close()

@@ -111,7 +111,7 @@ async def test_equal_lists_are_kept_once() -> None:
     table = Table()
     first, second = table.add("a", None), table.add("b", None)
     listing = {name: {"id": name} for name in ("m", "x")}
-    table.fleet.learned(first, dict(listing))
-    table.fleet.learned(second, dict(listing))
+    table.fleet.probes.learned(first, dict(listing))
+    table.fleet.probes.learned(second, dict(listing))
     assert first.models is second.models
     table.close()

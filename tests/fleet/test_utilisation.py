@@ -67,10 +67,10 @@ async def test_polls_teach_it_and_a_restart_ends_it() -> None:
     for number in range(1, 5):
         a.polls = number
         signals = Signals(running=8, waiting=3, started_at=100.0)
-        table.fleet.observed(a, signals, number, float(number))
+        table.fleet.polls.observed(a, signals, number, float(number))
     assert capacity(a) == 8.0
     assert utilisation([a]) == 11 / 8  # running and waiting requests
-    table.fleet.observed(a, Signals(running=0, waiting=0, started_at=200.0), 5, 5.0)
+    table.fleet.polls.observed(a, Signals(running=0, waiting=0, started_at=200.0), 5, 5.0)
     assert capacity(a) is None
     table.close()
 

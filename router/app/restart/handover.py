@@ -81,7 +81,7 @@ class Handover:
         app = self._app
         config = app.config
         open_ones = app.listeners.open_ones
-        ready = list(app.parts.fleet.ready_ids)
+        ready = list(app.parts.fleet.serving.ready_ids)
         successor = await Successor.start(open_ones, state_of(app.parts), ready)
         self._successor = successor
         log_event(logging.INFO, "restarting", key=None, pid=successor.pid)

@@ -29,7 +29,7 @@ from router.app.restart.messages import (
 from router.core.build import VERSION
 from router.core.errors import ConfigError
 from router.fleet.discovery.roster import Roster
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 
 # Seconds that the new process waits until its replicas are as ready as they are for the old one.
 READY_WAIT_S: Final = 20.0
@@ -102,14 +102,17 @@ class Predecessor:
         """
         before, sources = self._begin.ready, self._begin.fleet.sources
         deadline = asyncio.get_running_loop().time() + READY_WAIT_S
-        while awaited(before, fleet.replicas, fleet.ready_ids) or unanswered(sources, roster.sizes):
+        serving = fleet.serving
+        while awaited(before, fleet.replicas, serving.ready_ids) or unanswered(
+            sources, roster.sizes
+        ):
             if asyncio.get_running_loop().time() >= deadline:
                 break
             await asyncio.sleep(_LOOK_S)
         if missing := unanswered(sources, roster.sizes):
             text = f"no answer for the new process within {READY_WAIT_S:g} s"
             raise ConfigError([f"discovery: {', '.join(missing)}: {text}"])
-        if not may_take_over(before, fleet.ready_ids):
+        if not may_take_over(before, serving.ready_ids):
             why = "; ".join(f"{r.id}: {r.health.why_down}" for r in fleet.replicas.values())
             text = f"no replica is up for the new process within {READY_WAIT_S:g} s: {why}"
             raise ConfigError([f"replicas: {text}"])

@@ -23,7 +23,7 @@ from router.fleet.prefix.tokens.facts import Facts
 from router.fleet.prefix.tokens.provider import Question, TokenProvider
 from router.fleet.prefix.tokens.remote import Target
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.intake.fields import Fields
 from router.intake.stretch import Stretch
 from router.intake.values import bytes_of, is_given
@@ -86,7 +86,7 @@ class TokenIds:
         Returns "" for a base model.
         """
         if model is not None:
-            for replica in self._fleet.ready:
+            for replica in self._fleet.serving.ready:
                 if model in replica.objects:
                     return model if model in adapters(replica.objects) else ""
         return ""
@@ -99,7 +99,7 @@ class TokenIds:
         Successive calls return different replicas, so that one failing replica does not affect all
         requests.
         """
-        able = [r for r in self._fleet.serving(model, allowed) if _may_tokenize(r)]
+        able = [r for r in self._fleet.serving.of(model, allowed) if _may_tokenize(r)]
         if not able:
             return None
         self._turn += 1

@@ -19,7 +19,7 @@ from router.core.speed_learner import measures_prefill
 from router.core.ttft_estimate import AT_ONCE, ENGINE_FULL, TtftEstimate, TtftEstimates
 from router.dispatch.chooser import Chooser
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.fleet.utilisation import slots_of
 
 SAMPLE: Final = 4
@@ -54,7 +54,7 @@ def if_it_waits(
     view: RequestView, chooser: Chooser, fleet: Fleet, now: float
 ) -> WaitForecast | None:
     """Return the forecast that the queue completes if a stream has to wait; `None`: unknown."""
-    replicas = fleet.serving(view.model, view.allowed)
+    replicas = fleet.serving.of(view.model, view.allowed)
     if not view.stream or not replicas:
         return None
     uncached = chooser.uncached_at_best(view)

@@ -160,7 +160,7 @@ class Attempt:
         self.first_due = inf  # Time at which the first content is due.
         # True if no other request waited at the replica when this attempt was sent.
         self.is_alone = False
-        # Time at which the first token may be overdue (`Fleet.overdue` decides).
+        # Time at which the first token may be overdue (`Outcomes.overdue` decides).
         self.overdue_due = inf
         self.is_overdue = False  # The first token is overdue, which counts against the replica.
         # Time by which the attempt must be connected; set if the request's class has its own

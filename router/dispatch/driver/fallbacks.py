@@ -22,12 +22,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from policies.allowed import with_context
 from router.core.errors import Reason
 from router.dispatch.driver.attempt_state import AttemptState, Commit
 from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.retry import UNSENT
+from router.fleet.context.levels import TOO_LONG
 from router.fleet.names import Target
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 
 NO_REPLICA: Final = "no_replica"
 QUEUE_FULL: Final = "queue_full"
@@ -86,8 +88,9 @@ def next_fallback(request: DrivenRequest, state: AttemptState, fleet: Fleet, rea
 
 
 def _is_served(target: Target, request: DrivenRequest, fleet: Fleet, may_crash: bool) -> bool:
-    model, levels, view = fleet.routed_target(target), fleet.context_levels, request.view
-    if levels.is_too_long(view, model):
+    model, levels, view = fleet.models.routed_target(target), fleet.context_levels, request.view
+    needed = levels.needed(view, model)
+    if needed == TOO_LONG:
         return False
-    found = fleet.serving(model, levels.limited(view, model))
+    found = fleet.serving.of(model, with_context(view.allowed, needed))
     return len(found) > 0 and (not may_crash or all(replica.is_external for replica in found))

@@ -16,7 +16,7 @@ from typing import Final
 from router.core.errors import Reason
 from router.core.scheduling import Alarm, Scheduler
 from router.dispatch.queueing.queued_request import QueuedRequest
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 
 WAIT_S: Final = 2.0
 # Maximum number of waiting requests. The bytes of their bodies have their own limit.
@@ -54,7 +54,7 @@ class FirstProbes:
         `retry` is called after each first probe. `retry` must send the request (and call `forget`),
         hold it again, or end it. `late` is called when the waiting time is over.
         """
-        if not self._fleet.awaits_probe:
+        if not self._fleet.models.awaits_probe:
             return False
         wait = self._waiting.get(request)
         if wait is None:

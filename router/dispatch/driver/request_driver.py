@@ -165,7 +165,7 @@ class RequestDriver(RunningAttempts):
         # only a few of them.
         view = request.view
         request.limit_context()
-        pool = context.fleet.serving(view.model, view.allowed)
+        pool = context.fleet.serving.of(view.model, view.allowed)
         request.see_work_of(pool)
         others = context.hedger.backup(view, first, pool, now)
         if others and first.index:
@@ -235,7 +235,7 @@ class RequestDriver(RunningAttempts):
             return
         now = context.scheduler.now()
         view = request.view
-        pool = context.fleet.serving(view.model, view.allowed)
+        pool = context.fleet.serving.of(view.model, view.allowed)
         request.see_work_of(pool)
         plan = warm_up.plan(view, winner, pool, now)
         if plan is not None:
@@ -293,9 +293,9 @@ class RequestDriver(RunningAttempts):
         Without a fallback, the request may wait for a replica.
         """
         request, fleet = self._request, self._context.fleet
-        if request.named is None or fleet.awaits_probe:
+        if request.named is None or fleet.models.awaits_probe:
             return False
-        if fleet.serving(request.view.model, request.view.allowed):
+        if fleet.serving.of(request.view.model, request.view.allowed):
             return False
         return self.falls_back(Reason.NO_REPLICA)
 
@@ -340,7 +340,7 @@ class RequestDriver(RunningAttempts):
         self.state.fall_back()
         target = named.fallbacks[index]
         request.next_fallback = index + 1
-        request.goes_to(target, context.fleet.routed_target(target))
+        request.goes_to(target, context.fleet.models.routed_target(target))
         context.metrics.fallback(CONDITIONS[reason])
         request.place()
         return True
@@ -681,7 +681,7 @@ class RequestDriver(RunningAttempts):
                 continue  # The end of another attempt has also ended this attempt.
             if attempt.overdue_due <= now:
                 request.see_work(attempt)
-                attempt.overdue_due = self._context.fleet.overdue(
+                attempt.overdue_due = self._context.fleet.outcomes.overdue(
                     attempt.at, attempt.began, now, request.request_id
                 )
                 attempt.is_overdue = attempt.overdue_due == NEVER

@@ -104,7 +104,7 @@ class RunningAttempts:
         """
         request, context, replica = self._request, self._context, attempt.at
         attempt.overdue_due = NEVER
-        context.fleet.showed_content(
+        context.fleet.outcomes.showed_content(
             replica,
             now,
             attempt.began,
@@ -150,7 +150,7 @@ class RunningAttempts:
 
     def refused(self, attempt: Attempt, retry_after: bytes | None) -> None:
         """Report a busy answer to the fleet, so that the replica gets no requests for a while."""
-        self._context.fleet.busy(attempt.at, retry_after, self._context.scheduler.now())
+        self._context.fleet.outcomes.busy(attempt.at, retry_after, self._context.scheduler.now())
 
     def went_without_priority(self, replica: Replica) -> None:
         """Stop sending priorities to a replica that accepted the same request without one."""
@@ -184,7 +184,7 @@ class RunningAttempts:
         """
         request = self._request
         request.see_work(attempt)
-        self._context.fleet.failed(
+        self._context.fleet.outcomes.failed(
             attempt.at,
             reason,
             attempt.began,

@@ -75,7 +75,7 @@ class WarmCopy:
         self._request.drop(attempt)
         if replica.removed:
             return
-        context.fleet.showed_content(
+        context.fleet.outcomes.showed_content(
             replica,
             now,
             attempt.began,
@@ -92,7 +92,7 @@ class WarmCopy:
             return
         attempt = self.attempt
         self._end(reason, FAILED, now)
-        self._context.fleet.failed(
+        self._context.fleet.outcomes.failed(
             attempt.at, reason, attempt.began, attempt.began, request_id=self._request.request_id
         )
 

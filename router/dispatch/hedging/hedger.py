@@ -32,7 +32,7 @@ from router.dispatch.hedging.learned_times import LearnedTimes
 from router.dispatch.hedging.ttfts import Ttfts
 from router.dispatch.hedging.warm_up import WarmUp
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.fleet.utilisation import utilisation
 from router.observe.hedge_counts import HedgeCounts, Refusal
 from router.wire.sweep import NEVER
@@ -234,13 +234,13 @@ class Hedger:
 
         All of them are allowed for the request.
         """
-        ready, model, allowed = self._fleet.ready_ids, view.model, view.allowed
+        ready, model, allowed = self._fleet.serving.ready_ids, view.model, view.allowed
         return {
             r: None
             for r in islice(held, HOLDERS)
             if ready.get(r.id) is r
             and (r.models is None or model is None or model in r.models)
-            and (allowed is None or self._fleet.fits(r, model, allowed))
+            and (allowed is None or self._fleet.serving.fits(r, model, allowed))
         }
 
     def _able(
@@ -370,7 +370,7 @@ class Hedger:
             return
         waited_s = now - attempt.began
         metrics.saved_s += predicted_s * ttfts.curve.remaining(waited_s / predicted_s)
-        if self._fleet.outrun(attempt.at, attempt.began, now):
+        if self._fleet.outcomes.outrun(attempt.at, attempt.began, now):
             metrics.suspected += 1
 
     def failed(self, view: RequestView, attempt: Attempt, now: float) -> None:

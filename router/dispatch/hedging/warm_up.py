@@ -39,7 +39,7 @@ from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.hedging.backups import obstacle, window
 from router.dispatch.hedging.hedge_budget import HedgeBudget
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.fleet.utilisation import utilisation
 from router.observe.hedge_counts import HedgeCounts
 
@@ -182,7 +182,7 @@ class WarmUp:
         self._look_at = now + LOOK_S
         begun = now - self._rules.warm_up_s
         before, self._cold = self._cold, {}
-        for replica in self._fleet.ready:
+        for replica in self._fleet.serving.ready:
             since = replica.health.warm_since
             if since is not None and since > begun:
                 cold = before.get(replica)

@@ -12,7 +12,7 @@ from policies.contract import RequestView
 from router.admission.pools import Pools
 from router.dispatch.chooser import Chooser
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 
 
 def fast_path(
@@ -31,14 +31,14 @@ def fast_path(
     Raises RouterError if no replica serves the model and the request may not wait for one.
     """
     model, allowed = view.model, view.allowed
-    fleet.check(model, allowed)
+    fleet.eligibility.check(model, allowed)
     queue = pools.of(model or "")
-    fit = fleet.serving(model, allowed)
+    fit = fleet.serving.of(model, allowed)
     if fit and may_pass and queue.is_passable:
         replica = chooser.choose(view, fit)
         if queue.passes(replica, rank, now):
             return replica
-    if not fit and now >= fleet.absent_since(model, allowed) + queue.absent_s(rank):
+    if not fit and now >= fleet.absent_since.of(model, allowed) + queue.absent_s(rank):
         # This call raises RouterError with the reason why no replica is fit.
-        fleet.eligible(model, allowed)
+        fleet.eligibility.replicas(model, allowed)
     return None

@@ -13,7 +13,7 @@ from router.admission.pools import Pools
 from router.core.replica_load import ReplicaLoad
 from router.dispatch.queueing.places import Places
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 
 
 class PendingChanges:

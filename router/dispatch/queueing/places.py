@@ -20,7 +20,7 @@ from router.core.errors import RouterError
 from router.core.replica_load import ReplicaLoad
 from router.dispatch.chooser import Chooser
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.fleet.utilisation import slots_of
 
 _PIN: Final = "\x00"  # Prefix of pinned lanes; no model's name begins with this character.
@@ -75,27 +75,27 @@ class Places(Pool):
     def eligible(self, lane: str) -> Sequence[Replica]:
         known = self._set(lane)
         if known.pin is not None:
-            replica = self._fleet.pinned(known.pin, known.allowed)
+            replica = self._fleet.eligibility.pinned(known.pin, known.allowed)
             return () if replica is None else (replica,)
-        return self._fleet.serving(known.model, known.allowed)
+        return self._fleet.serving.of(known.model, known.allowed)
 
     def refusal(self, lane: str) -> RouterError | None:
         known = self._set(lane)
         if known.pin is not None:
-            return self._fleet.refusal_of_pinned(known.pin, known.allowed)
-        return self._fleet.refusal(known.model, known.allowed)
+            return self._fleet.eligibility.refusal_of_pinned(known.pin, known.allowed)
+        return self._fleet.eligibility.refusal(known.model, known.allowed)
 
     def absent_since(self, lane: str) -> float:
         known = self._set(lane)
         if known.pin is not None:
-            return self._fleet.replica_absent_since(known.pin)
-        return self._fleet.absent_since(known.model, known.allowed)
+            return self._fleet.absent_since.of_replica(known.pin)
+        return self._fleet.absent_since.of(known.model, known.allowed)
 
     def serves(self, place: ReplicaLoad, lane: str) -> bool:
         known = self._set(lane)
         if known.pin is not None:
-            return self._fleet.pinned(known.pin, known.allowed) is place
-        found = self._fleet.serving(known.model, known.allowed)
+            return self._fleet.eligibility.pinned(known.pin, known.allowed) is place
+        found = self._fleet.serving.of(known.model, known.allowed)
         if known.replicas is not found:
             known.replicas = found
             known.as_set = frozenset(found)
@@ -140,4 +140,4 @@ class Places(Pool):
         `Pools.regroup` uses these models after each change of the fleet.
         """
         fleet = self._fleet
-        return {replica: fleet.models_of(replica) for replica in fleet.replicas.values()}
+        return {replica: fleet.models.of(replica) for replica in fleet.replicas.values()}

@@ -52,7 +52,7 @@ from router.dispatch.queueing.places import Places, pinned
 from router.dispatch.queueing.queue_outcomes import queue_outcome
 from router.dispatch.queueing.queued_request import QueuedRequest
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
 

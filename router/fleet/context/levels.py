@@ -24,7 +24,7 @@ from router.fleet.prefix.token_ratio import TokenRatio
 
 _MODELS: Final = 1024  # Maximum number of models whose levels are cached.
 _UNKNOWN: Final = 0
-_NONE: Final = -1  # The context of every replica is too short.
+TOO_LONG: Final = -1  # The context of every replica is too short.
 
 Lengths = Callable[[str | None], Iterable[int]]
 Known = Mapping[object, tuple[ContextLengths, frozenset[str] | None]]
@@ -61,14 +61,13 @@ class ContextLevels:
 
     def limited(self, view: RequestView, model: str | None) -> Allowed | None:
         """Return `view.allowed` with the context length that the request needs at a model."""
-        return with_context(view.allowed, max(0, self._needed(view, model)))
+        return with_context(view.allowed, max(0, self.needed(view, model)))
 
-    def is_too_long(self, view: RequestView, model: str | None) -> bool:
-        """Whether a request is too long for every replica of a model."""
-        return self._needed(view, model) == _NONE
+    def needed(self, view: RequestView, model: str | None) -> int:
+        """Return the context length that a request needs at a model.
 
-    def _needed(self, view: RequestView, model: str | None) -> int:
-        """Return the context length that a request needs; 0: all replicas may be long enough."""
+        0: all replicas may be long enough. `TOO_LONG`: the context of every replica is too short.
+        """
         if not self.is_used or not view.decodes:
             return 0
         tokens = max(view.output_limit, 0)
@@ -88,4 +87,4 @@ class ContextLevels:
             if tokens <= level:
                 return level
         # Only a replica whose context length is unknown may be long enough.
-        return known[-1] + 1 if levels[0] == _UNKNOWN else _NONE
+        return known[-1] + 1 if levels[0] == _UNKNOWN else TOO_LONG

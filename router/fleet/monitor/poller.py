@@ -1,10 +1,10 @@
 """Polls the engines' metrics: one task per replica, over connections that client requests never
 use.
 
-The result of a poll goes to the fleet: `observed` for signals, `unobserved` for a problem. A failed
-poll affects no other replica. The poller also detects the engine if the model list did not show it.
-A replica that answers but has no metrics is polled rarely, because each poll adds a line to its
-log.
+The result of a poll goes to the observer: `observed` for signals, `unobserved` for a problem. A
+failed poll affects no other replica. The poller also detects the engine if the model list did not
+show it. A replica that answers but has no metrics is polled rarely, because each poll adds a line
+to its log.
 
 Polls cost the engine time: vLLM 0.32 needs about 5 ms for its metrics page of 60 KB. So the poller
 sends a replica at most one request per `gap_s` seconds on average. This limit includes regular and
@@ -62,8 +62,8 @@ def gap_s(interval_s: float) -> float:
     return min(GAP_S, interval_s)
 
 
-class Observer(Protocol):
-    """The receiver of poll results: the fleet."""
+class Members(Protocol):
+    """The replicas that are polled: the fleet."""
 
     @property
     def members(self) -> list[Replica]:
@@ -71,6 +71,10 @@ class Observer(Protocol):
 
     def set_ranks(self, replica: Replica, count: int, /) -> None:
         """Set the number of data-parallel ranks behind the address of a replica."""
+
+
+class Observer(Protocol):
+    """The receiver of poll results: `fleet.polls`."""
 
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float, /) -> None:
         """Record the signals of a poll.
@@ -87,13 +91,15 @@ class Poller:
 
     def __init__(
         self,
-        fleet: Observer,
+        fleet: Members,
+        observer: Observer,
         config: Config,
         token: str | None,
         rng: Random,
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._fleet = fleet
+        self._observer = observer
         self._rng = rng
         self._on_error = on_error
         self._asker = Asker(token)
@@ -196,7 +202,7 @@ class Poller:
             turn.missed(none.problem)
             if not replica.removed:
                 for rank in replica.ranks:
-                    self._fleet.unobserved(rank, none.problem, monotonic())
+                    self._observer.unobserved(rank, none.problem, monotonic())
             return
         turn.misses = 0
         turn.seen_at = now = monotonic()
@@ -207,7 +213,7 @@ class Poller:
         each = _each(signals, turn.by_rank, turn.facts, len(replica.ranks))
         for rank, own in zip(replica.ranks, each, strict=True):
             number = numbers[rank.rank] if rank.rank < len(numbers) else poll_begins(rank, now)
-            self._fleet.observed(rank, own, number, now)
+            self._observer.observed(rank, own, number, now)
 
     async def _ask(self, turn: _Turn, engine: Engine) -> tuple[Signals, list[int]]:
         """Return the signals of the first source of metrics that reports requests.

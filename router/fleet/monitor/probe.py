@@ -25,7 +25,7 @@ from router.fleet.engines.common.models import CONTEXT, Entries, context_tokens,
 from router.fleet.engines.common.registry import engine_of
 from router.fleet.monitor.ask import Asker, NoAnswer, Sink, keep
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 
 _MODELS_BYTES: Final = 4 * 1024 * 1024
 _FACTS_BYTES: Final = 1024 * 1024
@@ -128,7 +128,7 @@ class Prober:
             why = "it does not list its models"
             is_due = False
         replica.health.why_down = "" if good else why
-        self._fleet.probed(replica, good, at_start=self._at_start)
+        self._fleet.probes.probed(replica, good, at_start=self._at_start)
         if good and is_due:
             entries = await self._read_models(replica)
         await self._learn_context(replica, entries or {})
@@ -180,7 +180,8 @@ class Prober:
         # TCP and TLS 1.3 need one round trip each before the request.
         trips = 3.0 if replica.address.is_tls else 2.0
         if status < 500:
-            self._fleet.timed(replica, (monotonic() - began) / trips)
+            ended = monotonic()
+            replica.timed((ended - began) / trips, ended)
         return status
 
     async def _read_models(self, replica: Replica) -> Entries | None:
@@ -204,7 +205,7 @@ class Prober:
             if found is not None and replica.config.engine is None:
                 for rank in replica.ranks:
                     rank.engine = found  # Another engine may now run at the address.
-            self._fleet.learned(replica, entries)
+            self._fleet.probes.learned(replica, entries)
         return entries
 
     async def _learn_context(self, replica: Replica, entries: Entries) -> None:
@@ -218,7 +219,7 @@ class Prober:
         tokens = None if body is None else facts.parse(body).context_tokens
         if tokens is not None and not replica.removed:
             completed = {name: {**entries[name], CONTEXT: tokens} for name in without_length}
-            self._fleet.learned(replica, {**entries, **completed})
+            self._fleet.probes.learned(replica, {**entries, **completed})
 
     async def _body(self, replica: Replica, path: str, size: int) -> bytes | None:
         try:

@@ -83,7 +83,7 @@ def test_lines_that_wait_for_their_region_delay_no_other_owner(tmp_path: Path) -
         async with two_regions(tmp_path, slow) as (router, eu, us):
             await eu.stop_listening()
             fleet = router.app.parts.fleet
-            await eventually(lambda: "eu-1" not in fleet.ready_ids, "the region is down")
+            await eventually(lambda: "eu-1" not in fleet.serving.ready_ids, "the region is down")
             async with sdk(router, LIMITED) as limited, sdk(router, FREE) as free:
                 first = await submit(limited, numbered(2 * AHEAD))
                 await eventually(lambda: waiting(router) >= AHEAD, "its lines wait")

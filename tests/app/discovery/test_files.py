@@ -256,7 +256,9 @@ def test_a_replica_that_leaves_finishes_its_streams_and_returns(tmp_path: Path) 
                 assert (await router.admin("/replicas/a")).json()["origin"] is None
                 assert (await router.ask()).status == 200
                 write(file, first, second)
-                await eventually(lambda: "a" in router.app.parts.fleet.ready_ids, "the return")
+                await eventually(
+                    lambda: "a" in router.app.parts.fleet.serving.ready_ids, "the return"
+                )
                 streams.go.set()
                 assert (await client.recv_response()).complete
                 await eventually(lambda: not router.app.parts.fleet.leaving, "the end of the drain")

@@ -51,12 +51,12 @@ class Told:
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float, /) -> None:
         self.signals.append((replica.id, signals, poll))
         self.times.append(now)
-        self.table.fleet.observed(replica, signals, poll, now)
+        self.table.fleet.polls.observed(replica, signals, poll, now)
 
     def unobserved(self, replica: Replica, problem: str, now: float, /) -> None:
         self.problems.append((replica.id, problem))
         self.times.append(now)
-        self.table.fleet.unobserved(replica, problem, now)
+        self.table.fleet.polls.unobserved(replica, problem, now)
 
 
 class Fixture:
@@ -125,7 +125,7 @@ async def polling(
     )
     for index, url in enumerate(urls):
         table.add(f"r{index}", None, url=url, **(replica or {}))
-    poller = Poller(told, config, token, Random(1), errors.append)
+    poller = Poller(told, told, config, token, Random(1), errors.append)
     try:
         if start:
             await poller.start()
@@ -343,7 +343,7 @@ async def test_signals_outlive_a_few_bad_polls_and_not_many() -> None:
         serving({"/metrics": running(7)}) as engine,
         polling(engine.server.url, replica={"engine": "vllm"}, stale_s=0.2) as fixture,
     ):
-        fixture.told.table.fleet.stale_s = 0.2
+        fixture.told.table.fleet.polls.stale_s = 0.2
         await fixture.signals()
         engine.answers = {"/metrics": response(500)}
         await fixture.problem()
@@ -809,7 +809,8 @@ async def test_a_thousand_replicas_are_asked_one_after_the_other() -> None:
 
     errors: list[BaseException] = []
     config = Config(polling=Polling(interval_s=3600.0))
-    poller = Poller(Told(table), config, None, Listening(1), errors.append)
+    told = Told(table)
+    poller = Poller(told, told, config, None, Listening(1), errors.append)
     await poller.start()
     await asyncio.sleep(0)
     assert poller.running == 1000

@@ -56,7 +56,7 @@ async def test_the_first_round_tells_the_truth_at_once() -> None:
         serving(WELL) as engine,
         probing(engine.server.url, dead_url(), interval_s=60) as (table, prober, _),
     ):
-        assert [r.id for r in table.fleet.ready] == ["r0"]
+        assert [r.id for r in table.fleet.serving.ready] == ["r0"]
         assert first(table).models == frozenset({"m"})
         assert engine.asked == ["/health", "/v1/models"]
         assert prober.running == 2
@@ -70,7 +70,7 @@ async def test_a_replica_that_dies_and_returns() -> None:
         await engine.server.stop_listening()
         await eventually(lambda: not replica.health.up, "down")
         with pytest.raises(RouterError) as refused:
-            table.fleet.eligible("m", None)
+            table.fleet.eligibility.replicas("m", None)
         assert refused.value.reason is Reason.NO_REPLICA
         engine.answers = {"/health": OK, "/v1/models": models("other")}
         engine.server.start(port)
@@ -106,7 +106,7 @@ async def test_resets_and_blackholes_take_a_replica_down() -> None:
             serving(rst_unread) as engine,
             probing(engine.server.url, hole, dead_url()) as (table, _, _),
         ):
-            await eventually(lambda: not table.fleet.ready, "all down")
+            await eventually(lambda: not table.fleet.serving.ready, "all down")
 
 
 @scenario
@@ -119,7 +119,7 @@ async def test_a_hanging_replica_delays_neither_the_start_nor_others() -> None:
     ):
         assert table.fleet.replicas["r1"].models == frozenset({"m"})
         await eventually(lambda: not first(table).health.up, "down")
-        assert [r.id for r in table.fleet.ready] == ["r1"]
+        assert [r.id for r in table.fleet.serving.ready] == ["r1"]
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])

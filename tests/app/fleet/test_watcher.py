@@ -286,9 +286,6 @@ async def test_an_unwatched_replica_is_forgotten() -> None:
         assert watcher.index.match(prompt(*A)) == {replicas[1]: 1}
         assert replicas[0] not in watcher.index
         await until(lambda: len(watcher.index) == 1)
-        watcher.restarted(replicas[1])
-        assert watcher.index.match(prompt(*A)) == {}
-        await until(lambda: len(watcher.index) == 0)
         assert watcher.running == 2
 
 

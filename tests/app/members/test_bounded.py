@@ -24,7 +24,7 @@ async def rounds(router: Router, url: str, name: str) -> None:
         await asyncio.sleep(0)
         if number < WITH_REQUESTS:
             replica = fleet.replicas[replica_id]
-            await eventually(lambda replica=replica: replica in fleet.ready, "up")  # type: ignore[misc]
+            await eventually(lambda replica=replica: replica in fleet.serving.ready, "up")  # type: ignore[misc]
             client = await router.client()
             for _ in range(2):
                 await client.send(chat())

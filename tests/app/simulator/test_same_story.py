@@ -39,7 +39,7 @@ from router.dispatch.driver.routed_request import RoutedRequest
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.queueing.queue_driver import QueueDriver
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.outcomes import Outcomes
 from router.simulator.scenario import Fault
 from router.simulator.simulation import simulate
 from router.simulator.traffic import Arrival
@@ -82,7 +82,7 @@ WATCHED: dict[type, tuple[str, ...]] = {
     # Decisions: the same calls must lead to the same decisions.
     Chooser: ("choose",),
     Hedger: ("backup", "sent"),
-    Fleet: ("succeeded", "showed_content", "overdue", "failed"),
+    Outcomes: ("succeeded", "showed_content", "overdue", "failed"),
     # These calls depend on the times and the token counts that a request reports.
     Replica: ("answered", "paced"),
     SpeedLearner: ("dispatched", "shown", "cut", "ended"),

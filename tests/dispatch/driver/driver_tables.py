@@ -59,7 +59,7 @@ FLEET: dict[str, Callable[[World, str], object]] = {
     "leaves": lambda w, id: w.fleet.remove(id),
     "joins": lambda w, id: w.joins(id),
     "joins-untried": lambda w, id: w.joins(id, is_tried=False),
-    "proves-good": lambda w, id: w.fleet.probed(w.fleet.replicas[id], True),
+    "proves-good": lambda w, id: w.fleet.probes.probed(w.fleet.replicas[id], True),
     "goes-down": lambda w, id: w.goes_down(id),
     "refuses-all": lambda w, id: w.refusing.add(id),
     "grows": lambda w, id: w.grows(id),

@@ -152,7 +152,7 @@ def test_a_waiting_request_has_the_wait_and_the_usual_time() -> None:
 
 def test_a_large_fleet_is_sampled() -> None:
     world = World(3 * SAMPLE)
-    for number, replica in enumerate(world.fleet.serving("m", None)):
+    for number, replica in enumerate(world.fleet.serving.of("m", None)):
         replica.speed.is_known = True
         replica.speed.base_s = 1.0 + number
         replica.speed.token_s = replica.speed.attention_s = 0.0

@@ -39,7 +39,7 @@ from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.log.access_log import AccessLog
 from router.observe.metrics import Metrics

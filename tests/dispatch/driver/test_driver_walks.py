@@ -329,7 +329,7 @@ class Walk(RuleBasedStateMachine):
     def is_probed(self, data: st.DataObject, good: bool) -> None:
         id = self.any_replica(data)
         if good:
-            self.world.fleet.probed(self.world.fleet.replicas[id], True)
+            self.world.fleet.probes.probed(self.world.fleet.replicas[id], True)
         else:
             self.world.goes_down(id)
 
@@ -438,7 +438,7 @@ class Walk(RuleBasedStateMachine):
         world.refusing.clear()
         world.joins("last")
         for replica in [*world.fleet.replicas.values()]:
-            world.fleet.probed(replica, True)
+            world.fleet.probes.probed(replica, True)
         for _ in range(400):
             for request in [*world.requests]:
                 for attempt in [*request.opened]:

@@ -22,7 +22,8 @@ from router.dispatch.completion import Completion
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.queueing.queue_driver import QueueDriver
 from router.dispatch.reply import Reply
-from router.fleet.table import Fleet
+from router.fleet.table.eligibility import Eligibility
+from router.fleet.table.outcomes import Outcomes
 from router.observe.metrics import Metrics
 from tests.dispatch.driver.test_driver_under_fire import Fire
 
@@ -32,7 +33,8 @@ pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled methods cannot b
 PLACES: list[tuple[type, str]] = [
     *((Hedger, name) for name in ("dispatched", "backup", "sent", "shown", "outrun", "failed")),
     *((Chooser, name) for name in ("choose", "dispatched", "withdrawn", "shown", "finished")),
-    *((Fleet, name) for name in ("failed", "showed_content", "busy", "succeeded", "eligible")),
+    *((Outcomes, name) for name in ("failed", "showed_content", "busy", "succeeded")),
+    (Eligibility, "replicas"),
     *((Metrics, name) for name in ("finished", "attempt", "waited")),
     *((Reply, name) for name in ("begin", "relay", "error", "late_error", "truncate", "comment")),
     *((QueueDriver, name) for name in ("sent", "retry", "pauses", "allows_early_status")),

@@ -46,7 +46,7 @@ class Waiting:
 
     def decided(self) -> None:
         """The first probe has ended; the current event-loop turn has not."""
-        self.world.fleet.probed(self.new, True)
+        self.world.fleet.probes.probed(self.new, True)
 
     def passes(self, seconds: float) -> None:
         self.world.time.passes(seconds)
@@ -84,7 +84,7 @@ def test_several_probes_in_one_turn_are_one_retry_and_a_later_one_is_another() -
     w.world.fleet.remove("last")
     w.world.time.turn()
     assert w.called == ["retry a"]
-    w.world.fleet.probed(later, True)
+    w.world.fleet.probes.probed(later, True)
     w.world.time.turn()
     assert w.called == ["retry a", "retry a"]
 

@@ -85,7 +85,7 @@ def test_a_request_waits_for_its_region_and_delays_no_other() -> None:
     world.arrives("limited", allowed=US)
     world.arrives("free")
     assert world.said == ["queue limited", "send free to r0"]
-    world.fleet.probed(world.replicas[1], True)
+    world.fleet.probes.probed(world.replicas[1], True)
     world.time.passes(0.5)
     assert world.said[2:] == ["grant limited", "send limited to r1"]
 

@@ -17,9 +17,9 @@ from router.config.model import Hedging
 from router.dispatch.driver.attempt_state import Attempt, AttemptState, Kind
 from router.dispatch.hedging.hedger import Hedger
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
 from router.observe.hedge_counts import HedgeCounts
 from router.wire.sweep import NEVER
+from tests.fleet.helpers import Table
 
 BASE_S = 0.05
 TOKEN_S = 1e-4
@@ -51,7 +51,7 @@ class HedgedFleet:
 
     def __init__(
         self,
-        fleet: Fleet,
+        table: Table,
         rules: Hedging,
         seed: int = 1,
         stragglers: float = 0.05,
@@ -59,7 +59,7 @@ class HedgedFleet:
         high: float = 0.2,
         sigma: float = 0.1,
     ) -> None:
-        self.fleet = fleet
+        self.fleet = fleet = table.fleet
         self.counts = HedgeCounts()
         self.hedger = Hedger(rules, fleet, self.counts)
         self.requests: list[Request] = []
@@ -73,7 +73,7 @@ class HedgedFleet:
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = count()
         self._now = 0.0
-        fleet._clock = lambda: self._now
+        table.clock = lambda: self._now
 
     def play(self, requests: int, per_s: float) -> list[Request]:
         """Play this number of Poisson arrivals until the last of them is answered."""
@@ -105,7 +105,7 @@ class HedgedFleet:
         request = Request(view, urgency, now)
         self.requests.append(request)
         self.tokens += tokens
-        replicas = rng.sample(self.fleet.ready, 2)
+        replicas = rng.sample(self.fleet.serving.ready, 2)
         replica = min(replicas, key=lambda r: r.pending_tokens)
         primary = self._begins(request, replica, now, hedge=False)
         due = self.hedger.dispatched(view, primary, urgency, now)
@@ -130,7 +130,7 @@ class HedgedFleet:
         state, view, hedger = request.state, request.view, self.hedger
         if state.over or state.winner is not None:
             return
-        found = hedger.backup(view, primary, self.fleet.ready, now)
+        found = hedger.backup(view, primary, self.fleet.serving.ready, now)
         if found:
             backup = self._rng.choice(found)
             hedger.sent(view, self._begins(request, backup, now, hedge=True), now)
@@ -142,7 +142,7 @@ class HedgedFleet:
         if state.over or not state.content(attempt):
             return
         request.ttft_s = now - request.began
-        self.fleet.showed_content(attempt.at, now, attempt.began, None, attempt.tokens)
+        self.fleet.outcomes.showed_content(attempt.at, now, attempt.began, None, attempt.tokens)
         hedger.shown(view, attempt, now)
         for loser in state.outrun(now):
             hedger.outrun(view, loser, -1, now)

@@ -159,7 +159,7 @@ async def test_another_address_is_preferred_to_another_rank() -> None:
     a, b = table.add("a", data_parallel_ranks=2), table.add("b")
     for rank in a.ranks:
         told(rank, started_at=5.0)
-    assert asked(a, *table.fleet.ready) == ["a@1", "b"]
+    assert asked(a, *table.fleet.serving.ready) == ["a@1", "b"]
     assert apart(a, [a.ranks[1], b]) == [b]
     assert apart(a, [a.ranks[1]]) == [a.ranks[1]]
     table.close()

@@ -71,7 +71,7 @@ class World:
         """The attempt delivers its first content now and ends."""
         assert state.content(attempt)
         fleet = self.table.fleet
-        fleet.showed_content(attempt.at, self.now, attempt.began, None, attempt.tokens)
+        fleet.outcomes.showed_content(attempt.at, self.now, attempt.began, None, attempt.tokens)
         self.hedger.shown(self.view, attempt, self.now)
         losers = state.outrun(self.now)
         for loser in losers:

@@ -33,7 +33,7 @@ def share(requests: list[Request]) -> float:
 def fleet(table: Table, rules: Hedging | None = None, **world: Any) -> HedgedFleet:
     for number in range(20):
         table.add(f"r{number}")
-    return HedgedFleet(table.fleet, rules or Hedging(), **world)
+    return HedgedFleet(table, rules or Hedging(), **world)
 
 
 def within_budget(f: HedgedFleet) -> bool:

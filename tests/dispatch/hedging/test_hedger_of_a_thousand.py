@@ -49,7 +49,7 @@ class Thousand(World):
 
     def found(self, primary: Attempt | None = None) -> list[str]:
         touched.clear()
-        pool = self.table.fleet.serving("m", None)
+        pool = self.table.fleet.serving.of("m", None)
         assert len(pool) == FLEET
         found = self.hedger.backup(self.view, primary or self.primary, Watched(pool), self.now)
         return [r.id for r in found]
@@ -113,5 +113,5 @@ async def test_holders_of_the_prefix_are_always_examined() -> None:
     for replica in w.many[501 : 501 + 2 * HOLDERS : 2]:
         replica.signals = Signals(asleep=True)
     w.table.fleet.rebuild()
-    pool = w.table.fleet.serving("m", None)
+    pool = w.table.fleet.serving.of("m", None)
     assert w.hedger.backup(w.view, w.primary, pool, w.now) == ()

@@ -71,7 +71,7 @@ class Warm:
         try:
             if not self.warm_up.examines(view, attempt, now):
                 return None
-            return self.warm_up.plan(view, attempt, self.fleet.serving("m", view.allowed), now)
+            return self.warm_up.plan(view, attempt, self.fleet.serving.of("m", view.allowed), now)
         finally:
             attempt.lease.release()
 

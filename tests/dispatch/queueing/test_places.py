@@ -64,9 +64,9 @@ async def test_a_replica_is_blind_until_its_metrics_are_read() -> None:
     places = Places(table.fleet)
     assert places.is_blind(replica)
     poll = poll_begins(replica, 100.0)
-    table.fleet.observed(replica, Signals(running=1, waiting=0), poll, 100.0)
+    table.fleet.polls.observed(replica, Signals(running=1, waiting=0), poll, 100.0)
     assert not places.is_blind(replica)
-    table.fleet.unobserved(replica, "timeout", 1000.0)
+    table.fleet.polls.unobserved(replica, "timeout", 1000.0)
     assert places.is_blind(replica)
     table.close()
 
@@ -80,7 +80,7 @@ async def test_unreported_slots_are_learned() -> None:
     assert places.slots(replica) is None
     for number in range(12):
         poll = poll_begins(replica, 100.0)
-        table.fleet.observed(replica, Signals(running=8, waiting=3), poll, 100.0 + number)
+        table.fleet.polls.observed(replica, Signals(running=8, waiting=3), poll, 100.0 + number)
     assert places.slots(replica) == 8
     table.close()
 
@@ -94,7 +94,7 @@ async def test_pools_are_driven_over_a_real_fleet() -> None:
     pools.regroup(places.served(), 0.0)
     for replica in (a, b):
         poll = poll_begins(replica, 100.0)
-        table.fleet.observed(replica, Signals(running=0, waiting=0), poll, 0.0)
+        table.fleet.polls.observed(replica, Signals(running=0, waiting=0), poll, 0.0)
         assert pools.freed(replica, 0.0) == []
     assert len(pools.queues) == 2
     first = make_ticket(model="m1", tokens=10)

@@ -58,7 +58,7 @@ async def ask_slow_first(router: Router) -> None:
         before = sum(len(r.requests) for r in router.replicas[:1])
         got = await router.ask(chat(URGENT, stream=True))
         assert (got.status, got.events()[-1]) == (200, "[DONE]")
-        if len(router.replicas[0].requests) > before or slow not in fleet.ready:
+        if len(router.replicas[0].requests) > before or slow not in fleet.serving.ready:
             return
 
 
@@ -132,7 +132,7 @@ async def test_a_replica_that_loses_repeatedly_is_suspect_for_all_requests() -> 
     async with hedged(hang, sse_tokens()) as router:
         for _ in range(RACES):
             await ask_slow_first(router)
-        await eventually(lambda: len(router.app.parts.fleet.ready) == 1, "passed over")
+        await eventually(lambda: len(router.app.parts.fleet.serving.ready) == 1, "passed over")
         slow, _ = router.app.replicas()
         assert (slow["breaker"], slow["races_lost_in_a_row"]) == ("suspect", RACES)
         before = len(router.replicas[0].requests)

@@ -52,7 +52,7 @@ async def cold_beside(
             added = await router.admin("/replicas", "POST", body=body)
             assert added.status == 201
             fleet = router.app.parts.fleet
-            await eventually(lambda: len(fleet.ready) == 2, "both replicas are ready")
+            await eventually(lambda: len(fleet.serving.ready) == 2, "both replicas are ready")
             await asyncio.sleep(2.0 * LOOK_S)
             # As after a longer time without hedges, of which each request paid for a part.
             router.app.parts.hedger._budget.spare = 1e5

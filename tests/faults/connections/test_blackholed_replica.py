@@ -70,8 +70,8 @@ async def test_an_ejection_releases_all_that_wait() -> None:
         asked = await crowd(router, CROWD // 2)
         fleet = router.app.parts.fleet
         for _ in range(fleet.rules.eject_after):
-            fleet.failed(first(router), Reason.CONNECT_TIMEOUT)
-        assert first(router).health.is_ejected(fleet._clock())
+            fleet.outcomes.failed(first(router), Reason.CONNECT_TIMEOUT)
+        assert first(router).health.is_ejected(fleet.clock())
         for answer in await asyncio.gather(*asked):
             assert answer.status == 200
         assert first(router).pool.waiting == 0
@@ -85,8 +85,8 @@ async def test_probes_that_fail_release_all_that_wait() -> None:
         asked = await crowd(router, CROWD // 2)
         fleet = router.app.parts.fleet
         for _ in range(fleet.rules.fall):
-            fleet.probed(first(router), False)
-        assert len(fleet.ready) == 1
+            fleet.probes.probed(first(router), False)
+        assert len(fleet.serving.ready) == 1
         for answer in await asyncio.gather(*asked):
             assert answer.status == 200
 

@@ -19,8 +19,8 @@ def once_well(router: Router) -> None:
     """
     fleet = router.app.parts.fleet
     for replica in fleet.replicas.values():
-        fleet.learned(replica, {"m": {"id": "m"}})
-        fleet.probed(replica, True)
+        fleet.probes.learned(replica, {"m": {"id": "m"}})
+        fleet.probes.probed(replica, True)
 
 
 @scenario

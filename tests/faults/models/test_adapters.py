@@ -57,7 +57,7 @@ async def test_only_replicas_that_list_an_adapter_serve_it() -> None:
         running(one.url, other.url) as router,
     ):
         fleet = router.app.parts.fleet
-        await eventually(lambda: len(fleet.serving("sql", None)) == 1, "the adapter")
+        await eventually(lambda: len(fleet.serving.of("sql", None)) == 1, "the adapter")
         asked = [ask(router, "sql") for _ in range(8)]
         assert await asyncio.gather(*asked) == [200] * 8
         assert (len(one.told), len(other.told)) == (8, 0)

@@ -132,7 +132,7 @@ async def test_requests_that_wait_for_a_model_that_a_reload_removes(is_shared: b
         router.change(replicas=(kept, router.at(1, models=models, max_inflight=1)))
         await router.app.reload()
         fleet = router.app.parts.fleet
-        await eventually(lambda: len(fleet.ready) == 2, "ready")
+        await eventually(lambda: len(fleet.serving.ready) == 2, "ready")
         runs, waits = await router.client(), await router.client()
         await runs.send(body("old"))
         await eventually(lambda: fleet.replicas["r1"].inflight == 1, "it runs")

@@ -68,7 +68,7 @@ async def test_an_adapter_goes_where_its_model_is() -> None:
     base = HostileReplica(echo, Control(models=("m",), owned_by="sglang"))
     other = HostileReplica(echo, Control(models=("n",)))
     async with running(base, other, replica={"models": None}) as router:
-        await eventually(lambda: len(router.app.parts.fleet.ready) == 2, "both are up")
+        await eventually(lambda: len(router.app.parts.fleet.serving.ready) == 2, "both are up")
         for _ in range(4):
             answer = await router.ask(chat(model="m:fr"))
             assert answer.status == 200

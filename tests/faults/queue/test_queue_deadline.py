@@ -176,7 +176,7 @@ async def test_it_holds_for_the_first_content_and_blames_no_replica() -> None:
         assert [line["reason"] for line in lines] == ["deadline_passed"] * 2
         assert [line["attempts"] for line in lines] == [1, 1]
         fleet = router.app.parts.fleet
-        assert len(fleet.ready) == 2
+        assert len(fleet.serving.ready) == 2
         for hostile in router.replicas:
             await hostile.wait_for_sessions(1)
             await eventually(partial(all_ended, hostile), "the engine is told")

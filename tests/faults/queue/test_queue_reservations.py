@@ -84,7 +84,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
         await becomes(SHARE * 2 * TOKENS)
         port = int(lost.url.rpartition(":")[2])
         await dies.__aexit__(None, None, None)
-        await eventually(lambda: len(fleet.ready) == 1, "one is down")
+        await eventually(lambda: len(fleet.serving.ready) == 1, "one is down")
         await becomes(SHARE * TOKENS)
 
         # Batch gets the remaining capacity, and no more, for any number of requests.
@@ -103,7 +103,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
 
         # The other engine is back: there is room for the waiting requests.
         again = await stack.enter_async_context(emulated("vllm", port=port, **sizes))
-        await eventually(lambda: len(fleet.ready) == 2, "it is up again")
+        await eventually(lambda: len(fleet.serving.ready) == 2, "it is up again")
         await eventually(lambda: waiting(router) == 0, "batch may borrow again")
         await becomes(SHARE * 2 * TOKENS)
         assert again.engine.stats.asked + stays.engine.stats.asked > 0

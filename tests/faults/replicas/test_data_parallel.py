@@ -140,5 +140,7 @@ async def test_an_address_that_is_down_takes_no_rank_of_its_requests() -> None:
             for _ in range(4):
                 assert await ask(router) == 200
             fleet = router.app.parts.fleet
-            await eventually(lambda: [r.id for r in fleet.ready] == ["r1"], "all ranks down")
+            await eventually(
+                lambda: [r.id for r in fleet.serving.ready] == ["r1"], "all ranks down"
+            )
             assert sum(asked(other)) == 4

@@ -67,7 +67,7 @@ async def under_load(
     clients = [asyncio.create_task(load.run(router, n % 2 == 1)) for n in range(CLIENTS)]
     done = 0
     while done < CHANGES:
-        ready = {r.config.url for r in app.parts.fleet.ready}
+        ready = {r.config.url for r in app.parts.fleet.serving.ready}
         after = changed(members, ready & set(members), urls, rng)
         if after == members:
             await asyncio.sleep(FAST_S)
@@ -89,7 +89,7 @@ async def under_load(
 def are_members(router: Router, members: Members) -> bool:
     fleet = router.app.parts.fleet
     present = {replica.config.url for replica in fleet.replicas.values()}
-    return present == set(members) and bool(fleet.ready)
+    return present == set(members) and bool(fleet.serving.ready)
 
 
 async def with_engines(test: Callable[[list[Emulated]], Awaitable[None]]) -> None:

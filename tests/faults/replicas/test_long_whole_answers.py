@@ -39,7 +39,7 @@ async def streams_only(connection: ReplicaConnection) -> None:
 
 
 def fit(router: Router) -> int:
-    return len(router.app.parts.fleet.ready)
+    return len(router.app.parts.fleet.serving.ready)
 
 
 def test_the_default_is_half_an_hour() -> None:

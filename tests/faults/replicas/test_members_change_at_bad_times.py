@@ -154,7 +154,7 @@ async def test_changes_and_reloads_at_the_same_time() -> None:
         assert found[3:6] == [200] * 3
         await router.app.reload()
         assert {*states(router)} == {"r0", "r1", "n0", "n1", "n2"}
-        await eventually(lambda: len(router.app.parts.fleet.ready) >= 4, "the probes")
+        await eventually(lambda: len(router.app.parts.fleet.serving.ready) >= 4, "the probes")
         assert router.app.census()["probes"] == 5
         for _ in range(4):
             assert (await router.ask()).status == 200

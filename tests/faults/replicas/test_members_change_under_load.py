@@ -54,8 +54,8 @@ class Operator:
         fleet = self._router.app.parts.fleet
         used = {replica.config.url for replica in fleet.replicas.values()}
         free = [url for url in self._urls if url not in used]
-        ready = list(fleet.ready_ids)
-        idle = [id for id in fleet.replicas if id not in fleet.ready_ids]
+        ready = list(fleet.serving.ready_ids)
+        idle = [id for id in fleet.replicas if id not in fleet.serving.ready_ids]
         choices = ["add"] * bool(free) + ["uncordon", "remove idle"] * bool(idle)
         if len(ready) > 1:
             choices += ["cordon", "drain", "remove"]

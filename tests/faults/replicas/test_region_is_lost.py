@@ -117,10 +117,12 @@ async def test_a_lost_region_is_replaced_and_comes_back() -> None:
         await world.eu.cut()
         assert await world.asks() == "us"
         fleet = world.router.app.parts.fleet
-        await eventually(lambda: "eu-1" not in fleet.ready_ids, "the region is known to be lost")
+        await eventually(
+            lambda: "eu-1" not in fleet.serving.ready_ids, "the region is known to be lost"
+        )
         assert {await world.asks() for _ in range(5)} == {"us"}
         await world.eu.open()
-        await eventually(lambda: "eu-1" in fleet.ready_ids, "the region is back")
+        await eventually(lambda: "eu-1" in fleet.serving.ready_ids, "the region is back")
         assert {await world.asks() for _ in range(5)} == {"eu"}
         lines = await world.router.log(12)
         assert [line["region"] for line in lines] == ["eu"] + ["us"] * 6 + ["eu"] * 5
@@ -148,7 +150,7 @@ async def test_a_limited_tenant_stays_in_its_region_when_it_is_full_or_lost(tmp_
         assert answer.status == 503
         assert await world.asks() == "us"
         await world.eu.open()
-        await eventually(lambda: "eu-1" in fleet.ready_ids, "the region is back")
+        await eventually(lambda: "eu-1" in fleet.serving.ready_ids, "the region is back")
         answer = await router.ask(limited, "POST")
         assert (answer.status, answer.header("x-served-region")) == (200, "eu")
         for client, _ in streams:

@@ -81,7 +81,7 @@ FAULTS: list[tuple[Answer, str]] = [
 async def failed_polls(router: Router, problem: str) -> None:
     """Wait until a failed poll with this problem was recorded."""
     fleet = router.app.parts.fleet
-    await eventually(lambda: fleet.polls_failed.get(problem, 0) > 0, f"a poll of {problem}")
+    await eventually(lambda: fleet.polls.failed.get(problem, 0) > 0, f"a poll of {problem}")
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ async def test_requests_go_on(answer: Answer, problem: str) -> None:
         replica={"engine": "vllm"},
     ) as router:
         asked = 0
-        while not router.app.parts.fleet.polls_failed.get(problem):
+        while not router.app.parts.fleet.polls.failed.get(problem):
             assert (await router.ask(chat())).status == 200
             asked += 1
         assert (await router.ask(chat())).status == 200
-        assert set(router.app.parts.fleet.polls_failed) == {problem}
+        assert set(router.app.parts.fleet.polls.failed) == {problem}
         (replica,) = router.app.parts.fleet.replicas.values()
         assert replica.health.up
         assert replica.health.failures == 0

@@ -7,7 +7,7 @@ import pytest
 from policies.allowed import Allowed
 from policies.facts import RequestView
 from router.fleet.context.lengths import ContextLengths
-from router.fleet.context.levels import ContextLevels
+from router.fleet.context.levels import TOO_LONG, ContextLevels
 from router.fleet.prefix.token_ratio import TokenRatio
 
 MOST = TokenRatio.MOST  # bytes per token that are assumed before anything was learned
@@ -47,7 +47,9 @@ def test_the_next_length_is_needed(lengths: tuple[int, ...], tokens: int, contex
     levels = levels_of(*lengths)
     limited = levels.limited(view_of(tokens), "m")
     assert (limited.context if limited is not None else 0) == context
-    assert levels.is_too_long(view_of(tokens), "m") == (lengths[0] == 1000 and tokens == 4001)
+    assert (levels.needed(view_of(tokens), "m") == TOO_LONG) == (
+        lengths[0] == 1000 and tokens == 4001
+    )
 
 
 def test_prompt_and_answer_count_together() -> None:

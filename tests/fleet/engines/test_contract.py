@@ -199,7 +199,7 @@ def test_its_own_paths_are_routed_as_it_says(engine: Engine) -> None:
 async def test_a_name_that_it_does_not_list_is_refused_or_forwarded(engine: Engine) -> None:
     table = Table()
     table.add("r", ("m",), engine=engine.name)
-    aliases = table.fleet.aliases
+    aliases = table.fleet.models.aliases
     assert aliases.of("x") == ("x" if engine.refuses_models else "m")
     table.add("s", ("other",), engine=engine.name)
     assert aliases.of("m:a") == ("m" if engine.names_adapters else "m:a")

@@ -32,7 +32,7 @@ class Polls:
         self._number += 1
         replica.asked_at = answered if asked is None else asked
         signals = Signals(running=0, waiting=0, started_at=moment, prompt_tokens=total)
-        self.table.fleet.observed(replica, signals, self._number, answered)
+        self.table.fleet.polls.observed(replica, signals, self._number, answered)
 
     def are_one(self) -> bool:
         found = same_engine(self.a, self.b)

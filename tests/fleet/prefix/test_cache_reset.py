@@ -38,7 +38,7 @@ class Known(Table):
         self.now += 1.0
         number = poll_begins(self.replica, self.now)
         told = Signals(running=0, waiting=0, **signals)  # type: ignore[arg-type]
-        self.fleet.observed(self.replica, told, number, self.now)
+        self.fleet.polls.observed(self.replica, told, number, self.now)
         return self.replica
 
 

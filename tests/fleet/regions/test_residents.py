@@ -38,13 +38,13 @@ def refusal(act: Callable[[], object]) -> RouterError:
 async def test_only_replicas_of_the_allowed_regions_are_found() -> None:
     table, a, b, c = world()
     fleet = table.fleet
-    assert fleet.serving("m", None) == (a, b, c)
-    assert fleet.serving("m", EU) == (a,)
-    assert fleet.serving("m", US_OR_ASIA) == (b, c)
-    assert fleet.serving(None, EU) == (a,)
-    assert fleet.serving("us only", EU) == ()
-    assert list(fleet.eligible("m", US_OR_ASIA, [b])) == [c]
-    assert refusal(lambda: fleet.eligible("m", US_OR_ASIA, [b, c])).status == 503
+    assert fleet.serving.of("m", None) == (a, b, c)
+    assert fleet.serving.of("m", EU) == (a,)
+    assert fleet.serving.of("m", US_OR_ASIA) == (b, c)
+    assert fleet.serving.of(None, EU) == (a,)
+    assert fleet.serving.of("us only", EU) == ()
+    assert list(fleet.eligibility.replicas("m", US_OR_ASIA, [b])) == [c]
+    assert refusal(lambda: fleet.eligibility.replicas("m", US_OR_ASIA, [b, c])).status == 503
     table.close()
 
 
@@ -52,11 +52,11 @@ async def test_only_replicas_of_the_allowed_regions_are_found() -> None:
 async def test_the_list_is_the_same_object_until_the_fleet_changes() -> None:
     table, a, b, _ = world()
     fleet = table.fleet
-    found = fleet.serving("m", US_OR_ASIA)
-    assert fleet.serving("m", Allowed(["asia", "us"])) is found
-    fleet.probed(b, False)
-    assert b not in fleet.serving("m", US_OR_ASIA)
-    assert fleet.serving("m", EU) == (a,)
+    found = fleet.serving.of("m", US_OR_ASIA)
+    assert fleet.serving.of("m", Allowed(["asia", "us"])) is found
+    fleet.probes.probed(b, False)
+    assert b not in fleet.serving.of("m", US_OR_ASIA)
+    assert fleet.serving.of("m", EU) == (a,)
     table.close()
 
 
@@ -64,18 +64,23 @@ async def test_the_list_is_the_same_object_until_the_fleet_changes() -> None:
 async def test_a_region_without_the_model_is_refused_at_once() -> None:
     table, *_ = world()
     fleet = table.fleet
-    err = refusal(lambda: fleet.check("us only", EU))
+    err = refusal(lambda: fleet.eligibility.check("us only", EU))
     assert (err.reason, err.status) == (Reason.REGION_NOT_ALLOWED, 403)
     assert err.retry_after_s is None
     assert "(eu)" in err.message and "`us only`" in err.message
-    assert refusal(lambda: fleet.eligible("us only", EU)).reason is Reason.REGION_NOT_ALLOWED
-    waiting = fleet.refusal("us only", EU)
+    assert (
+        refusal(lambda: fleet.eligibility.replicas("us only", EU)).reason
+        is Reason.REGION_NOT_ALLOWED
+    )
+    waiting = fleet.eligibility.refusal("us only", EU)
     assert waiting is not None and waiting.reason is Reason.REGION_NOT_ALLOWED
     nowhere = Allowed(["mars"])
-    assert refusal(lambda: fleet.check("m", nowhere)).reason is Reason.REGION_NOT_ALLOWED
-    assert refusal(lambda: fleet.check("invented", EU)).reason is Reason.MODEL_NOT_FOUND
-    fleet.check("m", EU)
-    assert fleet.refusal("m", EU) is None
+    assert (
+        refusal(lambda: fleet.eligibility.check("m", nowhere)).reason is Reason.REGION_NOT_ALLOWED
+    )
+    assert refusal(lambda: fleet.eligibility.check("invented", EU)).reason is Reason.MODEL_NOT_FOUND
+    fleet.eligibility.check("m", EU)
+    assert fleet.eligibility.refusal("m", EU) is None
     table.close()
 
 
@@ -83,19 +88,19 @@ async def test_a_region_without_the_model_is_refused_at_once() -> None:
 async def test_a_region_that_is_down_is_waited_for() -> None:
     table, a, *_ = world()
     fleet = table.fleet
-    fleet.probed(a, False)
-    lost = fleet.absent_since("m", EU)
-    fleet.check("m", EU)
-    assert fleet.refusal("m", EU) is None
-    assert fleet.serving("m", EU) == ()
-    assert fleet.absent_since("m", None) == NEVER
-    assert lost < NEVER and lost == fleet.absent_since("eu only", EU)
-    assert fleet.absent_since(None, EU) == lost
-    err = refusal(lambda: fleet.eligible("m", EU))
+    fleet.probes.probed(a, False)
+    lost = fleet.absent_since.of("m", EU)
+    fleet.eligibility.check("m", EU)
+    assert fleet.eligibility.refusal("m", EU) is None
+    assert fleet.serving.of("m", EU) == ()
+    assert fleet.absent_since.of("m", None) == NEVER
+    assert lost < NEVER and lost == fleet.absent_since.of("eu only", EU)
+    assert fleet.absent_since.of(None, EU) == lost
+    err = refusal(lambda: fleet.eligibility.replicas("m", EU))
     assert (err.reason, err.status) == (Reason.NO_REPLICA, 503)
     assert "(eu)" in err.message
-    fleet.probed(a, True)
-    assert fleet.absent_since("m", EU) == NEVER
+    fleet.probes.probed(a, True)
+    assert fleet.absent_since.of("m", EU) == NEVER
     table.close()
 
 
@@ -103,12 +108,12 @@ async def test_a_region_that_is_down_is_waited_for() -> None:
 async def test_a_busy_replica_of_an_allowed_region_is_used_although_others_are_not_busy() -> None:
     table, a, b, c = world()
     fleet = table.fleet
-    fleet.busy(a, b"20", fleet._clock())
-    assert fleet.serving("m", None) == (b, c)
-    assert fleet.serving("m", EU) == (a,)
-    fleet.busy(b, b"20", fleet._clock())
-    assert fleet.serving("m", US_OR_ASIA) == (c,)
-    assert list(fleet.eligible("m", US_OR_ASIA, [c])) == [b]
+    fleet.outcomes.busy(a, b"20", fleet.clock())
+    assert fleet.serving.of("m", None) == (b, c)
+    assert fleet.serving.of("m", EU) == (a,)
+    fleet.outcomes.busy(b, b"20", fleet.clock())
+    assert fleet.serving.of("m", US_OR_ASIA) == (c,)
+    assert list(fleet.eligibility.replicas("m", US_OR_ASIA, [c])) == [b]
     table.close()
 
 
@@ -120,17 +125,17 @@ async def test_an_ejected_replica_is_used_if_its_region_has_no_other() -> None:
     a = table.add("a", region="eu", max_inflight=1)
     b, c = table.add("b", region="us"), table.add("c", region="us")
     for _ in range(table.rules.eject_after):
-        fleet.failed(a, Reason.SERVER_ERROR)
-    assert a.health.is_ejected(fleet._clock())
-    assert fleet.serving("m", None) == (b, c)
-    assert fleet.serving("m", EU) == (a,)
-    assert fleet.serving("m", Allowed(["eu", "us"])) == (b, c)
-    assert fleet.absent_since("m", EU) == NEVER
+        fleet.outcomes.failed(a, Reason.SERVER_ERROR)
+    assert a.health.is_ejected(fleet.clock())
+    assert fleet.serving.of("m", None) == (b, c)
+    assert fleet.serving.of("m", EU) == (a,)
+    assert fleet.serving.of("m", Allowed(["eu", "us"])) == (b, c)
+    assert fleet.absent_since.of("m", EU) == NEVER
     lease = table.lease(a)
-    assert refusal(lambda: fleet.eligible("m", EU)).reason is Reason.FLEET_FULL
+    assert refusal(lambda: fleet.eligibility.replicas("m", EU)).reason is Reason.FLEET_FULL
     lease.release()
     fleet.set_duty(a, Duty.CORDONED)
-    assert fleet.serving("m", EU) == ()
+    assert fleet.serving.of("m", EU) == ()
     table.close()
 
 
@@ -139,11 +144,14 @@ async def test_a_new_replica_may_serve_the_model() -> None:
     table, *_ = world()
     new = table.add("new", None, region="asia", is_new=True)
     asia = Allowed(["asia"])
-    table.fleet.check("m", asia)
-    assert table.fleet.refusal("m", asia) is None
-    table.fleet.learned(new, {"other": {"id": "other"}})
-    table.fleet.probed(new, True)
-    assert refusal(lambda: table.fleet.check("m", asia)).reason is Reason.REGION_NOT_ALLOWED
+    table.fleet.eligibility.check("m", asia)
+    assert table.fleet.eligibility.refusal("m", asia) is None
+    table.fleet.probes.learned(new, {"other": {"id": "other"}})
+    table.fleet.probes.probed(new, True)
+    assert (
+        refusal(lambda: table.fleet.eligibility.check("m", asia)).reason
+        is Reason.REGION_NOT_ALLOWED
+    )
     table.close()
 
 
@@ -151,11 +159,11 @@ async def test_a_new_replica_may_serve_the_model() -> None:
 async def test_a_fleet_that_lists_no_models_has_regions_too() -> None:
     table = Table()
     a, b = table.add("a", None, region="eu"), table.add("b", None, region="us")
-    assert table.fleet.serving("anything", EU) == (a,)
-    assert table.fleet.serving("anything", US_OR_ASIA) == (b,)
+    assert table.fleet.serving.of("anything", EU) == (a,)
+    assert table.fleet.serving.of("anything", US_OR_ASIA) == (b,)
     for number in range(5000):
-        table.fleet.serving(f"m{number}", EU)
-    assert len(table.fleet._residents) < 10, "clients may invent names of models"
+        table.fleet.serving.of(f"m{number}", EU)
+    assert len(table.fleet.serving._residents) < 10, "clients may invent names of models"
     table.close()
 
 
@@ -163,8 +171,8 @@ async def test_a_fleet_that_lists_no_models_has_regions_too() -> None:
 async def test_a_stored_response_of_another_region_is_refused() -> None:
     table, a, *_ = world()
     table.fleet.response_affinity.learn("resp_1", "a", "")
-    assert table.fleet.owner_of("resp_1", "", EU) is a
-    err = refusal(lambda: table.fleet.owner_of("resp_1", "", US_OR_ASIA))
+    assert table.fleet.eligibility.owner_of("resp_1", "", EU) is a
+    err = refusal(lambda: table.fleet.eligibility.owner_of("resp_1", "", US_OR_ASIA))
     assert err.reason is Reason.REGION_NOT_ALLOWED
     table.close()
 
@@ -174,8 +182,8 @@ async def test_a_reload_may_move_a_replica_to_another_region() -> None:
     table, a, b, c = world()
     b.adopt(table.make("b", ("m",), region="eu").config, table.rules)
     table.fleet.rebuild()
-    assert table.fleet.serving("m", EU) == (a, b)
-    assert table.fleet.serving("m", US_OR_ASIA) == (c,)
+    assert table.fleet.serving.of("m", EU) == (a, b)
+    assert table.fleet.serving.of("m", US_OR_ASIA) == (c,)
     table.close()
 
 
@@ -184,11 +192,11 @@ async def test_a_cordoned_replica_is_waited_for() -> None:
     table, a, *_ = world()
     fleet = table.fleet
     fleet.set_duty(a, Duty.CORDONED)
-    assert fleet.serving("m", EU) == ()
-    fleet.check("m", EU)
-    assert refusal(lambda: fleet.eligible("m", EU)).reason is Reason.NO_REPLICA
+    assert fleet.serving.of("m", EU) == ()
+    fleet.eligibility.check("m", EU)
+    assert refusal(lambda: fleet.eligibility.replicas("m", EU)).reason is Reason.NO_REPLICA
     fleet.set_duty(a, Duty.IN_SERVICE)
-    assert fleet.serving("m", EU) == (a,)
+    assert fleet.serving.of("m", EU) == (a,)
     table.close()
 
 
@@ -199,8 +207,8 @@ async def test_a_removed_replica_leaves_its_region() -> None:
     assert fleet.nearest.is_used and fleet.nearest.regions == {"eu", "us"}
     fleet.remove(a.id)
     assert not fleet.nearest.is_used and fleet.nearest.regions == {"us"}
-    assert fleet.serving("m", EU) == ()
-    assert refusal(lambda: fleet.check("m", EU)).reason is Reason.REGION_NOT_ALLOWED
+    assert fleet.serving.of("m", EU) == ()
+    assert refusal(lambda: fleet.eligibility.check("m", EU)).reason is Reason.REGION_NOT_ALLOWED
     table.close()
 
 
@@ -210,13 +218,13 @@ async def test_a_region_that_joins_again_is_new() -> None:
     clock = [100.0]
     table = Table(fall=1)
     fleet = table.fleet
-    fleet._clock = lambda: clock[0]
+    table.clock = lambda: clock[0]
     a = table.add("a", region="eu")
     table.add("b", region="us")
-    fleet.probed(a, False)
-    assert fleet.absent_since("m", EU) == 100.0
+    fleet.probes.probed(a, False)
+    assert fleet.absent_since.of("m", EU) == 100.0
     fleet.remove(a.id)
     clock[0] = 500.0
     table.add("c", region="eu", is_new=True)
-    assert fleet.absent_since("m", EU) == 500.0
+    assert fleet.absent_since.of("m", EU) == 500.0
     table.close()

@@ -105,17 +105,6 @@ class KvWatcher:
         self._addresses.pop(replica, None)
         self._listen(replica, {})
 
-    def restarted(self, replica: Replica) -> None:
-        """Drop the replica's blocks, because the fleet has noticed that the replica's engine
-        restarted.
-
-        Blocks that the new process has already reported are dropped too. Such blocks are added
-        again when they are reused.
-        """
-        self.index.clear(replica)
-        if self._pump is not None:
-            self._pump.kick()
-
     async def stop(self) -> None:
         tasks = list(self._tasks.values())
         for replica in list(self._tasks):

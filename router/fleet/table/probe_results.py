@@ -1,0 +1,95 @@
+"""Records the results of active probes: whether a replica is up, and the models that it lists.
+
+What a probe shows about an address applies to all data-parallel ranks behind it.
+
+Must never: send a probe.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from router.fleet.context.lengths import UNKNOWN, lengths_of, read_lengths
+from router.fleet.engines.common.models import MODELS_MOST, adapters
+from router.fleet.listed import served
+from router.fleet.replica import Replica
+from router.fleet.table.table import Table
+
+
+class ProbeResults:
+    """The results of the probes of one fleet."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def probed(self, replica: Replica, good: bool, *, at_start: bool = False) -> None:
+        """Record the result of an active probe.
+
+        `learned` must be called with the model list before a good probe is reported. `at_start`:
+        the router itself has just started, so the replica may have been running for a long time.
+        """
+        health = replica.health
+        was_new = health.is_new
+        if replica.removed or not self._probed(replica, good):
+            return
+        # Connections that were opened before the change may be stale, so they are closed, as in
+        # Envoy.
+        if health.up:
+            replica.close_idle()
+        else:
+            replica.give_up()
+        if at_start and health.up:
+            for rank in replica.ranks:
+                rank.health.warm_since = None
+        else:
+            self._table.on_event("up" if health.up else "down", replica)
+        self._table.rebuild()
+        if was_new:
+            self._table.first_probe_done()
+
+    def _probed(self, replica: Replica, good: bool) -> bool:
+        """Record a probe of the address for all of its ranks. Returns whether a state changed."""
+        now = self._table.clock()
+        has_changed = False
+        for rank in replica.ranks:
+            has_changed = rank.health.probed(good, now) or has_changed
+        return has_changed
+
+    def learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> None:
+        """Record the replica's answer to /v1/models.
+
+        The model list of a replica is kept while the replica restarts.
+        """
+        changed = [self._learned(rank, objects) for rank in replica.ranks]
+        if any(changed):
+            self._table.rebuild()
+
+    def _learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> bool:
+        """Returns whether the table must be rebuilt."""
+        listed = frozenset(objects)
+        if len(listed) >= MODELS_MOST and listed != replica.listed:
+            self._table.on_event("models_left_out", replica)
+        reported = read_lengths(objects)
+        # Some engines report the length on another path, which is read after the model list.
+        if reported != UNKNOWN or listed != replica.listed:
+            replica.reported_lengths = reported
+        lengths = lengths_of(replica.config.max_model_len, replica.reported_lengths)
+        replica.listed = listed
+        listed_adapters = adapters(objects)
+        models = served(replica.config, replica.listed)
+        assert models is not None, "the replica has just listed its models"
+        shown = {name: entry for name, entry in objects.items() if name in models}
+        if shown != replica.objects:
+            replica.objects = shown
+            self._table.listing.clear()
+        self._table.noticed(replica)
+        models = self._table.models.pools.same(models)
+        is_other = replica.adapters != listed_adapters
+        replica.adapters = listed_adapters
+        if is_other or models != replica.models or lengths != replica.lengths:
+            replica.models = models
+            replica.lengths = lengths
+            return True
+        return False

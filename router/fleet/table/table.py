@@ -1,0 +1,192 @@
+"""The fleet's table: all replicas, and everything that is computed from them for requests.
+
+Each change of the fleet (a probe, a failure, a reload, a model list) rebuilds the whole table.
+Requests read the prepared lists only (`serving.py`, `eligibility.py`).
+
+A replica is eligible only if its state is known: a new replica waits for its first good probe and
+for its model list.
+
+A replica is ejected only if each pool that it serves (`model_pools.py`) keeps another fit replica.
+
+Must never: do I/O, or make a request wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from time import monotonic
+
+from router.config.model import Health as HealthRules
+from router.fleet.adapters.names import AdapterNames
+from router.fleet.context.levels import ContextLevels
+from router.fleet.defaults import Defaults
+from router.fleet.dialects import Dialects
+from router.fleet.model_speeds import ModelSpeeds
+from router.fleet.monitor.same_engine import SameEngine
+from router.fleet.prefix.lookup import PrefixLookup
+from router.fleet.prefix.response_affinity import ResponseAffinity
+from router.fleet.regions.nearest import Nearest
+from router.fleet.replica import Replica
+from router.fleet.table.absent_since import AbsentSince
+from router.fleet.table.checks import next_check
+from router.fleet.table.eligibility import Eligibility
+from router.fleet.table.listing import Listing
+from router.fleet.table.models import FleetModels
+from router.fleet.table.serving import Serving
+from router.wire.sweep import NEVER, Register
+
+
+class Table:
+    """All replicas by ID, and the lists that are made from them.
+
+    The classes that record results (`outcomes.py`, `probe_results.py`, `poll_results.py`) get this
+    object. It registers itself with `sweeper` while a check of a replica is due (`deadline`).
+    """
+
+    def __init__(
+        self,
+        rules: HealthRules,
+        sweeper: Register,
+        rng: Random,
+        on_event: Callable[[str, Replica], None],
+        knowledge: PrefixLookup,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.rules = rules
+        self.rng = rng
+        self.on_event = on_event
+        self.knowledge = knowledge
+        self.clock = clock
+        self.replicas: dict[str, Replica] = {}
+        # The priority dialects: the meaning of a number in a client's `priority`.
+        self.dialects = Dialects(self.replicas)
+        # The own models of replicas, for engines that do not read a body's `model`.
+        self.defaults = Defaults(self.replicas)
+        self.adapter_names = AdapterNames()  # The models that are LoRA adapters.
+        self.models = FleetModels(self.replicas)
+        self.serving = Serving(self.replicas, self.models, clock)
+        self.response_affinity = ResponseAffinity()
+        self.eligibility = Eligibility(
+            self.replicas, self.models, self.serving, self.response_affinity
+        )
+        self.absent_since = AbsentSince(self.serving, clock())
+        self.listing = Listing(self.replicas, self.models, self.serving)
+        # The context lengths of the replicas, by model.
+        self.context_levels = ContextLevels(self.models.lengths_of, knowledge.ratio)
+        self.nearest = Nearest(self.serving.everywhere)  # The order of regions by distance.
+        self.same_engine = SameEngine()
+        self.speeds = ModelSpeeds()
+        # Called when the first probe of a replica has returned, or when a replica leaves the fleet
+        # before its first probe.
+        self.on_first_probe: Callable[[], None] | None = None
+        # Called with a replica that may have free capacity now. Called with `None` if fleet
+        # membership or fitness changed, so that everything must be recomputed.
+        self.on_room: Callable[[Replica | None], None] | None = None
+        # The next time (monotonic seconds) at which an ejection, a suspicion, a pause or a slow
+        # start must be checked.
+        self.deadline = NEVER
+        self._sweeper = sweeper
+
+    # -- changes ------------------------------------------------------------------------------
+
+    def rebuild(self) -> None:
+        """Compute again everything that requests read: the fit and preferred replicas, the pools
+        and the model list."""
+        now = self.clock()
+        models = self.models
+        self.dialects.changed()
+        models.aliases.changed()
+        self.defaults.changed()
+        away: set[Replica] = set()
+        ejected: set[Replica] = set()
+        awaits_list = False
+        for replica in self.replicas.values():
+            health = replica.health
+            if replica.is_away:
+                away.add(replica)
+                awaits_list = awaits_list or replica.models is None
+            if health.is_ejected(now):
+                ejected.add(replica)
+            replica.weight = replica.config.weight * health.factor(now)
+            replica.limit = replica.limit_now
+        pools = models.rebuild(self.on_event)
+        for pool in pools.all:
+            pool.judge(away, ejected, self.rules.panic_share)
+        self.serving.rebuild(pools, now)
+        self.listing.rebuild()
+        models.remember(awaits_list)
+        nearest = self.nearest
+        nearest.rebuilt(list(self.replicas.values()))
+        self.absent_since.rebuild(models.known, self.replicas, pools.all, nearest.is_used, now)
+        self.adapter_names.rebuilt(
+            [replica.adapters for replica in self.replicas.values()],
+            {name: models.listed_name(each.model) for name, each in models.names.pooled.items()},
+        )
+        self.context_levels.rebuilt(
+            {r: (r.lengths, r.models) for r in self.replicas.values()},
+        )
+        self.schedule_check(now)
+        self.room(None)
+
+    def noticed(self, replica: Replica) -> None:
+        """Note an answer from the replica: the engine may have been detected by this answer."""
+        self.dialects.noticed(replica)
+        self.models.aliases.noticed(replica)
+        self.defaults.noticed(replica)
+
+    def room(self, replica: Replica | None) -> None:
+        """Report that a replica may have free capacity; `None`: the fleet has changed."""
+        tell = self.on_room
+        if tell is not None:
+            tell(replica)
+
+    def first_probe_done(self) -> None:
+        """Report that a replica waits no longer for its first probe."""
+        tell = self.on_first_probe
+        if tell is not None:
+            tell()
+
+    # -- ejections ----------------------------------------------------------------------------
+
+    def may_eject(self, replica: Replica, now: float) -> bool:
+        """Return whether each pool that the replica serves keeps enough other replicas."""
+        is_fit = not replica.is_away and not replica.health.is_ejected(now)
+        share = self.rules.eject_share
+        pools = self.models.pools.of(replica.models)
+        return len(pools) > 0 and all(pool.may_eject(is_fit, share) for pool in pools)
+
+    @property
+    def panic(self) -> dict[str, bool]:
+        """For each model, whether so few replicas are fit that unfit replicas receive requests,
+        too."""
+        return {name: pool.is_panicking for name, pool in self.models.pools.names.items()}
+
+    # -- checks -------------------------------------------------------------------------------
+
+    def look(self, replica: Replica, now: float) -> bool:
+        """Return whether an ejection or a suspicion of the replica has just ended."""
+        health, worked_at = replica.health, replica.progress.at
+        if health.reopened(now) or health.revived(now, worked_at):
+            replica.before_trial = replica.inflight
+            self.on_event("half_open", replica)
+            return True
+        return health.unsuspected(worked_at)
+
+    def on_deadline(self, now: float) -> None:
+        for replica in self.replicas.values():
+            self.look(replica, now)
+        self.rebuild()
+
+    def schedule_check(self, now: float) -> None:
+        """Schedule the next check that the health of any replica needs."""
+        self.deadline = next_check(self.replicas.values(), now)
+        if self.deadline != NEVER:
+            self._sweeper.add(self)
+        else:
+            self._sweeper.discard(self)
+
+    def rebuild_soon(self, now: float) -> None:
+        """Let the next tick of the sweep rebuild the table."""
+        self.deadline = min(self.deadline, now)
+        self._sweeper.add(self)
