@@ -291,10 +291,10 @@ async def readable(sock: socket.socket) -> None:
         loop.remove_reader(sock)
 
 
-async def eventually(condition: Callable[[], bool], what: str) -> None:
+async def eventually(condition: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
     """Wait until `condition` holds; fail with `what` if it never does."""
     try:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(within_s):
             while not condition():
                 await asyncio.sleep(0.002)
     except TimeoutError:

@@ -17,6 +17,7 @@ import gc
 import json
 import os
 import tempfile
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -64,14 +65,17 @@ def scenario(
 
 
 def long_scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A scenario of many cases: the same checks, a longer time limit."""
+    """A scenario of many cases or several processes: the same checks, a longer time limit."""
     return scenario(test, limit_s=120.0)
 
 
 def run_bounded(body: Callable[[], Awaitable[None]], limit_s: float) -> None:
     """Run `body` in its own loop and check the loop, its tasks and the open files."""
     _warm_up()
-    gc.collect()
+    with warnings.catch_warnings():
+        # The previous test may have failed, and left files open.
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
     gc.freeze()  # existing objects of the suite are not scanned again for every test
     files = open_files()
     failures: list[dict[str, Any]] = []

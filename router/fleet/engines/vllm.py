@@ -5,6 +5,9 @@ usage is the maximum over the ranks, which is safe for admission. If the router 
 (`fleet/data_parallel`), each rank is read for itself. Requests that wait for something other than a
 slot do not count as waiting, if the engine reports them separately (0.21 and later).
 
+With several ranks, vLLM starts as many API servers by default, and merges their metrics. Such a
+page has no start time of the process, and has a gauge of a rank only after the rank's first step.
+
 Priorities: vLLM accepts any integer; lower numbers are served first, and 0 is the default. The
 default is more urgent than every virtual deadline, so the router sends a number with every request.
 vLLM does not report whether it schedules by priority; if it does not, it ignores the number. With
@@ -70,10 +73,11 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
     """Read a page of /metrics."""
     kv_name, kv = samples.series(KV_USAGE, KV_USAGE_OLD)
     block_tokens, kv_tokens = _cache(samples)
+    is_unused = _is_unused(samples)
     return Signals(
-        running=samples.total(RUNNING),
-        waiting=_waiting(samples),
-        kv_usage=samples.largest_share(kv_name, kv),
+        running=0 if is_unused else samples.total(RUNNING),
+        waiting=0 if is_unused else _waiting(samples),
+        kv_usage=0.0 if is_unused else samples.largest_share(kv_name, kv),
         kv_tokens=kv_tokens,
         block_tokens=block_tokens,
         asleep=_is_asleep(samples),
@@ -91,9 +95,22 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
 def _ranks(samples: Samples) -> int:
     """Return the number of data-parallel ranks that a request header can choose.
 
-    vLLM reads the header from version 0.13 on, which is also the first with the sleep state.
+    vLLM reads the header from version 0.13 on, which is also the first with the sleep state. All
+    ranks have a sleep state from the start, but not the other gauges.
     """
-    return samples.numbers("engine", RUNNING) if samples.series(SLEEP)[1] else 1
+    return samples.numbers("engine", SLEEP)
+
+
+def _is_unused(samples: Samples) -> bool:
+    """Return whether the gauges are absent because the engine has not processed a request yet.
+
+    The counters are on the page from the start.
+    """
+    return (
+        not samples.series(RUNNING)[1]
+        and samples.total(PROMPT_TOKENS) == 0
+        and samples.total(GENERATED) == 0
+    )
 
 
 def _waiting(samples: Samples) -> int | None:
@@ -117,25 +134,28 @@ def _is_asleep(samples: Samples) -> bool:
 
 
 def _cache(samples: Samples) -> tuple[int | None, int | None]:
-    """Return the number of tokens of one KV block, and of all KV blocks together.
+    """Return the number of tokens of one KV block, and of the KV caches of all ranks in `samples`.
 
-    A series may have `None` for an unknown value, while another series of the same engine has the
-    known value.
+    Each rank has a series with the same labels. `kv_cache_size_tokens` (present in 0.32) is the
+    size of one cache. `num_gpu_blocks` is the sum of all ranks of the page. A series may have
+    `None` for an unknown value, while another series has the known value.
     """
-    blocks: dict[str, int | None] = {}
-    sizes = set()
+    ranks, sizes = set(), set()
+    blocks: int | None = None
+    tokens: int | None = None
     for sample in samples.series(CACHE)[1]:
-        engine = sample.labels.get("engine", "")
-        found = whole(sample.labels.get("num_gpu_blocks"))
-        blocks[engine] = max(filter(None, (blocks.get(engine), found)), default=None)
+        ranks.add(sample.labels.get("engine", ""))
+        blocks = whole(sample.labels.get("num_gpu_blocks")) or blocks
+        tokens = whole(sample.labels.get("kv_cache_size_tokens")) or tokens
         size = whole(sample.labels.get("block_size"))
         if size:
             sizes.add(size)
     if len(sizes) != 1:
         return None, None
     size = sizes.pop()
-    known = [number for number in blocks.values() if number]
-    return size, sum(known) * size if len(known) == len(blocks) else None
+    if tokens is None and blocks is not None:
+        tokens = blocks * size // (samples.page_ranks or len(ranks))
+    return size, tokens * len(ranks) if tokens else None
 
 
 def _adapters(samples: Samples) -> frozenset[str]:

@@ -34,7 +34,10 @@ async def knowing(*engines: Engine) -> AsyncIterator[App]:
     try:
         watcher = app.parts.kv_watcher
         assert watcher is not None
-        await eventually(lambda: watcher.connected == len(engines), "every publisher is heard")
+        publishers = sum(engine.ranks for engine in engines)
+        fleet = app.parts.fleet
+        await eventually(lambda: len(fleet.replicas) == publishers, "every rank is found")
+        await eventually(lambda: watcher.connected == publishers, "every publisher is heard")
         yield app
     finally:
         await app.stop()
@@ -49,24 +52,25 @@ async def eventually(condition: Callable[[], bool], what: str) -> None:
         raise AssertionError(f"never happened: {what}") from None
 
 
-def replica(app: App, engine: Engine) -> Replica:
-    return app.parts.fleet.replicas[engine.name]
+def replica(app: App, engine: Engine, rank: int = 0) -> Replica:
+    return app.parts.fleet.replicas[engine.name].ranks[rank]
 
 
-async def expected_hits(app: App, engine: Engine, prompt: str) -> int:
-    """Prompt tokens in the engine's cache according to the router's index."""
+async def expected_hits(app: App, engine: Engine, prompt: str, rank: int = 0) -> int:
+    """Prompt tokens in the cache of an engine's rank according to the router's index."""
     watcher = app.parts.kv_watcher
     assert watcher is not None
     async with httpx.AsyncClient(base_url=engine.url, timeout=WITHIN_S) as http:
         answer = await http.post("/tokenize", json={"model": MODEL, "prompt": prompt})
     chains = TokenChains(pack(answer.json()["tokens"]))
-    return watcher.index.match(chains).get(replica(app, engine), 0) * BLOCK_TOKENS
+    return watcher.index.match(chains).get(replica(app, engine, rank), 0) * BLOCK_TOKENS
 
 
-async def hits_of(engine: Engine, prompt: str) -> int:
-    """Prompt tokens that the engine itself finds in its cache, by its own counter."""
+async def hits_of(engine: Engine, prompt: str, rank: int = 0) -> int:
+    """Prompt tokens that a rank of the engine itself finds in its cache, by its own counter."""
     before = engine.state().cache_hits
-    async with httpx.AsyncClient(base_url=engine.url, timeout=WITHIN_S) as http:
+    chosen = {"x-data-parallel-rank": str(rank)}
+    async with httpx.AsyncClient(base_url=engine.url, timeout=WITHIN_S, headers=chosen) as http:
         answer = await http.post("/v1/completions", json=bodies.completion(prompt, 1))
         assert answer.status_code == 200, answer.text
     return engine.state().cache_hits - before

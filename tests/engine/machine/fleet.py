@@ -56,7 +56,10 @@ class EngineState:
 
 
 class Engine(Service):
-    """One real vLLM with the tiny model. Its port stays the same over restarts."""
+    """One real vLLM with the tiny model. Its port stays the same over restarts.
+
+    `ranks`: the number of data-parallel ranks; each has a KV cache and slots of its own.
+    """
 
     def __init__(
         self,
@@ -65,7 +68,9 @@ class Engine(Service):
         logs: Path,
         *flags: str,
         slots: int = SLOTS,
+        ranks: int = 1,
     ) -> None:
+        self.ranks = ranks
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         # The `vllm` script cannot be used: its first line names the folder in which it was
@@ -78,7 +83,10 @@ class Engine(Service):
         command += ["--block-size", str(BLOCK_TOKENS)]
         command += ["--num-gpu-blocks-override", str(KV_BLOCKS)]
         command += ["--scheduling-policy", "priority", "--enable-prefix-caching"]
-        self.kv_events, self.kv_replay = free_port(), free_port()
+        if ranks > 1:
+            command += ["--data-parallel-size", str(ranks)]
+        # Rank r publishes on port + r.
+        self.kv_events, self.kv_replay = free_port(ranks), free_port(ranks)
         command += ["--kv-events-config", json.dumps(self._kv_events_config())]
         command += flags
         super().__init__(name, command, logs / f"{name}.log", ENGINE_SETTINGS)
@@ -101,7 +109,8 @@ class Engine(Service):
             lambda: self.state().is_idle, within_s, lambda: f"{self.name} idle: {self.state()}"
         )
 
-    def state(self) -> EngineState:
+    def state(self, rank: int | None = None) -> EngineState:
+        """The state of one data-parallel rank; `None`: the sum of all ranks."""
         answer = httpx.get(f"{self.url}/metrics", timeout=10.0)
         answer.raise_for_status()
         sums = {
@@ -115,7 +124,8 @@ class Engine(Service):
         }
         for family in text_string_to_metric_families(answer.text):
             for sample in family.samples:
-                if sample.name in sums:
+                is_meant = rank is None or sample.labels.get("engine") == str(rank)
+                if is_meant and sample.name in sums:
                     sums[sample.name] += sample.value
         return EngineState(*(int(value) for value in sums.values()))
 

@@ -44,25 +44,30 @@ def eventually(probe: Callable[[], T], within_s: float, what: Callable[[], str] 
 _given: set[int] = set()  # ports given by `free_port` to servers that may not have bound them yet
 
 
-def free_port() -> int:
-    """A loopback port that is free, and stays free until its server binds it half a minute later.
+def free_port(count: int = 1) -> int:
+    """The first of `count` loopback ports in a row that are free, and stay free until their server
+    binds them half a minute later.
 
-    It is below the kernel's ephemeral range: a port found by binding port 0 could be used by any
+    They are below the kernel's ephemeral range: a port found by binding port 0 could be used by any
     outgoing connection in the meantime.
     """
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
-        port = random.randrange(lowest - 8000, lowest)
-        if port in _given:
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _given.add(port)
-        return port
+        first = random.randrange(lowest - 8000, lowest - count)
+        ports = range(first, first + count)
+        if _given.isdisjoint(ports) and all(_is_free(port) for port in ports):
+            _given.update(ports)
+            return first
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 class Service:

@@ -15,6 +15,7 @@ from tests.app.batches.helpers import records, submit, until
 from tests.batches.lines import line, numbered
 from tests.faults.restart.helpers import Restarting, is_alive, restarting
 from tests.harness.messages import completion, request
+from tests.harness.process import START_S
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import long_scenario
 
@@ -81,6 +82,9 @@ async def test_a_process_that_is_replaced_while_it_waits_for_the_folder(tmp_path
     async with restarting(tmp_path, gate, extra=batches(tmp_path)) as one, sdk(one) as client:
         batch = await submit(client, numbered(LINES))
         await eventually(lambda: gate.seen.total() == AT_ONCE, "lines in progress")
+        # The kept connection below is idle for as long as a process needs to start.
+        text = one.config.read_text()
+        one.config.write_text(text.replace("keep_alive: 5", f"keep_alive: {START_S}"))
         assert (await one.router.restart())["message"] == "restarted"
         kept = await one.router.client()  # a connection to the process in the middle
         await kept.send(request("/v1/models"))
@@ -114,7 +118,7 @@ async def test_an_upload_ends_at_the_old_process(tmp_path: Path) -> None:
         uploading.close()
         (file,) = (await client.files.list()).data
         assert (await client.files.content(file.id)).content == data
-        await eventually(lambda: not is_alive(old), "the end of the old process")
+        await eventually(lambda: not is_alive(old), "the end of the old process", START_S)
         (file,) = (await client.files.list()).data
         assert (await client.files.content(file.id)).content == data
 

@@ -11,7 +11,7 @@ from tests.faults.restart.helpers import Restarting, held, restarting
 from tests.harness.client import RawClient
 from tests.harness.messages import chat
 from tests.harness.process import free_port
-from tests.harness.running import scenario
+from tests.harness.running import long_scenario
 
 
 def change(one: Restarting, old: str, new: str) -> None:
@@ -29,7 +29,7 @@ async def listens(port: int) -> bool:
     return True
 
 
-@scenario
+@long_scenario
 async def test_a_new_data_port(tmp_path: Path) -> None:
     """The old port accepts for `drain.lame_duck`, so that load balancers can follow."""
     new = free_port()
@@ -43,7 +43,7 @@ async def test_a_new_data_port(tmp_path: Path) -> None:
         assert (await one.ask()).status == 200
 
 
-@scenario
+@long_scenario
 async def test_the_old_data_port_serves_during_the_lame_duck(tmp_path: Path) -> None:
     new = free_port()
     async with restarting(tmp_path) as one:
@@ -56,7 +56,7 @@ async def test_the_old_data_port_serves_during_the_lame_duck(tmp_path: Path) -> 
         assert (await one.ask()).status == 200
 
 
-@scenario
+@long_scenario
 async def test_addresses_that_two_listeners_exchange(tmp_path: Path) -> None:
     first, second = free_port(), free_port()
     async with restarting(tmp_path) as one:
@@ -78,7 +78,7 @@ async def test_addresses_that_two_listeners_exchange(tmp_path: Path) -> None:
         assert await one.status("/readyz") == 200
 
 
-@scenario
+@long_scenario
 async def test_a_probes_port_that_appears_and_vanishes(tmp_path: Path) -> None:
     port = free_port()
     plain = "admin: 127.0.0.1:0"
@@ -95,7 +95,7 @@ async def test_a_probes_port_that_appears_and_vanishes(tmp_path: Path) -> None:
             await asyncio.sleep(0.02)
 
 
-@scenario
+@long_scenario
 async def test_the_router_is_ready_all_the_time(tmp_path: Path) -> None:
     """Probes never see the old process that drains, also over a connection that they keep."""
     go = asyncio.Event()

@@ -15,8 +15,9 @@ import pytest
 from tests.faults.restart.helpers import IMPATIENT, held, is_alive, restarting
 from tests.harness.listeners import dead_url
 from tests.harness.messages import chat, request
+from tests.harness.process import START_S
 from tests.harness.replica import eventually
-from tests.harness.running import long_scenario, scenario
+from tests.harness.running import long_scenario
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ from tests.harness.running import long_scenario, scenario
         ("tls: {cert: /none.pem, key: /none.key}\n", "tls.cert"),
     ],
 )
-@scenario
+@long_scenario
 async def test_an_invalid_configuration(tmp_path: Path, extra: str, why: str) -> None:
     async with restarting(tmp_path) as one:
         one.write(extra)
@@ -70,7 +71,7 @@ async def test_a_file_of_another_version(tmp_path: Path, file: str) -> None:
         assert (await one.ask(batches)).status == 200
 
 
-@scenario
+@long_scenario
 async def test_an_address_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         async with restarting(tmp_path) as one:
@@ -86,7 +87,7 @@ async def test_an_address_in_use(tmp_path: Path) -> None:
             assert (await one.ask()).status == 200
 
 
-@scenario
+@long_scenario
 async def test_no_replica_is_up_for_the_new_process(tmp_path: Path) -> None:
     """For example, the new configuration lists other replicas by mistake."""
     async with restarting(tmp_path, program=IMPATIENT) as one:
@@ -98,7 +99,7 @@ async def test_no_replica_is_up_for_the_new_process(tmp_path: Path) -> None:
         assert (await one.ask()).status == 200
 
 
-@scenario
+@long_scenario
 async def test_the_new_process_is_killed_while_it_prepares(tmp_path: Path) -> None:
     go = asyncio.Event()
     async with restarting(tmp_path, held(go)) as one:
@@ -117,7 +118,7 @@ async def test_the_new_process_is_killed_while_it_prepares(tmp_path: Path) -> No
         assert await one.status("/readyz") == 200
 
 
-@scenario
+@long_scenario
 async def test_the_old_process_is_killed_while_the_new_one_prepares(tmp_path: Path) -> None:
     """The new process must not live on without a request to serve."""
     async with restarting(tmp_path) as one:
@@ -126,4 +127,4 @@ async def test_the_old_process_is_killed_while_the_new_one_prepares(tmp_path: Pa
         pid = (await one.begins())["pid"]
         one.router.child.kill()
         one.hostile.start(one.hostile.port)
-        await eventually(lambda: not is_alive(pid), "the end of the new process")
+        await eventually(lambda: not is_alive(pid), "the end of the new process", START_S)

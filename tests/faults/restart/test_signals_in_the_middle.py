@@ -10,8 +10,9 @@ from pathlib import Path
 from tests.faults.restart.helpers import Restarting, held, is_alive, restarting
 from tests.harness.client import RawClient
 from tests.harness.messages import chat
+from tests.harness.process import START_S
 from tests.harness.replica import eventually
-from tests.harness.running import scenario
+from tests.harness.running import long_scenario
 
 
 async def streaming(one: Restarting) -> RawClient:
@@ -28,7 +29,7 @@ async def whole(client: RawClient) -> bool:
     return answer.complete
 
 
-@scenario
+@long_scenario
 async def test_a_second_signal_during_a_restart_is_refused(tmp_path: Path) -> None:
     async with restarting(tmp_path) as one:
         await one.hostile.stop_listening()  # the new process waits for the replica
@@ -43,7 +44,7 @@ async def test_a_second_signal_during_a_restart_is_refused(tmp_path: Path) -> No
         assert (await one.ask()).status == 200
 
 
-@scenario
+@long_scenario
 async def test_a_second_restart_while_the_first_process_still_drains(tmp_path: Path) -> None:
     go = asyncio.Event()
     async with restarting(tmp_path, held(go)) as one:
@@ -59,11 +60,13 @@ async def test_a_second_restart_while_the_first_process_still_drains(tmp_path: P
         go.set()
         for stream in streams:
             assert await whole(stream)
-        await eventually(lambda: not any(is_alive(pid) for pid in pids), "the old processes' end")
+        await eventually(
+            lambda: not any(is_alive(pid) for pid in pids), "the old processes' end", START_S
+        )
         assert await one.status("/readyz") == 200
 
 
-@scenario
+@long_scenario
 async def test_sigterm_to_the_old_process_before_the_new_one_serves(tmp_path: Path) -> None:
     go = asyncio.Event()
     async with restarting(tmp_path, held(go)) as one:
@@ -72,13 +75,13 @@ async def test_sigterm_to_the_old_process_before_the_new_one_serves(tmp_path: Pa
         one.router.signal(signal.SIGUSR2)
         pid = (await one.begins())["pid"]
         one.router.signal(signal.SIGTERM)
-        await eventually(lambda: not is_alive(pid), "the end of the new process")
+        await eventually(lambda: not is_alive(pid), "the end of the new process", START_S)
         go.set()
         assert await whole(stream)
         assert await one.router.exit_status() == 0
 
 
-@scenario
+@long_scenario
 async def test_sigterm_to_the_new_process_drains_both(tmp_path: Path) -> None:
     """The new process ends last: the end of a main process would end all processes of a unit."""
     go = asyncio.Event()
@@ -95,11 +98,13 @@ async def test_sigterm_to_the_new_process_drains_both(tmp_path: Path) -> None:
         go.set()
         assert await whole(first)
         assert await whole(second)
-        await eventually(lambda: not is_alive(one.router.pid), "the end of the new process")
+        await eventually(
+            lambda: not is_alive(one.router.pid), "the end of the new process", START_S
+        )
         assert not is_alive(old)
 
 
-@scenario
+@long_scenario
 async def test_the_new_process_waits_for_the_old_ones_streams(tmp_path: Path) -> None:
     go = asyncio.Event()
     async with restarting(tmp_path, held(go)) as one:
@@ -112,13 +117,13 @@ async def test_the_new_process_waits_for_the_old_ones_streams(tmp_path: Path) ->
         await asyncio.sleep(0.2)
         assert is_alive(one.router.pid)  # it has nothing to do, but the old process has
         one.router.signal(signal.SIGTERM)
-        await eventually(lambda: not is_alive(one.router.pid), "the end at once")
+        await eventually(lambda: not is_alive(one.router.pid), "the end at once", START_S)
         assert is_alive(old)
         go.set()
         assert await whole(stream)
 
 
-@scenario
+@long_scenario
 async def test_sigterm_to_the_old_process_that_drains_cuts_nothing(tmp_path: Path) -> None:
     """A stop with KillMode=control-group signals every process of a unit."""
     go = asyncio.Event()
@@ -135,7 +140,7 @@ async def test_sigterm_to_the_old_process_that_drains_cuts_nothing(tmp_path: Pat
         assert await whole(stream)
 
 
-@scenario
+@long_scenario
 async def test_a_reload_during_a_restart_reaches_the_new_process(tmp_path: Path) -> None:
     async with restarting(tmp_path) as one:
         await one.hostile.stop_listening()  # the new process waits for the replica
@@ -149,7 +154,7 @@ async def test_a_reload_during_a_restart_reaches_the_new_process(tmp_path: Path)
         assert (await one.router.next_event("reloaded"))["hash"] == first["hash"]
 
 
-@scenario
+@long_scenario
 async def test_a_signal_during_the_start_does_not_end_it(tmp_path: Path) -> None:
     async with restarting(tmp_path) as one:
         await one.hostile.stop_listening()  # the new process waits for the replica

@@ -16,9 +16,9 @@ from tests.faults.restart.helpers import held, restarting
 from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
 from tests.harness.messages import chat, request
-from tests.harness.process import serving, write_config
+from tests.harness.process import START_S, RouterProcess, serving, write_config
 from tests.harness.replica import HostileReplica
-from tests.harness.running import scenario
+from tests.harness.running import long_scenario
 from tests.places import ROOT
 
 
@@ -33,7 +33,7 @@ def port_of(sock: socket.socket) -> int:
     return int(sock.getsockname()[1])
 
 
-@scenario
+@long_scenario
 async def test_a_connection_waits_while_the_router_is_stopped(tmp_path: Path) -> None:
     """`systemctl restart`: the socket's queue keeps the connections until the next start."""
     hostile = HostileReplica(json_ok)
@@ -62,7 +62,7 @@ async def test_a_connection_waits_while_the_router_is_stopped(tmp_path: Path) ->
     await hostile.stop()
 
 
-@scenario
+@long_scenario
 async def test_each_listener_and_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "data.sock"
     extra = "admin: {listen: 127.0.0.1:0, probes_listen: 127.0.0.1:1}\n"
@@ -102,7 +102,7 @@ async def test_each_listener_and_a_unix_socket(tmp_path: Path) -> None:
     ("names", "why"),
     [("web", "no listener uses the socket 'web'"), ("listen:admin", "not a listening socket")],
 )
-@scenario
+@long_scenario
 async def test_a_socket_that_cannot_be_used(tmp_path: Path, names: str, why: str) -> None:
     config = tmp_path / "config.yaml"
     write_config(config, "http://127.0.0.1:9")
@@ -113,7 +113,7 @@ async def test_a_socket_that_cannot_be_used(tmp_path: Path, names: str, why: str
                 pass
 
 
-@scenario
+@long_scenario
 async def test_an_admin_socket_for_other_machines_needs_a_token(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     write_config(config, "http://127.0.0.1:9")
@@ -125,7 +125,7 @@ async def test_an_admin_socket_for_other_machines_needs_a_token(tmp_path: Path) 
             pass
 
 
-@scenario
+@long_scenario
 async def test_systemd_is_told_what_happens(tmp_path: Path) -> None:
     go = asyncio.Event()
     path = str(tmp_path / "notify")
@@ -135,7 +135,7 @@ async def test_systemd_is_told_what_happens(tmp_path: Path) -> None:
         loop = asyncio.get_running_loop()
 
         async def told() -> list[str]:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(START_S):
                 return (await loop.sock_recv(sock, 4096)).decode().split("\n")
 
         async with restarting(tmp_path, held(go), NOTIFY_SOCKET=path) as one:
@@ -172,7 +172,7 @@ async def test_systemd_is_told_what_happens(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     shutil.which("systemd-socket-activate") is None, reason="needs systemd-socket-activate"
 )
-@scenario
+@long_scenario
 async def test_systemd_socket_activate(tmp_path: Path) -> None:
     """The real program opens the socket, and starts the router at the first connection."""
     hostile = HostileReplica(json_ok)
@@ -195,6 +195,7 @@ async def test_systemd_socket_activate(tmp_path: Path) -> None:
             pass
         client = await RawClient.connect(port)
         await client.send(chat())
+        await RouterProcess(child).next_event("ready")
         assert (await client.recv_response("POST")).status == 200
         client.close()
     finally:

@@ -64,18 +64,20 @@ def test_what_waits_for_something_else_than_a_slot_is_not_queued() -> None:
     assert vllm_of(waiting, capacity, f"{by_reason}{{x 1").waiting is None
 
 
-def test_blocks_that_nobody_knows() -> None:
-    def info(engine: int, blocks: str) -> str:
-        return (
-            f'vllm:cache_config_info{{block_size="16",engine="{engine}",num_gpu_blocks="{blocks}"}}'
-            " 1.0"
-        )
+def test_the_size_of_the_kv_caches_of_all_ranks() -> None:
+    def info(engine: int, blocks: str, tokens: str = "None") -> str:
+        labels = f'engine="{engine}",kv_cache_size_tokens="{tokens}",num_gpu_blocks="{blocks}"'
+        return f'vllm:cache_config_info{{block_size="16",{labels}}} 1.0'
 
     assert vllm_of(info(0, "None"), info(0, "10")).kv_tokens == 160
-    assert vllm_of(info(0, "10"), info(1, "20")).kv_tokens == 480
+    assert vllm_of(info(0, "10"), info(0, "None")).kv_tokens == 160
+    # vLLM reports the sum of the blocks, and the tokens of one rank, in each series.
+    assert vllm_of(info(0, "30"), info(1, "30")).kv_tokens == 480
+    assert vllm_of(info(0, "30", "200"), info(1, "30", "200")).kv_tokens == 400
     for unknown in ("None", "", "-5", "1.5", "٣", "0", "9" * 13):
-        assert vllm_of(info(0, "10"), info(1, unknown)).kv_tokens is None
-        assert vllm_of(info(0, "10"), info(1, unknown)).block_tokens == 16
+        assert vllm_of(info(0, unknown)).kv_tokens is None
+        assert vllm_of(info(0, unknown)).block_tokens == 16
+        assert vllm_of(info(0, "10", unknown)).kv_tokens == 160
 
 
 def test_the_newest_series_tells_the_adapters() -> None:

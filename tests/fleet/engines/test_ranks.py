@@ -15,7 +15,6 @@ from tests.fleet.engines.pages import read as page_bytes
 
 (VLLM,) = ENGINES["vllm"].sources
 SGLANG, LOADS = ENGINES["sglang"].sources
-AWAKE = 'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 1.0'
 
 
 def ranks_of(source: Any, page: bytes) -> list[Signals]:
@@ -33,6 +32,37 @@ def test_vllm_reports_each_rank() -> None:
     assert one.adapters == other.adapters == {"sql", "fr"}, "they have no label with the rank"
 
 
+def test_vllm_reports_ranks_that_have_had_no_request() -> None:
+    """vLLM has an API server for each rank. They omit a gauge until the rank's first step."""
+    page = page_bytes("vllm-0.32-ranks-recorded.txt")
+    assert b"num_requests_running{" not in page and b"kv_cache_usage_perc{" not in page
+    one, other = ranks_of(VLLM, page)
+    assert one == other
+    assert (one.running, one.waiting, one.kv_usage) == (0, 0, 0.0)
+    used = b"""
+vllm:num_requests_running{engine="1",model_name="tiny"} 2.0
+vllm:num_requests_waiting{engine="1",model_name="tiny"} 1.0
+"""
+    one, other = ranks_of(VLLM, page + used)
+    assert (one.running, one.waiting, one.kv_usage) == (0, 0, 0.0)
+    assert (other.running, other.waiting, other.kv_usage) == (2, 1, None)
+
+
+@pytest.mark.parametrize("name", ["prompt_tokens_total", "generation_tokens_total"])
+def test_the_load_of_a_rank_that_has_worked_is_never_guessed(name: str) -> None:
+    page = page_bytes("vllm-0.32-ranks-recorded.txt")
+    worked = f'vllm:{name}{{engine="1",model_name="tiny"}}'.encode()
+    one, other = ranks_of(VLLM, page.replace(worked + b" 0.0", worked + b" 7.0"))
+    assert one.running == 0
+    assert (other.running, other.waiting, other.kv_usage) == (None, None, None)
+
+
+@pytest.mark.parametrize("name", ["vllm-0.13.txt", "vllm-0.32.txt"])
+def test_the_kv_cache_of_a_rank_is_a_part_of_all_blocks(name: str) -> None:
+    """`num_gpu_blocks` is the sum of all ranks, in the series of each rank."""
+    assert [rank.kv_tokens for rank in ranks_of(VLLM, page_bytes(name))] == [27684 * 16] * 2
+
+
 def test_sglang_reports_each_rank() -> None:
     found = ranks_of(SGLANG, page_bytes("sglang-0.5.23-dp.txt"))
     assert [(rank.running, rank.kv_usage) for rank in found] == [(6, 0.28), (6, 0.91)]
@@ -48,9 +78,10 @@ def test_the_loads_of_sglang_report_each_rank() -> None:
     assert [rank.slots for rank in found] == [256, 256]
 
 
-def vllm(*ranks: str, awake: str = AWAKE) -> bytes:
+def vllm(*ranks: str, has_sleep: bool = True) -> bytes:
     lines = [f'vllm:num_requests_running{{engine="{rank}"}} 1' for rank in ranks]
-    return "\n".join([*lines, awake, ""]).encode()
+    awake = [f'vllm:engine_sleep_state{{engine="{rank}",sleep_state="awake"}} 1' for rank in ranks]
+    return "\n".join([*lines, *(awake if has_sleep else ()), ""]).encode()
 
 
 def test_a_single_rank_is_the_engine() -> None:
@@ -68,7 +99,7 @@ def test_the_rank_of_a_server_with_one_of_several_ranks() -> None:
 
 def test_versions_that_do_not_read_the_header_have_one_rank() -> None:
     assert len(ranks_of(VLLM, vllm("0", "1"))) == 2
-    assert ranks_of(VLLM, vllm("0", "1", awake="")) == []
+    assert ranks_of(VLLM, vllm("0", "1", has_sleep=False)) == []
     assert ranks_of(VLLM, page_bytes("vllm-0.11.txt")) == []
 
 

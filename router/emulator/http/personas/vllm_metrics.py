@@ -1,4 +1,8 @@
-"""vLLM's /metrics, with the names, labels and types of version 0.32."""
+"""vLLM's /metrics, with the names, labels and types of version 0.32.
+
+vLLM with several ranks has several API servers. They report the gauges of a rank only after the
+rank's first step.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,10 @@ def render(engine: Engine) -> str:
     running, waiting, kv_usage = engine.gauges()
     model = settings.models[0]
     out = Exposition("vllm:", {"engine": str(engine.rank), "model_name": model})
-    out.gauge("num_requests_running", running, "Number of requests in model execution batches.")
-    out.gauge("num_requests_waiting", waiting, "Number of requests waiting to be processed.")
-    out.family(
-        "num_requests_waiting_by_reason",
-        "gauge",
-        "Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling "
-        "capacity; 'deferred' = deferred by transient constraints (LoRA budget, KV transfer, "
-        "blocked status). Sum of all reasons equals vllm:num_requests_waiting.",
-    )
-    out.sample("num_requests_waiting_by_reason", waiting, reason="capacity")
-    out.sample("num_requests_waiting_by_reason", 0, reason="deferred")
+    is_unused = core.prompt_tokens == running == waiting == 0
+    has_gauges = settings.data_parallel_size == 1 or not is_unused
+    if has_gauges:
+        _queue(out, running, waiting)
     out.family(
         "engine_sleep_state",
         "gauge",
@@ -33,7 +30,8 @@ def render(engine: Engine) -> str:
     )
     for level, state in enumerate(("awake", "weights_offloaded", "discard_all")):
         out.sample("engine_sleep_state", engine.sleep_level == level, sleep_state=state)
-    out.gauge("kv_cache_usage_perc", kv_usage, "KV-cache usage. 1 means 100 percent usage.")
+    if has_gauges:
+        out.gauge("kv_cache_usage_perc", kv_usage, "KV-cache usage. 1 means 100 percent usage.")
     out.counter(
         "prefix_cache_queries_total",
         core.prefix_queries,
@@ -100,11 +98,27 @@ def render(engine: Engine) -> str:
         cache_dtype="auto",
         enable_prefix_caching=str(settings.prefix_caching),
         engine=str(engine.rank),
-        num_gpu_blocks=str(settings.num_blocks),
+        kv_cache_size_tokens=str(settings.num_blocks * settings.block_size),
+        # vLLM reports the sum of all ranks in the series of each rank.
+        num_gpu_blocks=str(settings.num_blocks * settings.data_parallel_size),
         num_gpu_blocks_override="None",
     )
     out.append(config)
     return out.text()
+
+
+def _queue(out: Exposition, running: int, waiting: int) -> None:
+    out.gauge("num_requests_running", running, "Number of requests in model execution batches.")
+    out.gauge("num_requests_waiting", waiting, "Number of requests waiting to be processed.")
+    out.family(
+        "num_requests_waiting_by_reason",
+        "gauge",
+        "Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling "
+        "capacity; 'deferred' = deferred by transient constraints (LoRA budget, KV transfer, "
+        "blocked status). Sum of all reasons equals vllm:num_requests_waiting.",
+    )
+    out.sample("num_requests_waiting_by_reason", waiting, reason="capacity")
+    out.sample("num_requests_waiting_by_reason", 0, reason="deferred")
 
 
 def _adapters(out: Exposition, engine: Engine) -> None:

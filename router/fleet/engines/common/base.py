@@ -125,8 +125,8 @@ class TextSource(Source):
         count = 1 if ranks is None else ranks.count(samples)
         if ranks is None or count < 2:
             return []
-        label, shared = ranks.label, ranks.shared
-        return [self.read(samples.having(label, str(rank), shared), known) for rank in range(count)]
+        each = samples.by_rank(ranks.label, count, ranks.shared)
+        return [self.read(own, known) for own in each]
 
 
 class JsonSource(Source):

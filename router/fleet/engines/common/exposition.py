@@ -50,11 +50,13 @@ class Wanted:
 class Samples:
     """The samples that were found. A lookup of a missing name returns None."""
 
-    __slots__ = ("_found", "odd")
+    __slots__ = ("_found", "odd", "page_ranks")
 
     def __init__(self) -> None:
         self._found: dict[str, list[Sample]] = {}
         self.odd: set[str] = set()  # Names of the metrics that have invalid values.
+        # The number of ranks on the page, if these samples are those of one rank; else `None`.
+        self.page_ranks: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -72,24 +74,27 @@ class Samples:
                 return name, found
         return names[-1], ()
 
-    def having(self, label: str, value: str, shared: frozenset[str]) -> Samples:
-        """Return the samples with a label of this value, and all samples of the metrics `shared`.
+    def by_rank(self, label: str, count: int, shared: frozenset[str]) -> list[Samples]:
+        """Return the samples of each of `count` ranks, and with each all samples of the metrics
+        `shared`. `label`: the label with the rank's number.
 
         If no sample of a metric has the label, the metric is left out.
         """
-        found = Samples()
-        for name, samples in self._found.items():
-            for sample in samples:
-                if name in shared or sample.labels.get(label) == value:
-                    found.add(name, sample)
-        return found
+        ranks = [Samples() for _ in range(count)]
+        for rank, own in enumerate(ranks):
+            own.page_ranks = count
+            for name, samples in self._found.items():
+                for sample in samples:
+                    if name in shared or sample.labels.get(label) == str(rank):
+                        own.add(name, sample)
+        return ranks
 
     def numbers(self, label: str, *names: str) -> int:
         """Return how many values of a label the samples of a metric have, if these values are 0, 1,
         2 and so on; else 1. The metric is the first of `names` that is on the page."""
         values = {sample.labels.get(label, "") for sample in self.series(*names)[1]}
         count = len(values)
-        return count if values == {str(number) for number in range(count)} else 1
+        return count if count and values == {str(number) for number in range(count)} else 1
 
     def total(
         self, *names: str, where: Callable[[Mapping[str, str]], bool] | None = None
