@@ -1,8 +1,8 @@
 """Creates the attempts of one request, keeps their time limits, and reports their events.
 
 Every event of an attempt is reported to the parts that learn from it: the fleet (health), the
-chooser (the prefix index and the policy), the hedger and the speed learners. `request_driver.py`
-extends this class; it decides what follows an event.
+chooser (the prefix index and the policy), the hedger and the speed learners. `hedged_attempts.py`
+extends this class; `request_driver.py` decides what follows an event.
 
 Must never: begin, retry or end an attempt by itself, use bytes or sockets, or depend on whether the
 time is real or simulated.
