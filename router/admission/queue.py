@@ -128,6 +128,7 @@ class Queue(Outcomes):
             self._recount()
         self._preemption.adopt(rules, self._running)
         self._choice.adopt(rules, order)
+        self._turns.adopt(rules)
         self._wait_lists.adopt(rules, order)
         self._timers.adopt(rules)
         if is_other:

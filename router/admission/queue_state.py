@@ -25,6 +25,7 @@ from router.admission.preemption import Preemption
 from router.admission.rules import Rules
 from router.admission.service_rate import ServiceRate
 from router.admission.timers import Expired, QueueTimers
+from router.admission.turn_model import TurnModel
 from router.admission.wait_forecast import WaitForecaster
 from router.admission.waiting.choice import Choice
 from router.admission.waiting.reservations import Reservations
@@ -55,6 +56,7 @@ class QueueState:
         "_running",
         "_service_rate",
         "_timers",
+        "_turns",
         "_wait_lists",
         "_weighed_at",
         "config",
@@ -107,6 +109,7 @@ class QueueState:
         )
         self._preemption = Preemption(self._rules)
         self._choice = Choice(self._rules, self._order, pool, self._reservations)
+        self._turns = TurnModel(self._rules, self._choice.stride)
         self._wait_lists = WaitLists(
             self._rules,
             self._order,
