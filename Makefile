@@ -17,7 +17,8 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install \
     check-install-trixie check-deploy wheel test-engine compare-engines prove-replay prove-promise \
     prove-restart bench-overhead count-instructions \
-    bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-plan bench-simulator results clean
+    bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-plan bench-sidecar \
+    bench-simulator results clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -66,8 +67,14 @@ check-install: wheel  ## every way to install it, in fresh environments; PYTHONS
 check-install-trixie:  ## the same on Debian 13 with Python 3.13, in a new root; needs root
 	sh tests/install/trixie.sh build/trixie
 
-check-deploy: $(VENV)/.installed-dev  ## the files in deploy/ against the program and against other programs
-	$(BIN)/python -m pytest -rs tests/config/test_deploy.py tests/app/deploy tests/app/observe
+# The files in deploy/, restarts and upgrades, discovery, model names and credentials, tenants.
+DEPLOY := tests/config/test_deploy.py tests/config/test_reference.py tests/app/deploy \
+    tests/app/observe tests/app/restart tests/faults/restart tests/app/discovery \
+    tests/faults/replicas/test_discovery_changes_regions.py \
+    tests/faults/replicas/test_discovery_changes_under_load.py tests/faults/names \
+    tests/fleet/test_names.py tests/app/tenants tests/app/test_file_watch.py tests/app/test_cli.py
+check-deploy: $(VENV)/.installed-dev  ## deploy/ and every short check of an installation, also against other programs
+	$(BIN)/python -m pytest -rs --durations=10 $(DEPLOY)
 
 test-engine: $(VENV)/.installed-dev  ## two real vLLM engines on the CPU, behind the router
 	$(BIN)/python -m pytest tests/engine $(APART) -s
@@ -81,8 +88,10 @@ prove-replay: $(VENV)/.installed-dev  ## a log of two real engines, replayed and
 prove-promise: $(VENV)/.installed-dev  ## estimated times to first token on two real engines: 40 minutes, resumable
 	$(BIN)/python -m tests.engine.prove_promise $(CURDIR)/build/prove-promise
 
-prove-restart: $(COMPILED)/.built  ## ten restarts under 500 streams: no refused connection, no cut stream
+REVISION ?=
+prove-restart: $(COMPILED)/.built  ## ten restarts under 500 streams, then an upgrade from REVISION: nothing is lost
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m tests.faults.restart.prover
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m tests.faults.restart.upgrader $(REVISION)
 
 bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside every peer found
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench overhead
@@ -106,13 +115,17 @@ bench-priority: $(COMPILED)/.built  ## what the queue's order brings and costs, 
 	    --runs $(CURDIR)/build/bench-priority.jsonl \
 	    --html $(CURDIR)/build/bench-priority.html
 
+bench-sidecar: $(COMPILED)/.built  ## several routers on one fleet and one router, simulated and over HTTP
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench sidecar \
+	    --runs $(CURDIR)/build/bench-sidecar.jsonl
+
 bench-gain: $(COMPILED)/.built  ## worth of the tokens in time, by order and policy; TRACES=folder
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench gain \
 	    --azure $(TRACES)/azure2023/AzureLLMInferenceTrace_conv.csv \
 	    --mooncake $(TRACES)/mooncake/conversation_trace.jsonl
 
-bench-plan: $(VENV)/.installed-dev  ## GPU-hours of a plan and of the reactive rule; TRACES=folder
-	$(BIN)/python -m router bench plan \
+bench-plan: $(VENV)/.installed-dev  ## GPU-hours of a plan and of reactive rules, resumable; TRACES=folder
+	$(BIN)/python -m router bench plan --runs $(CURDIR)/build/bench-plan.jsonl \
 	    --azure $(TRACES)/azure2023/AzureLLMInferenceTrace_conv.csv \
 	    --mooncake $(TRACES)/mooncake/conversation_trace.jsonl
 

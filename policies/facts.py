@@ -14,8 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from mypy_extensions import mypyc_attr
 
+from policies.allowed import Allowed
 from policies.engine_speed import EngineSpeed
-from policies.regions import AllowedRegions
 
 _NO_SLO: Final = float("inf")
 
@@ -32,6 +32,7 @@ class RequestView:
         "block_tokens",
         "blocks",
         "body_bytes",
+        "bounded_bytes",
         "chains",
         "decodes",
         "kind",
@@ -82,6 +83,9 @@ class RequestView:
         self.body_bytes = body_bytes
         self.attempts = attempts  # attempts already made for this request
         self.prompt_bytes = prompt_bytes  # bytes of the prompt as the client sent it
+        # The same, if all of it is the text of one prompt; 0: the number of tokens cannot be
+        # bounded by the bytes, because of images, sound, several prompts or token IDs.
+        self.bounded_bytes = 0
         # Estimated tokens of the prompt; 0: there is no prompt, or the count is unknown.
         self.prompt_tokens = prompt_tokens
         self.blocks = blocks  # chained prefix block hashes, the first block first
@@ -90,7 +94,8 @@ class RequestView:
         self.session = session  # the session key that the client sent; None: the client sent no key
         # Output tokens as predicted by the queue; below 0: not predicted yet.
         self.output_tokens = output_tokens
-        # The client's limit of output tokens; below 0: the queue was not used, or no limit is set.
+        # The client's limit of output tokens; below 0: not needed for this request, or no limit is
+        # set.
         self.output_limit = output_limit
         self.urgency = urgency  # the class: 0 critical, 1 high, 2 normal, 3 low, 4 batch
         # how much each token of the request counts, > 0; the policies `gain` and `slide` use it
@@ -106,8 +111,8 @@ class RequestView:
         self.ttft_slo_min_s = ttft_slo_min_s
         # The TTFT SLO of the request's key or class, in seconds, which the client cannot change.
         self.ttft_slo_usual_s = ttft_slo_s
-        # The regions to which the request may be sent; None: all. All candidates are in them.
-        self.allowed: AllowedRegions | None = None
+        # The replicas to which the request may be sent; None: all. All candidates are allowed.
+        self.allowed: Allowed | None = None
         self.region = ""  # the region that the client prefers; "": the router's
 
 

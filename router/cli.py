@@ -55,6 +55,7 @@ _BENCHES = {
     "priority": ("bench.priority.cli", "gain and cost of the queue's order for each class"),
     "predictors": ("bench.predictors.cli", "error of the predicted TTFT and TPOT"),
     "gain": ("bench.gain.cli", "worth of the tokens in time, by queue order and policy"),
+    "sidecar": ("bench.sidecar.cli", "several routers on one fleet, compared with one router"),
     "plan": ("bench.plan.cli", "GPU-hours of a plan, compared with the reactive rule"),
     "promise": ("bench.promise.cli", "coverage and width of the TTFT estimates' intervals"),
     "fleet": ("bench.fleet.cli", "TTFT of an emulated fleet, compared with other routers"),
@@ -235,7 +236,8 @@ def _check(args: argparse.Namespace) -> int:
     emulated = "emulated " if config.emulate.count else ""
     count = config.emulate.count or len(config.replicas)
     noun = "replica" if count == 1 else "replicas"
-    sources = len(config.discovery.files) + len(config.discovery.dns)
+    found = config.discovery
+    sources = len(found.files) + len(found.dns) + len(found.kubernetes)
     discovered = f", sources of discovery: {sources}" if sources else ""
     print(f"ok: {count} {emulated}{noun}{discovered}, policy {config.routing.policy}")
     return _OK

@@ -34,6 +34,7 @@ class Record(msgspec.Struct):
     measured: bool
     error: str = ""
     urgency: str = ""  # `urgency` of the request's conversation
+    user: str = ""  # `user` of the request's conversation
 
 
 class Played(msgspec.Struct):
@@ -150,6 +151,7 @@ class Player:
             script.measure_from <= due < script.until,
             "unanswered",
             conversation.urgency,
+            conversation.user,
         )
         self._records.append(record)
         body = stream.body(self._model, messages, output_tokens)

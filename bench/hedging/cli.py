@@ -17,7 +17,11 @@ from bench.overhead.goals import missed
 from router.replay.workers import Broken, Refused
 
 # The module of each part. It has add_arguments(parser) and run(args) -> Sequence[Found].
-PARTS = {"simulated": "bench.hedging.simulated.part", "http": "bench.hedging.http.part"}
+PARTS = {
+    "simulated": "bench.hedging.simulated.part",
+    "restarts": "bench.hedging.restarts.part",
+    "http": "bench.hedging.http.part",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

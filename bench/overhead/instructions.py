@@ -27,7 +27,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -41,6 +41,7 @@ from bench.overhead.works import WORKS, with_sums
 from router.core.build import is_compiled
 
 WARM: Final = 500  # operations of each part before the count, which fill all caches
+RUNS: Final = 3  # most counts of a part that fails
 COUNT: Final = 400  # operations of each part that are counted
 TOLERANCE: Final = 1.03
 # Instructions by which a part may differ between runs if it is a difference of two requests.
@@ -106,6 +107,23 @@ def judge_all(counts: Mapping[str, float]) -> list[Judged]:
     ]
 
 
+def judge_counts(count_once: Callable[[], Mapping[str, float]]) -> list[Judged]:
+    """Count until no part fails, at most `RUNS` times, and judge the smallest counts.
+
+    The counts of the same program differ by up to 4 % between runs, most often upwards and while
+    other work uses the machine. A part that has become slower is too slow in every run.
+    """
+    counts: dict[str, float] = {}
+    judged: list[Judged] = []
+    for _ in range(RUNS):
+        for name, each in count_once().items():
+            counts[name] = min(each, counts.get(name, each))
+        judged = judge_all(counts)
+        if not any(each.fails for each in judged):
+            break
+    return judged
+
+
 def is_same_build() -> bool:
     version = ".".join(platform.python_version_tuple()[:2])
     return (platform.python_implementation(), version, platform.machine()) == BUILD
@@ -157,7 +175,7 @@ def main() -> int:
         return 0
     if not is_compiled():
         print("the router is not compiled; COUNTED is of compiled code", file=sys.stderr)
-    judged = judge_all(count())
+    judged = judge_counts(count)
     for each in judged:
         mark = "FAILS" if each.fails else ""
         print(f"{each.part.title:36} {each.count:>10,.0f}  {each.words}  {mark}".rstrip())

@@ -1,4 +1,6 @@
-"""`hedgerow bench plan`: compare the GPU-hours of a plan, a static fleet and the reactive rule.
+"""`hedgerow bench plan`: compare the GPU-hours of a plan, of rules, and of a static fleet.
+
+With `--runs FILE`, finished runs are kept, so that an interrupted bench can be continued.
 
 Exit code 0: measured; 1: it could not be measured, or a goal was missed in a run without `--quick`;
 2: an argument or an input file is invalid.
@@ -7,97 +9,52 @@ Exit code 0: measured; 1: it could not be measured, or a goal was missed in a ru
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from bench.findings import written
-from bench.findings.command import measured
+from bench.findings.command import measured, usable_cpus
 from bench.findings.found import Found
-from bench.plan.contestants import LEADS_S, NAMES, cheapest, forecast_week, outcomes
-from bench.plan.fleet import Outcome
-from bench.plan.found import Row, found
-from bench.plan.traffic import Demand, bursts, seeded, with_bursts
-from bench.plan.world import Kind, World
-from router.core.extras import MissingExtra
+from bench.findings.intervals import PAIRS_MIN
+from bench.findings.stored import Store, show
+from bench.plan.case import REGIONS_CASE, WEEK_CASE, Case, Run, Task
+from bench.plan.contestants import LEADS_S
+from bench.plan.found import found
+from bench.plan.traffic import bursts
 from router.replay import arguments as words
+from router.replay.workers import Refused
 
-SEEDS, QUICK = 5, 1
-# The costs are the usual relation of prices. The reclaims are more frequent than those of most
-# spot machines.
-TWO_KINDS = (
-    Kind("on-demand", least=1),
-    Kind("spot", cost=0.35, most=8, reclaims_per_h=0.05),
-)
-TWO_REGIONS = "two regions, spot"
-LATE_H = 7.0  # hours by which the day of the second region begins later
-SPILL = 0.3
+SEEDS, QUICK = PAIRS_MIN, 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--azure", metavar="FILE", help="also with the bursts of AzureLLMInferenceTrace_conv.csv")
     add("--mooncake", metavar="FILE", help="also with those of Mooncake's conversation_trace.jsonl")
+    add("--case", metavar="NAME", help=f"only this one, such as {WEEK_CASE.name!r}")
     add("--seeds", type=words.count, default=SEEDS, metavar="N", help=f"default: {SEEDS}")
-    add("--quick", action="store_true", help="one seed, for figures of no worth")
+    add("--runs", metavar="FILE", type=Path, help="keep finished runs here, to continue later")
+    add("--quick", action="store_true", help="one seed and lead time, for figures of no worth")
+    add("--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
     written.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    try:
-        return measured(lambda: [run(args)], args)
-    except MissingExtra as err:
-        print(err, file=sys.stderr)
-        return 1
+    return measured(lambda: [run(args)], args)
 
 
 def run(args: argparse.Namespace) -> Found:
-    """Simulate every demand, seeded and of traces. Raises TraceError, OSError and MissingExtra."""
-    seeds = range(1, 1 + (QUICK if args.quick else args.seeds))
-    one_region: dict[str, Callable[[int], Demand]] = {"week": seeded}
+    """Simulate the demands. Raises TraceError, OSError, and the errors of `Store.run`."""
+    cases = [WEEK_CASE]
     for name, path in (("azure", args.azure), ("mooncake", args.mooncake)):
         if path:
-            trace = bursts(name, path)
-            one_region[name] = lambda seed, trace=trace: with_bursts(trace, seed)  # type: ignore[misc]
-    rows = []
-    for name, demand in one_region.items():
-        demands = [{"": demand(seed)} for seed in seeds]
-        rows += compared(
-            [
-                [World(name, each, lead_s, seed=seed) for lead_s in LEADS_S]
-                for each, seed in zip(demands, seeds, strict=True)
-            ]
+            cases.append(Case(name, bursts(name, path)))
+    cases.append(REGIONS_CASE)
+    chosen = [case for case in cases if args.case in (None, case.name)]
+    if not chosen:
+        raise Refused(
+            f"unknown case {args.case!r}; known: {', '.join(repr(case.name) for case in cases)}"
         )
-    rows += compared(
-        [
-            [
-                World(
-                    TWO_REGIONS,
-                    {"eu": seeded(seed, "eu"), "us": seeded(seed, "us", LATE_H)},
-                    lead_s,
-                    TWO_KINDS,
-                    SPILL,
-                    seed,
-                )
-                for lead_s in LEADS_S[: 1 if args.quick else None]
-            ]
-            for seed in seeds
-        ]
-    )
-    return found(rows)
-
-
-def compared(by_seed: Sequence[Sequence[World]]) -> list[Row]:
-    """Simulate worlds that differ in the lead time only; for each seed one list of them."""
-    print(f"simulating {by_seed[0][0].name}", file=sys.stderr, flush=True)
-    runs: dict[str, list[dict[str, dict[float, Outcome]]]] = {}
-    for worlds in by_seed:
-        ahead = {region: forecast_week(one) for region, one in worlds[0].demands.items()}
-        for world in worlds:
-            name = f"{world.name}, start {world.lead_s / 60.0:g} min"
-            runs.setdefault(name, []).append(outcomes(world, ahead))
-    rows = []
-    for name, seeds in runs.items():
-        for contestant in NAMES:
-            best = [cheapest(one[contestant]) for one in seeds]
-            rows.append(Row(name, contestant, [knob for knob, _ in best], [one for _, one in best]))
-    return rows
+    seeds = range(1, 1 + (QUICK if args.quick else args.seeds))
+    leads = LEADS_S[:1] if args.quick else LEADS_S
+    tasks = [Task(case, seed, leads) for case in chosen for seed in seeds]
+    return found(Store(args.runs, Run).run(tasks, args.jobs, show))

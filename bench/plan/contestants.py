@@ -1,211 +1,132 @@
-"""The compared controllers of a fleet's size: static, reactive rule, plan, and plan with rule.
+"""The compared controllers of a fleet's size, and the search for the best parameter of each.
 
-The rule and the plan are the router's own functions. Each controller has one parameter, its *knob*:
-the number of replicas (static), the upper threshold of the utilisation (rule), or the utilisation
-limit (plan). If plan and rule are combined, the plan decides once in a window, and in between the
-rule adds replicas above a utilisation of `SAFETY`. All values of the knob are simulated, and the
-cheapest one that reaches the SLO attainment is reported.
+Each controller has one parameter, its *knob*: the number of replicas (static), a threshold or
+target of the utilisation (rules), or the utilisation limit (plan). The cheapest value that reaches
+the SLO attainment counts, known in hindsight. SageServe's rule has the published thresholds. The
+plan has a second row, with the attainment of SageServe's rule with the same demand. These two rows
+are left out if there are several kinds of replicas, which that rule does not know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import ceil, inf
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
 from typing import Final
 
 from bench.plan.fleet import Controller, Outcome, run
-from bench.plan.traffic import DAY, STEP_S, WEEK, Demand
-from bench.plan.world import THROUGHPUT, Counts, PoolKey, World
-from router.plan.decision.advise import advise
-from router.plan.decision.demand_ahead import steps
-from router.plan.decision.reactive import Scaled, reactive
-from router.plan.forecasts.backtest import choose, methods
-from router.plan.forecasts.forecast import Forecast
-from router.plan.observed import Observed, Place, Series
-from router.plan.types_file import ModelSpeed, Reactive, ReplicaType, Shift, Types
+from bench.plan.planner import Forecasts, plan_controller, types_of
+from bench.plan.rules import (
+    SAGESERVE_UP,
+    hpa_controller,
+    reactive_controller,
+    sageserve_controller,
+    static_controller,
+)
+from bench.plan.traffic import WEEK
+from bench.plan.world import Counts, PoolKey, World
 
-STATIC, REACTIVE, PLAN, BOTH = "static", "reactive", "plan", "plan and rule"
-NAMES: Final = (STATIC, REACTIVE, PLAN, BOTH)
-# Utilisation above which the rule adds replicas, as in SageServe (arXiv 2502.14617).
-SAFETY: Final = 0.9
+STATIC, HPA, REACTIVE, SAGESERVE = "static", "HPA", "reactive", "SageServe's rule"
+PLAN, EQUAL = "plan", "plan, in SLO as SageServe's rule"
+NAMES: Final = (STATIC, HPA, REACTIVE, SAGESERVE, PLAN, EQUAL)
 # Seconds until a new replica serves: if the weights are on the machine, and if a machine must be
 # found first.
 LEADS_S: Final = (300.0, 1200.0)
-WINDOW: Final = 3  # number of steps in a window; a new plan is made for each window
-WINDOW_S: Final = WINDOW * STEP_S
 TARGET: Final = 0.99  # SLO attainment that a controller must reach
-UTILISATIONS: Final = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-MODEL: Final = "model"
+EVEN: Final = 1e-4  # attainments that differ by less count as equal
+# Values of the knob, from the cheapest to the dearest.
+UTILISATIONS: Final = tuple(percent / 100.0 for percent in range(100, 19, -2))
 
-Forecasts = Mapping[str, Mapping[int, Forecast]]  # by region, and by number of the window
+# Returns the outcome of a knob, or None if it does not reach the attainment `least`.
+Play = Callable[[float], Outcome | None]
 
 
-def outcomes(world: World, forecasts: Forecasts) -> dict[str, dict[float, Outcome]]:
-    """Simulate the second week with each controller and each value of its parameter (knob)."""
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best parameter of a contestant, and its outcome; both None if none attains enough."""
 
-    def played(replicas: Counts, controller: Controller) -> Outcome:
-        return run(world, WEEK, replicas, controller)
+    contestant: str
+    knob: float | None
+    outcome: Outcome | None
 
+
+def contests(world: World, forecasts: Forecasts) -> list[Best]:
+    """Simulate the second week with each controller, and return the best of each."""
     begin = _spread(
         world, {region: ceil(world.load(region, WEEK - 1)) + 1 for region in world.demands}
     )
-    found: dict[str, dict[float, Outcome]] = {name: {} for name in NAMES}
-    peaks = {region: world.peak(region) for region in world.demands}
-    peak = max(peaks.values())
-    for count in range(max(1, peak // 3), peak + 1):
-        fleet = _spread(world, {region: ceil(count * own / peak) for region, own in peaks.items()})
-        found[STATIC][count] = played(fleet, static_controller(fleet))
-    for share in UTILISATIONS:
-        found[REACTIVE][share] = played(begin, reactive_controller(world, share))
-        plan = plan_controller(world, types_of(world, share), forecasts)
-        found[PLAN][share] = played(begin, plan)
-        found[BOTH][share] = played(begin, with_rule(world, plan))
+
+    def play(of: Callable[[float], Controller], least: float) -> Play:
+        return cache(lambda knob: run(world, WEEK, begin, of(knob), least))
+
+    found = [
+        _static(world),
+        cheapest(HPA, UTILISATIONS, play(lambda target: hpa_controller(world, target), TARGET)),
+        cheapest(REACTIVE, UTILISATIONS, play(lambda up: reactive_controller(world, up), TARGET)),
+    ]
+    least = TARGET
+    if len(world.kinds) == 1:
+        published = run(world, WEEK, begin, sageserve_controller(world), 0.0)
+        assert published is not None
+        found.append(Best(SAGESERVE, SAGESERVE_UP, published))
+        equal = published.attainment - EVEN
+        least = min(TARGET, equal)
+    plan = play(lambda limit: plan_controller(world, types_of(world, limit), forecasts), least)
+    found.append(bisected(PLAN, UTILISATIONS, plan, TARGET))
+    if len(world.kinds) == 1:
+        found.append(bisected(EQUAL, UTILISATIONS, plan, equal))
     return found
 
 
-def _spread(world: World, counts: Mapping[str, int]) -> dict[PoolKey, int]:
+def _static(world: World) -> Best:
+    peaks = {region: world.peak(region) for region in world.demands}
+    peak = max(peaks.values())
+
+    def play(count: float) -> Outcome | None:
+        fleet = _spread(world, {region: ceil(count * own / peak) for region, own in peaks.items()})
+        return run(world, WEEK, fleet, static_controller(fleet), TARGET)
+
+    return cheapest(STATIC, range(max(1, peak // 3), peak + 1), play)
+
+
+def _spread(world: World, counts: Counts | dict[str, int]) -> dict[PoolKey, int]:
     found: dict[PoolKey, int] = {}
     for region, count in counts.items():
         found |= world.spread(region, count)
     return found
 
 
-def cheapest(by_knob: Mapping[float, Outcome]) -> tuple[float, Outcome | None]:
-    """Return the parameter that reaches the target at the least cost, and its outcome."""
-    enough = [(one.cost, knob) for knob, one in by_knob.items() if one.attainment >= TARGET]
+def cheapest(contestant: str, knobs: Sequence[float], play: Play) -> Best:
+    """Return the cheapest knob that attains enough. All knobs are played."""
+    played = [(knob, play(knob)) for knob in knobs]
+    enough = [(one.cost, knob, one) for knob, one in played if one is not None]
     if not enough:
-        return inf, None
-    _, knob = min(enough)
-    return knob, by_knob[knob]
+        return Best(contestant, None, None)
+    _, knob, outcome = min(enough, key=lambda one: one[:2])
+    return Best(contestant, knob, outcome)
 
 
-def static_controller(fleet: Counts) -> Controller:
-    """Return a controller that starts a replica only in place of a reclaimed one."""
-    return lambda step, present: fleet
+def bisected(contestant: str, knobs: Sequence[float], play: Play, least: float) -> Best:
+    """Return a knob that attains `least`, while its cheaper neighbour does not.
 
-
-def reactive_controller(world: World, up: float) -> Controller:
-    """Return a controller that applies the reactive rule to the utilisation of the last step."""
-    rule = Reactive(up=up, down=up / 2.0)
-
-    def wanted(step: int, present: Counts) -> Counts:
-        found: dict[PoolKey, int] = {}
-        for region in world.demands:
-            load = world.load(region, step - 1)
-            pools = [
-                Scaled(
-                    kind.name,
-                    present[PoolKey(region, kind.name)],
-                    load,
-                    kind.cost,
-                    kind.least,
-                    kind.most,
-                )
-                for kind in world.kinds
-            ]
-            for name, count in reactive(pools, rule).items():
-                found[PoolKey(region, name)] = count
-        return found
-
-    return wanted
-
-
-def with_rule(world: World, plan: Controller) -> Controller:
-    """Return a controller that follows the plan; between two plans, the rule adds replicas."""
-    rule = reactive_controller(world, SAFETY)
-
-    def wanted(step: int, present: Counts) -> Counts:
-        planned = plan(step, present)
-        if step % WINDOW == 0:
-            return planned
-        asked = rule(step, present)
-        return {key: max(count, asked[key]) for key, count in planned.items()}
-
-    return wanted
-
-
-def plan_controller(world: World, types: Types, forecasts: Forecasts) -> Controller:
-    """Return a controller that plans at the start of each window, and only there."""
-    windows = {region: windowed(demand.tokens) for region, demand in world.demands.items()}
-
-    def wanted(step: int, present: Counts) -> Counts:
-        if step % WINDOW:
-            return present
-        window = step // WINDOW
-        last = {region: known[window - 1 : window] for region, known in windows.items()}
-        ahead = {Place(MODEL, region): known[window] for region, known in forecasts.items()}
-        advice = advise(types, _observed(world, last, present), ahead)
-        found = dict.fromkeys(world.pools, 0)
-        for pool in advice.pools:
-            found[PoolKey(pool.id.place.region, pool.id.type)] = pool.planned
-        return found
-
-    return wanted
-
-
-def types_of(world: World, utilisation: float) -> Types:
-    """Return the planner's input: the kinds of replicas, with a plan for every window."""
-    regions = tuple(world.demands)
-    return Types(
-        types=tuple(
-            ReplicaType(
-                name=kind.name,
-                cost=kind.cost,
-                lead_s=world.lead_s,
-                regions=regions,
-                models={MODEL: ModelSpeed(throughput=THROUGHPUT, min=kind.least, max=kind.most)},
-            )
-            for kind in world.kinds
-        ),
-        shift=tuple(
-            Shift(source=one, target=other, share=world.spill)
-            for one in regions
-            for other in regions
-            if one != other
-        ),
-        utilisation=utilisation,
-        period_s=WINDOW_S,
-        scale_in_below=utilisation,
-        scale_in_horizon_s=world.lead_s + 2.0 * WINDOW_S,
-        cooldown_s=0.0,
-        error_limit=1.0,
-    )
-
-
-def forecast_week(demand: Demand) -> dict[int, Forecast]:
-    """Return the demand forecast at the start of each window of the second week, by window number.
-
-    The forecasting method is chosen and fitted once a day, with all windows before that day.
+    `knobs`: from the cheapest to the dearest. Only a few knobs are played. If the attainment does
+    not fall steadily with the cost, a cheaper knob may attain `least` as well.
     """
-    windows = windowed(demand.tokens)
-    longest = World("", {"": demand}, max(LEADS_S))
-    count = steps(types_of(longest, 1.0), WINDOW_S)
-    day = DAY // WINDOW
-    found = {}
-    for begin in range(WEEK // WINDOW, len(windows), day):
-        known = windows[:begin]
-        chosen = choose(known, count, WINDOW_S, 1.0, methods(WINDOW_S, len(known)))
-        for window in range(begin, min(begin + day, len(windows))):
-            found[window] = chosen.forecast(windows[:window], count)
-    return found
 
+    def attains(knob: float) -> bool:
+        outcome = play(knob)
+        return outcome is not None and outcome.attainment >= least
 
-def windowed(tokens: Sequence[float]) -> list[float]:
-    """Return the number of tokens in each window."""
-    return [sum(tokens[step : step + WINDOW]) for step in range(0, len(tokens), WINDOW)]
-
-
-def _observed(world: World, tokens: Mapping[str, Sequence[float]], present: Counts) -> Observed:
-    """Return what a plan sees. `tokens`: the windows of each region that are shown."""
-    demand = {}
-    for region, values in tokens.items():
-        share = world.demands[region].prompt_share
-        prompt = [share * value for value in values]
-        output = [(1.0 - share) * value for value in values]
-        demand[Place(MODEL, region)] = Series([0.0] * len(values), prompt, output)
-    running: dict[Place, dict[str, int]] = {}
-    for key, count in present.items():
-        running.setdefault(Place(MODEL, key.region), {})[key.kind] = count
-    return Observed(
-        source=world.name, window_s=WINDOW_S, begin_s=0.0, demand=demand, running=running
+    low, high = 0, len(knobs)
+    while low < high:
+        middle = (low + high) // 2
+        if attains(knobs[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return (
+        Best(contestant, knobs[low], play(knobs[low]))
+        if low < len(knobs)
+        else Best(contestant, None, None)
     )

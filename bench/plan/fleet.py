@@ -13,7 +13,7 @@ Pure. Must never depend on which controller it runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -23,8 +23,18 @@ from bench.plan.world import THROUGHPUT, Counts, PoolKey, World
 
 SLO_S: Final = 5.0  # longest wait within the SLO, in seconds
 
-# A function (step, replicas that run or start) -> replicas that should run.
-Controller = Callable[[int, Counts], Counts]
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a controller sees at the start of a step. The demand of earlier steps is known, too."""
+
+    present: Counts  # replicas that serve or start
+    serving: Counts
+    waiting: Mapping[str, float]  # tokens that wait, by region
+
+
+# A function (step, state of the fleet) -> replicas that should run.
+Controller = Callable[[int, Seen], Counts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,39 +72,49 @@ class _Pool:
         self.serving += min(0, change)
 
 
-def run(world: World, first: int, begin: Counts, controller: Controller) -> Outcome:
+def run(
+    world: World, first: int, begin: Counts, controller: Controller, least: float = 0.0
+) -> Outcome | None:
     """Simulate the steps from `first` on. The replicas of `begin` serve at the start.
 
-    The controller is asked at the start of each step, when the demand of earlier steps is known.
+    The controller is asked at the start of each step. The simulation stops, and returns None, as
+    soon as an attainment of `least` is out of reach.
     """
+    total = sum(sum(demand.tokens[first:]) for demand in world.demands.values())
+    late_most = (1.0 - least) * total + 1e-9 * total
     pools = {key: _Pool(begin.get(key, 0), world.lead_s) for key in world.pools}
     chances = {kind.name: kind.reclaims_per_h * STEP_S / 3600.0 for kind in world.kinds}
     costs, rng = world.costs, Random(f"reclaims {world.name} {world.seed}")
     backlogs = dict.fromkeys(world.demands, 0.0)
-    hours = cost = in_time = total = 0.0
+    hours = cost = late = 0.0
     for step in range(first, len(next(iter(world.demands.values())).tokens)):
         for key, pool in pools.items():
             pool.begin()
             chance = chances[key.kind]
             if chance:
                 pool.serving -= sum(rng.random() < chance for _ in range(pool.serving))
-        wanted = controller(step, {key: pool.present for key, pool in pools.items()})
+        seen = Seen(
+            {key: pool.present for key, pool in pools.items()},
+            {key: pool.serving for key, pool in pools.items()},
+            dict(backlogs),
+        )
+        wanted = controller(step, seen)
         for key, pool in pools.items():
             pool.scale(wanted[key])
             spent = pool.present * STEP_S / 3600.0
             hours += spent
             cost += spent * costs[key.kind]
         arriving = {region: demand.tokens[step] for region, demand in world.demands.items()}
-        total += sum(arriving.values())
         rates = {region: _rate(pools, region) for region in world.demands}
         moved = _moved(world, arriving, backlogs, rates)
-        in_time += sum(moved.values())
         for region, rate in rates.items():
             own, backlog = arriving[region] - moved[region], backlogs[region]
             after = max(0.0, backlog + own - rate * STEP_S)
-            in_time += own * below(backlog, after, SLO_S * rate)
+            late += own * (1.0 - below(backlog, after, SLO_S * rate))
             backlogs[region] = after
-    return Outcome(hours, in_time / total, cost)
+        if late > late_most:
+            return None
+    return Outcome(hours, 1.0 - late / total, cost)
 
 
 def _rate(pools: dict[PoolKey, _Pool], region: str) -> float:

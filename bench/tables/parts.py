@@ -43,6 +43,7 @@ PARTS: Final = (
     Part("simulator-speed", ("simulated", "speed", "--requests", "1000000"), is_timed=True),
     Part("hedging", ("hedging",), is_timed=True),
     Part("priority", ("priority",), is_timed=True),
+    Part("sidecar", ("sidecar",), is_timed=True),
     Part("policies", ("simulated", "policies")),
     Part("loads", ("simulated", "loads")),
     Part("ladder", ("simulated", "ladder", "--trace", "{mooncake}")),

@@ -2,7 +2,9 @@
 
 Sources: Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018; KubeAI
 (`PrefixHash`: load <= 1.25 x (total + 1) / n) and SMG (`prefix_hash`) for its use with prompts.
-Several routers share no state, but they still send the same prompt to the same replica.
+Several routers share no state, but they still send the same session to the same replica. The same
+holds for prompts without a session, if `access_log.salt` is the same in all routers: it seeds the
+hashes of the prompts.
 
 The key is the client's session. Without a session, the key is made of the first `depth` blocks of
 the prompt. A depth that is too small covers only the shared system prompt, so all requests go to

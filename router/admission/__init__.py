@@ -85,6 +85,7 @@ The modules, from the simplest decision to the final one
         gate            which classes may send one more request to a replica
         gate_cache      keeps the results of `gate` until a replica's facts change
         aimd_limit      the concurrency limit of a replica that reports no metrics
+        peer_load       how many requests other routers have at the replicas
     headroom        how many slots class batch leaves free, so that urgent requests meet their
                     time to first token
     waiting         the waiting tickets, and which of them is next

@@ -127,7 +127,9 @@ class Dispatches(Arrivals):
                 gate.used += ticket.reserved
             run.place = place
             run.since = now
-            run.is_behind_batch = ticket.urgency <= HIGH and gate.batch > 0 and gate.facts.is_full()
+            facts = gate.facts
+            may_be_batch = gate.batch > 0 or facts.foreign_load > 0
+            run.is_behind_batch = ticket.urgency <= HIGH and may_be_batch and facts.is_full()
             if run.is_away:
                 run.is_away = False
                 if self._rules.preemption and not run.has_shown:
@@ -247,7 +249,7 @@ class Dispatches(Arrivals):
             self._preemption.sent(ticket, run)
         if urgency == BATCH:
             gate.batch += 1
-        elif urgency <= HIGH and gate.batch:
+        elif urgency <= HIGH and (gate.batch or gate.facts.foreign_load):
             self._behind_batch(ticket, run, gate, now)
         if rules.reservations:
             self._predict(ticket)
@@ -255,9 +257,14 @@ class Dispatches(Arrivals):
             gate.used += ticket.reserved
 
     def _behind_batch(self, ticket: Ticket, run: Run, gate: CachedGate, now: float) -> None:
-        """Note that an urgent request is sent to a replica on which batch requests run."""
+        """Note that an urgent request is sent to a replica on which batch requests may run.
+
+        Requests of other clients may be batch requests of other routers.
+        """
         if gate.facts.is_full():
             run.is_behind_batch = True
+            if not gate.batch:
+                return
             self.counts.engine_inverted[ticket.urgency] += 1
             if self._rules.preemption:
                 self._preemption.blocked(ticket)

@@ -10,7 +10,8 @@ So one number is learned, the *level*, between 0 and 1:
 
 - At level 0, class batch may take every slot, and one more batch request may wait at the engine for
   a slot. Urgent requests may wait there, too. The level is 0 while no urgent request is late.
-- Above level 0, urgent requests are sent only to replicas with a free slot.
+- Above level 0, urgent requests are sent only to replicas with a free slot. Slots that other
+  clients use count as free, because they do not become free for this router.
 - At level 1, class batch leaves the share `KEPT` of the slots free. Between 0 and 1, it leaves a
   part of that share free.
 
@@ -25,6 +26,10 @@ Monro, "A stochastic approximation method", Annals of Mathematical Statistics 22
   such that rises and falls cancel out while the share `LATE` of the answers is late.
 - A late answer is ignored if its measured time began before the last rise, because that rise could
   not help it.
+- If other routers use the fleet, an answer stands for the answers that they get meanwhile, so
+  it changes the level by a multiple (`gates/peer_load.py`). Otherwise a router with a small part of
+  the urgent requests would learn the level too late. The multiple is the same for rises and falls,
+  and at most `MOST_ANSWERS`.
 - If no urgent answer comes for `QUIET_S` seconds, the level begins to fall to 0.
 
 Only delays that batch requests can cause are counted. The measured time of a request begins when
@@ -47,6 +52,7 @@ AIM: Final = 0.8  # An urgent answer is late after this share of its target time
 # The share of urgent answers that may be late: half of what a target for the p99 allows.
 LATE: Final = 0.005
 STEP: Final = 0.05
+MOST_ANSWERS: Final = 5.0
 _FALL: Final = STEP * LATE / (1.0 - LATE)
 # After `QUIET_S` seconds without an urgent answer, the level falls exponentially to 0, with a time
 # constant of `FORGET_S` seconds.
@@ -74,21 +80,24 @@ class Headroom:
         now: float,
         *,
         is_behind_batch: bool,
+        peers: float = 0.0,
     ) -> None:
         """Learn from the first content of an urgent request.
 
         `took_s`: the seconds in which only the wait for a slot and the prefill delayed the request.
         `prefill_s`: the predicted seconds of the prefill; 0: unknown. `target_s`: the target for
         `took_s`. `is_behind_batch`: whether batch requests held the slots for which the request
-        waited. If not, a late answer does not change the level.
+        waited. If not, a late answer does not change the level. `peers`: the requests of other
+        routers at the replicas, for each request of this router.
         """
         self._quiet_at = now + QUIET_S
         aim_s = AIM * target_s
+        answers = min(1.0 + peers, MOST_ANSWERS)
         if took_s <= aim_s:
-            self.level = max(0.0, self.level - _FALL)
+            self.level = max(0.0, self.level - answers * _FALL)
         elif is_behind_batch and prefill_s <= aim_s and now - took_s >= self._raised_at:
             self._raised_at = now
-            self.level = min(1.0, self.level + STEP)
+            self.level = min(1.0, self.level + answers * STEP)
 
     def look(self, now: float) -> None:
         """Lower the level according to the time that has passed without an urgent answer."""

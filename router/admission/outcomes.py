@@ -69,6 +69,7 @@ class Outcomes(Dispatches):
                 self._rules.classes[HIGH].ttft_slo_s,
                 now,
                 is_behind_batch=run.is_behind_batch and not self._urgent_waits(),
+                peers=self._gates.peers.ratio,
             )
         self.shown(ticket)
 

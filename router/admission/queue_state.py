@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+from policies.allowed import Allowed, read_lane
 from policies.queueing.base import OrderPolicy
 from policies.queueing.contract import make_order
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
-from policies.regions import AllowedRegions, read_lane
 from router.admission.counts import QueueCounts
 from router.admission.gates.gate_cache import GateCache
 from router.admission.headroom import Headroom
@@ -154,7 +154,7 @@ class QueueState:
         """The number of waiting tickets that their API key's limit does not block, by class."""
         return list(self._wait_lists.eligible_of)
 
-    def eligible_before(self, urgency: int, allowed: AllowedRegions | None) -> int:
+    def eligible_before(self, urgency: int, allowed: Allowed | None) -> int:
         """Return the number of eligible tickets that compete with a request of the same class.
 
         `allowed`: the regions to which the request may be sent; `None`: all regions. The tickets

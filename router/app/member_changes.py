@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from router.app.parts import NO_POOL, Parts, Upstream
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
+from router.fleet.data_parallel.ranks import rank_config
 from router.fleet.replica import Replica
 
 
@@ -75,8 +76,10 @@ def change_members(
     for replica in made.values():
         parts.watch(replica)
     for replica in gone:
+        for rank in replica.ranks:
+            if rank.id not in parts.fleet.replicas:
+                parts.metrics.forget_replica(rank.id)
         if replica.id not in wanted:
-            parts.metrics.forget_replica(replica.id)
             parts.upstream.forget(replica.id)
     if has_moved and parts.tokens is not None:
         parts.tokens.stop_remote()
@@ -90,7 +93,10 @@ def _adopt(parts: Parts, members: Iterable[Replica], wanted: Mapping[str, Replic
         entry = wanted.get(replica.id)
         if entry is not None and entry.url == replica.config.url:
             has_moved = has_moved or entry.region != replica.region
-            replica.adopt(entry, config.health)
-            replica.access = parts.upstream.access.get(replica.id)
+            for rank in replica.ranks:
+                rank.adopt(rank_config(entry, rank.rank), config.health)
+                rank.access = parts.upstream.access.get(replica.id)
+            if entry.data_parallel_ranks is not None:
+                parts.fleet.set_ranks(replica, entry.data_parallel_ranks)
             replica.pool.adopt(config.limits, config.timeouts)
     return has_moved

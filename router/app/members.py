@@ -44,7 +44,7 @@ class Members:
             status = HTTPStatus.UNPROCESSABLE_ENTITY
             text = "the replica is invalid"
             raise Refused(status, "bad_replica", text, err.problems) from None
-        why = conflict(config, [replica.config for replica in parts.fleet.replicas.values()])
+        why = conflict(config, [replica.config for replica in parts.fleet.members])
         if why:
             raise Refused(HTTPStatus.CONFLICT, "conflict", why)
         try:
@@ -61,7 +61,7 @@ class Members:
 
     def remove(self, replica_id: str) -> Mapping[str, Any]:
         parts = self._parts
-        replica = self._find(replica_id, or_leaving=True)
+        replica = self._member(replica_id, or_leaving=True)
         if not replica.removed:
             change_members(parts, [replica], {}, {})
             parts.added.pop(replica_id, None)
@@ -72,7 +72,7 @@ class Members:
 
     def set_duty(self, replica_id: str, action: str) -> Mapping[str, Any]:
         parts = self._parts
-        replica = self._find(replica_id)
+        replica = self._member(replica_id)
         before = replica.duty
         parts.reclaims.decided(replica, action)
         parts.fleet.set_duty(replica, duty_after(action, before))
@@ -82,9 +82,18 @@ class Members:
 
     def reclaim(self, replica_id: str, seconds: float | None) -> Mapping[str, Any]:
         parts = self._parts
-        replica = self._find(replica_id)
+        replica = self._member(replica_id)
         parts.reclaims.reclaim(replica, UNSTATED if seconds is None else seconds, ADMIN)
         return report.replica(parts, replica)
+
+    def _member(self, replica_id: str, *, or_leaving: bool = False) -> Replica:
+        """Returns a replica that can be changed. A further rank of an address cannot."""
+        replica = self._find(replica_id, or_leaving=or_leaving)
+        if replica.rank:
+            first = replica.ranks[0].id
+            text = f"{replica_id!r} is a data-parallel rank of {first!r}, which can be changed"
+            raise Refused(HTTPStatus.CONFLICT, "is_a_rank", text)
+        return replica
 
     def _find(self, replica_id: str, *, or_leaving: bool = False) -> Replica:
         """Returns a replica.

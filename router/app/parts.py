@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import logging
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -179,6 +179,7 @@ class Parts:
             stale_s=config.polling.stale_s,
         )
         self.fleet.adopt_names(Names(config))
+        self.fleet.on_ranks = self._ranks_changed
         self.chooser = Chooser(
             self.policies,
             config.routing.sample,
@@ -186,6 +187,7 @@ class Parts:
             self.metrics,
             rng,
             nearest=self.fleet.nearest,
+            adapters=self.fleet.adapter_names,
         )
         self.fleet.nearest.adopt(config)
         self.hedge_counts = HedgeCounts()
@@ -304,6 +306,14 @@ class Parts:
         if self.kv_watcher is not None:
             self.kv_watcher.unwatch(replica)
 
+    def _ranks_changed(self, replica: Replica, left: Sequence[Replica]) -> None:
+        """Subscribes to the KV events of each rank again, because another replica holds them."""
+        for rank in left:
+            self.metrics.forget_replica(rank.id)
+        if self.kv_watcher is not None and self.kv_watcher.watches(replica):
+            self.kv_watcher.unwatch(replica)
+            self.kv_watcher.watch(replica)
+
     def adopt_upstream(self) -> None:
         """Uses the present settings and `upstream` for all later requests of the router itself."""
         config, token = self.config, self.upstream.token
@@ -327,7 +337,7 @@ class Parts:
         if self.tokens is not None and self.kv_watcher is not None:
             await self.tokens.start()
             self.kv_watcher.start()
-            for replica in self.fleet.replicas.values():
+            for replica in self.fleet.members:
                 if not replica.is_external:
                     self.kv_watcher.watch(replica)
 

@@ -173,13 +173,14 @@ class _Process:
         is_announced = self._is_serving and not self._app.draining
         if is_announced:
             self._notifier.reloading()
+        status = ""
         try:
             await self._app.reload()
-        except ConfigError:
+        except ConfigError as err:
             # The method `reload` has logged the error, and the old configuration stays in force.
-            pass
+            status = f"reload refused: {err}"
         if is_announced:
-            self._notifier.ready()
+            self._notifier.ready(status)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

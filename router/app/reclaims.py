@@ -131,7 +131,7 @@ class Reclaims:
         self._arm()
 
     def _meant(self, notice: Notice) -> list[Replica]:
-        return [r for r in self._fleet.replicas.values() if _is_meant(notice, r)]
+        return [r for r in self._fleet.members if _is_meant(notice, r)]
 
     def _return(self, replica: Replica) -> None:
         """Ends the reclaim of a replica, which returns to the duty that it had before."""
@@ -180,13 +180,13 @@ class Reclaims:
     def _look(self) -> None:
         self._timer = None
         now = monotonic()
-        self._move([replica for replica in self._reclaims if replica.inflight], now)
+        self._move([r for r in self._reclaims if any(rank.inflight for rank in r.ranks)], now)
         for replica, reclaim in [*self._reclaims.items()]:
             if reclaim.due <= now and not reclaim.is_over:
                 reclaim.is_over = True
-                self.left += replica.inflight
+                self.left += sum(rank.inflight for rank in replica.ranks)
             if replica.removed:
-                if not replica.inflight:
+                if not any(rank.inflight for rank in replica.ranks):
                     del self._reclaims[replica]
             elif not replica.health.up:
                 reclaim.was_down = True
@@ -196,7 +196,11 @@ class Reclaims:
 
     def _move(self, replicas: Sequence[Replica], now: float) -> None:
         margin_s = self.rules.margin_s
-        dues = {replica: self._reclaims[replica].due - margin_s for replica in replicas}
+        dues = {
+            rank: self._reclaims[replica].due - margin_s
+            for replica in replicas
+            for rank in replica.ranks
+        }
         if dues:
             moves = move_requests(self._exchanges, dues, now)
             self.moved["requeued"] += moves.requeued

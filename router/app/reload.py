@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
@@ -33,7 +33,8 @@ from router.fleet.replica import Replica
 from router.observe.log.access_log import AccessLog
 
 
-class Prepared(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Prepared:
     """A valid configuration, and the objects that were created for it."""
 
     config: Config
@@ -133,20 +134,19 @@ def _learned(
 
 def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
     """Puts the configuration in force. `certificate`: the certificate of the data port."""
-    old_policies = parts.policies
-    config, policies, hedging, orders, upstream, keys, tls, log, wanted, made = prepared[:10]
-    if certificate is not None and tls is not None:
-        certificate.in_force = tls
-    parts.config = config
-    parts.policies = policies
-    parts.upstream = upstream
+    if certificate is not None and prepared.tls is not None:
+        certificate.in_force = prepared.tls
+    config = parts.config = prepared.config
+    new_policies = prepared.policies is not parts.policies
+    parts.policies = prepared.policies
+    parts.upstream = prepared.upstream
     parts.added = prepared.added
     parts.roster, parts.discovered = prepared.roster, prepared.discovered
     parts.authority.adopt(prepared.admin_token)
-    if log is not parts.log:
+    if prepared.log is not parts.log:
         parts.old_logs.append(parts.log)
         parts.log.close(timeout_s=0)
-        parts.log = parts.dispatcher.completion.log = log
+        parts.log = parts.dispatcher.completion.log = prepared.log
     front = parts.front
     front.adopt(config.limits, config.timeouts)
     front.max_clients = parts.max_clients(config)
@@ -155,12 +155,12 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.fleet.rules = config.health
     parts.fleet.stale_s = config.polling.stale_s
     parts.fleet.nearest.adopt(config)
-    parts.chooser.adopt(policies, config.routing.sample)
-    parts.hedger.adopt(config.hedging, hedging)
-    parts.dispatcher.adopt(config, upstream.authorization, keys)
-    parts.context.adopt(config, orders)
+    parts.chooser.adopt(prepared.policies, config.routing.sample)
+    parts.hedger.adopt(config.hedging, prepared.hedging)
+    parts.dispatcher.adopt(config, prepared.upstream.authorization, prepared.keys)
+    parts.context.adopt(config, prepared.orders)
     parts.dispatcher.limit_regions()
-    change_members(parts, parts.fleet.replicas.values(), wanted, made)
+    change_members(parts, parts.fleet.members, prepared.wanted, prepared.made)
     if parts.tokens is not None:
         parts.tokens.stop_remote()
     parts.adopt_upstream()
@@ -168,5 +168,5 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.reclaims.rules = config.spot
     parts.discovery.adopt(config)
     parts.fleet.adopt_names(prepared.names)
-    if policies is not old_policies:
+    if new_policies:
         parts.fleet_changed(frozenset(parts.fleet.replicas))

@@ -20,11 +20,12 @@ STATES = (
 
 def census(parts: Parts) -> dict[str, int]:
     """Returns the numbers of resources in use now. Every number is 0 after a stop."""
-    replicas = [*parts.fleet.replicas.values(), *parts.fleet.leaving]
+    everyone = [*parts.fleet.replicas.values(), *parts.fleet.leaving]
+    replicas = [r for r in everyone if not r.rank]  # The ranks of an address share connections.
     open_ = sum(len(r.pool.all) for r in replicas)
     idle = sum(r.pool.idle for r in replicas)
     return {
-        "leases": sum(r.inflight for r in replicas),
+        "leases": sum(r.inflight for r in everyone),
         "clients": len(parts.front.clients),
         "exchanges": len(parts.dispatcher.exchanges),
         "tunnels": len(parts.dispatcher.tunnels),
@@ -73,6 +74,8 @@ def _described(parts: Parts, r: Replica, closed: Mapping[str, str], now: float) 
     return {
         "id": r.id,
         "url": r.config.url,
+        # The rank of the replica, if the router chooses the rank; else null.
+        "data_parallel_rank": r.rank if len(r.ranks) > 1 else None,
         **_origin(parts, r),
         "state": r.state(now),
         "spot": r.is_spot,
@@ -169,6 +172,7 @@ def hedging(parts: Parts) -> dict[str, Any]:
             "saved_s": counts.saved_s,
             "suspects": counts.suspected,
             "policy_errors": counts.policy_errors,
+            "warm_up": {**counts.warm_ups, "tokens": counts.warm_up_tokens},
             "dry_run": {
                 "fired": counts.would_fire,
                 "tokens": counts.would_fire_tokens,

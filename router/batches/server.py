@@ -21,6 +21,7 @@ from router.batches.run.runner import Runner
 from router.batches.run.sender import Accept, Sender
 from router.batches.run.sending import Waiting
 from router.batches.store.blob_store import BlobStore
+from router.batches.store.database import check_version
 from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from router.batches.api.batch_api import BatchApi
 
 HOUSE_S: Final = 600.0  # seconds between two searches for expired files and batches
+DATABASE: Final = "batches.sqlite"  # the file in the folder
 FOLDER_S: Final = 0.1  # seconds between two attempts to take a folder that is in use
 CLOSE_TIMEOUT_S: Final = 1.0  # seconds that requests in progress may take when the server stops
 
@@ -80,15 +82,18 @@ class BatchServer:
         """Opens the folder, and gets ready to serve requests.
 
         `waits`: if another process uses the folder, `run` waits for the folder. Raises ConfigError
-        if the folder cannot be used.
+        if the folder cannot be used, also if another process still has it.
         """
         try:
-            await self._open()
-        except BlockingIOError as err:
-            if not waits:
-                raise ConfigError([f"batches.folder: cannot be used: {err.strerror}"]) from None
+            try:
+                await self._open()
+            except BlockingIOError:
+                if not waits:
+                    raise
+                await self._worker(check_version, self._folder / DATABASE)
         except (OSError, sqlite3.Error) as err:
-            raise ConfigError([f"batches.folder: cannot be used: {err}"]) from None
+            why = err.strerror if isinstance(err, BlockingIOError) else err
+            raise ConfigError([f"batches.folder: cannot be used: {why}"]) from None
 
     async def _open(self) -> None:
         from aiohttp import web
@@ -116,7 +121,7 @@ class BatchServer:
     def _take_folder(self) -> tuple[BlobStore, Store]:
         try:
             self._blobs = blobs = BlobStore(self._folder, self._rules.disk_free)
-            self._store = store = Store(self._folder / "batches.sqlite")
+            self._store = store = Store(self._folder / DATABASE)
             blobs.sweep(store.names())
         except BaseException:
             self._let_go()

@@ -7,14 +7,22 @@ configuration.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from importlib.util import find_spec
 from ipaddress import ip_address
+from typing import Final
 
-from router.config.address import ReplicaUrl, split_name_server
-from router.config.model import Config
+from router.config.address import ReplicaUrl, parse_replica_url, split_name_server
+from router.config.model import Config, KubernetesReplicas
 from router.config.pool_checks import check_pool_of
 from router.config.problems import Problems
 from router.config.replica_checks import check_model_names, check_region, check_url, id_rule
+
+# A name of a namespace, a Service or a port in Kubernetes: an RFC 1123 label.
+_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
+_LABEL_RULE: Final = "must be 1 to 63 lower case letters, digits and -"
+_SELECTOR: Final = re.compile(r"[!-~](?:[ -~]{0,198}[!-~])?\Z")
 
 
 def check_discovery(config: Config, problems: Problems) -> None:
@@ -22,7 +30,7 @@ def check_discovery(config: Config, problems: Problems) -> None:
     discovery = config.discovery
     if problems.is_spoiled("discovery"):
         return
-    if config.emulate.count > 0 and (discovery.files or discovery.dns):
+    if config.emulate.count > 0 and discovery.has_sources:
         problems.add("emulate.count", "cannot be used with discovery: configure either of them")
     for index, name in enumerate(discovery.files):
         path = f"discovery.files[{index}]"
@@ -31,6 +39,7 @@ def check_discovery(config: Config, problems: Problems) -> None:
         elif name in discovery.files[:index]:
             problems.add(path, "is listed twice")
     _check_names(config, problems)
+    _check_kubernetes(config, problems)
     for index, server in enumerate(discovery.nameservers):
         path = f"discovery.nameservers[{index}]"
         if not problems.is_spoiled(path):
@@ -40,6 +49,10 @@ def check_discovery(config: Config, problems: Problems) -> None:
                 problems.add(path, str(err))
     if discovery.dns and find_spec("dns") is None:
         problems.add("discovery.dns", "needs dnspython: pip install '.[dns]'")
+    if discovery.kubernetes and find_spec("kubernetes") is None:
+        problems.add(
+            "discovery.kubernetes", "needs the Kubernetes client: pip install '.[kubernetes]'"
+        )
 
 
 def _check_names(config: Config, problems: Problems) -> None:
@@ -63,6 +76,52 @@ def _check_names(config: Config, problems: Problems) -> None:
             problems.add(f"{path}.url", "has an address instead of a name; list it in `replicas`")
         elif name.records == "srv" and not url.has_default_port:
             problems.add(f"{path}.url", "must have no port: SRV records have the ports")
+
+
+def _check_kubernetes(config: Config, problems: Problems) -> None:
+    seen: dict[str, int] = {}
+    for index, source in enumerate(config.discovery.kubernetes):
+        path = f"discovery.kubernetes[{index}]"
+        if problems.is_spoiled("discovery.kubernetes", path):
+            continue
+        check_model_names(path, source.models, problems)
+        check_pool_of(path, source, config, problems)
+        check_region(f"{path}.region", source.region, problems)
+        if bool(source.service) == bool(source.pods):
+            problems.add(path, "needs either service or pods")
+        for field, problem in _kubernetes_problems(source):
+            if not problems.is_spoiled(f"{path}.{field}"):
+                problems.add(f"{path}.{field}", problem)
+        if seen.setdefault(source.name, index) != index:
+            problems.add(path, f"is the same source as discovery.kubernetes[{seen[source.name]}]")
+
+
+def _kubernetes_problems(source: KubernetesReplicas) -> Iterator[tuple[str, str]]:
+    """Yields each field of a source that has an invalid value, with the problem."""
+    for field in ("service", "namespace"):
+        value = getattr(source, field)
+        if value and not _LABEL.match(value):
+            yield field, _LABEL_RULE
+    if source.pods and not _SELECTOR.match(source.pods):
+        yield "pods", "must be a label selector of 1 to 200 visible ASCII characters"
+    port = str(source.port)
+    if port.isdecimal() and not 0 < int(port) < 65536:
+        yield "port", "must be 1 to 65535, or the name of a port"
+    elif port and not _LABEL.match(port):
+        yield "port", f"{_LABEL_RULE}, or a number"
+    try:
+        base_path = parse_replica_url(f"http://pod{source.path}").base_path
+    except ValueError as err:
+        yield "path", str(err)
+    else:
+        if source.path and not source.path.startswith("/"):
+            yield "path", "must begin with /"
+        elif why := id_rule(f"pod{base_path}"):
+            yield "path", f"the IDs of its replicas cannot be used: an ID {why}"
+    if source.kubeconfig == "":
+        yield "kubeconfig", "is empty; it must be the path of a file"
+    if source.context and source.kubeconfig is None:
+        yield "context", "needs kubeconfig"
 
 
 def _is_address(host: str) -> bool:

@@ -71,7 +71,9 @@ ClassName = Literal["critical", "high", "normal", "low", "batch"]
 class KvEvents(Frozen, frozen=True):
     """Where an engine publishes its KV cache events (ZMQ, with the framing of vLLM and SGLang)."""
 
-    endpoint: str  # The address of the publisher's socket, such as tcp://gpu-1:5557.
+    # The address of the publisher's socket, such as tcp://gpu-1:5557. The data-parallel rank r
+    # publishes on this port + r; `replay` likewise.
+    endpoint: str
     # The address of the replay socket, such as tcp://gpu-1:5558. Unset: missed events are not read
     # again.
     replay: str | None = None
@@ -93,11 +95,9 @@ class Credential(Frozen, frozen=True):
     forward_client_key: bool = False
 
 
-class Endpoint(Frozen, frozen=True):
-    """The settings that a replica has in common with a DNS name whose records are replicas."""
+class ReplicaSettings(Frozen, frozen=True):
+    """The settings that a replica has in common with a source of discovery that names replicas."""
 
-    # The replica's address: http://host:port or https://host:port, with an optional path prefix.
-    url: str
     # The models that the replica serves. If the list contains "*", the replica also accepts any
     # other name. Unset: the list is read from the replica's /v1/models.
     models: tuple[str, ...] | None = None
@@ -107,6 +107,14 @@ class Endpoint(Frozen, frozen=True):
     weight: Weight = 1.0  # A replica with twice the weight gets twice as many requests.
     # Maximum number of requests at this replica at once. Unset: no limit.
     max_inflight: Count | None = None
+    # Maximum tokens of a request's prompt and answer together. A request that clearly needs more
+    # goes to replicas of its model with a longer context; if there are none, an engine answers it.
+    # Unset: the replica reports the number.
+    max_model_len: Count | None = None
+    # Number of data-parallel ranks behind the address (vLLM, SGLang). Each rank is routed to like a
+    # replica of its own, with the header x-data-parallel-rank; `weight` and `max_inflight` apply to
+    # each. 1: the engine chooses the rank. Unset: the number that the engine's metrics show.
+    data_parallel_ranks: Annotated[int, msgspec.Meta(ge=1, le=256)] | None = None
     engine: Engine | None = None  # The engine. Unset: it is detected from its responses.
     # The engine whose scale of priorities is used for requests to this replica. Unset: its own
     # engine. none: no priority is sent.
@@ -182,9 +190,11 @@ class ModelRoute(Frozen, frozen=True):
     restore_name: bool = False
 
 
-class Replica(Endpoint, frozen=True):
+class Replica(ReplicaSettings, frozen=True, kw_only=True):
     """One replica: an HTTP endpoint of an engine. A list item may also be only its URL."""
 
+    # The replica's address: http://host:port or https://host:port, with an optional path prefix.
+    url: str
     # The replica's name in logs and metrics. "": host:port, and the path prefix if the URL has one.
     id: str = ""
     # Where the replica publishes KV cache events. Unset: it is detected if `prefix.exact` is on.
@@ -193,7 +203,7 @@ class Replica(Endpoint, frozen=True):
     node: str = ""
 
 
-class DnsName(Endpoint, frozen=True):
+class DnsName(ReplicaSettings, frozen=True, kw_only=True):
     """A DNS name whose records are replicas. A list item may also be only its URL."""
 
     # The address of the replicas, such as http://vllm.default.svc.cluster.local:8000. The router
@@ -206,30 +216,68 @@ class DnsName(Endpoint, frozen=True):
     records: Literal["address", "a", "aaaa", "srv"] = "address"
 
 
+class KubernetesReplicas(ReplicaSettings, frozen=True):
+    """Replicas in a Kubernetes cluster: the endpoints of a Service, or pods with certain labels.
+
+    Either `service` or `pods` is needed. Labels and annotations such as `hedgerow.dev/models` take
+    precedence over the settings here.
+    """
+
+    service: str = ""  # The name of a Service, whose EndpointSlices are watched.
+    pods: str = ""  # A label selector, such as app=vllm. The pods that it selects are watched.
+    # The namespace of the Service or the pods. "": the namespace of the router's own pod, or of the
+    # context in `kubeconfig`.
+    namespace: str = ""
+    # The port of the replicas: its number, or its name in the Service or the pods. "": their only
+    # port.
+    port: int | str = ""
+    scheme: Literal["http", "https"] = "http"  # The scheme of the URLs of the replicas.
+    path: str = ""  # The path prefix of the URLs of the replicas, such as /engine.
+    # A kubeconfig file, for a router outside of the cluster. Unset: the service account of the
+    # router's pod.
+    kubeconfig: str | None = None
+    context: str = ""  # The context in `kubeconfig`. "": its current context.
+
+    @property
+    def name(self) -> str:
+        """The name of the source in logs and metrics."""
+        parts = [self.context, self.namespace, self.service or self.pods]
+        place = "/".join(filter(None, parts))
+        return f"kubernetes:{place}:{self.port}" if self.port else f"kubernetes:{place}"
+
+
 class Discovery(Frozen, frozen=True):
     """Sources of replicas that change while the router runs.
 
     A replica that a source no longer names is drained. An answer that fails or is empty changes
     nothing: the fleet keeps its replicas. If several sources name the same replica, the first of
-    these counts: `replicas`, the admin API, `files`, `dns`.
+    these counts: `replicas`, the admin API, `files`, `dns`, `kubernetes`.
     """
 
     # Files in YAML or JSON, each with a list of entries like those of `replicas`. A file is read
     # again when it changed and has then been the same for `interval`. Replace a file by a rename.
     files: tuple[str, ...] = ()
     dns: tuple[DnsName, ...] = ()  # DNS names. They need the optional package `dns`.
+    # Services or pods in Kubernetes. They need the optional package `kubernetes`.
+    kubernetes: tuple[KubernetesReplicas, ...] = ()
     # The name servers, such as 10.0.0.2 or 127.0.0.1:5353. Empty: those of /etc/resolv.conf.
     nameservers: tuple[str, ...] = ()
     interval_s: Seconds = 1.0  # Time between two reads of a file.
-    timeout_s: Seconds = 5.0  # Maximum time of one lookup or read.
+    timeout_s: Seconds = 5.0  # Maximum time of one lookup, read, or request to Kubernetes.
     # Records are looked up again when their TTL has passed, but not sooner than this.
     ttl_min_s: Seconds = 1.0
-    ttl_max_s: Seconds = 300.0  # Records are looked up again after this time in any case.
-    # The time between two failed lookups of a name, or between two attempts to use an invalid file,
-    # starts at `ttl_min` and doubles up to this.
+    # Records are looked up again after this time in any case. A watch of Kubernetes is started
+    # again after this time.
+    ttl_max_s: Seconds = 300.0
+    # The time between two failed lookups of a name, two failed requests to Kubernetes, or two
+    # attempts to use an invalid file, starts at `ttl_min` and doubles up to this.
     retry_max_s: Seconds = 60.0
     # Maximum number of replicas of one source. Replicas that are in the fleet already stay.
     replicas_max: Count = 1000
+
+    @property
+    def has_sources(self) -> bool:
+        return bool(self.files or self.dns or self.kubernetes)
 
 
 class PolicyChoice(Frozen, frozen=True):
@@ -427,6 +475,12 @@ class Hedging(Frozen, frozen=True):
     # A request with more uncached prompt tokens than this is not hedged. 0: no limit.
     prompt_tokens: CountOrNone = 0
     choices: bool = False  # Also hedge requests for several choices (`n` above 1).
+    # Cache warm-up: for this time after a replica came up or restarted, it gets copies of streams
+    # whose prompt prefix it lacks, and that other replicas serve from their caches repeatedly. A
+    # copy is sent when its stream has begun, is cancelled at its own first token, and never reaches
+    # the client. Streams of every priority class can be copied. The copies use the tokens that
+    # hedges leave of `budget`. 0: no such copies.
+    warm_up_s: SecondsOrOff = 0.0
 
 
 class ClassTimeouts(Frozen, frozen=True):
@@ -812,7 +866,9 @@ class AccessLog(Frozen, frozen=True):
     # How many pairs of blocks at the beginning of a prompt are logged as hashes. `hedgerow replay`
     # needs the hashes.
     blocks: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 64
-    salt: Secret = ""  # Salt of the hashes in the log. "": a new random salt at each start.
+    # Salt of the hashes in the log, and of the prompts' hashes: several routers with the policy
+    # `chwbl` need the same salt. "": a new random salt at each start.
+    salt: Secret = ""
 
 
 class Batches(Frozen, frozen=True):

@@ -11,7 +11,7 @@ from typing import Final
 
 from router.config.address import parse_host
 from router.config.file_checks import FIELD_NAME, try_files
-from router.config.model import Config, Credential, Endpoint, Pool
+from router.config.model import Config, Credential, Pool, ReplicaSettings
 from router.config.problems import Problems
 from router.config.tls import pool_context, token_of
 
@@ -27,7 +27,7 @@ _POOL_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MODEL_NAME: Final = 256  # maximum characters of a model's name (`intake/body.py`)
 
 
-def check_pool_of(path: str, replica: Endpoint, config: Config, problems: Problems) -> None:
+def check_pool_of(path: str, replica: ReplicaSettings, config: Config, problems: Problems) -> None:
     """Adds the problems of the pool and the credential of an entry. `path`: the path of the entry.
 
     `replica`: an entry of `replicas`, of the admin API or of discovery.

@@ -24,7 +24,13 @@ from router.config.annotations import hints, is_struct, metas, needs_restart, un
 from router.config.comments import comments_of
 from router.config.units import DURATION, SIZE, amount_text
 
-_TYPES = {str: "text", bool: "true or false", int: "whole number", float: "number"}
+_TYPES = {
+    str: "text",
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    int | str: "whole number or text",
+}
 _REQUIRED = "required"
 _UNITS = {DURATION: "duration", SIZE: "size"}
 
@@ -61,7 +67,10 @@ class Section:
 
 
 def sections() -> Iterator[Section]:
-    """Yields every section of the file, the top-level settings first."""
+    """Yields every section of the file, the top-level settings first.
+
+    The required settings of a section come first.
+    """
     yield from _sections(model.Config, model.Config(), "", restart=False)
 
 
@@ -131,6 +140,7 @@ def _sections(
                 text = _doc(found[0])
             shown = _default(field, kind, default)
             settings.append(Setting(here, _type(kind), _range(kind), shown, text, fixed))
+    settings.sort(key=lambda setting: setting.default != _REQUIRED)
     yield Section(path, _doc(cls), tuple(settings))
     for struct, nested, where, fixed in below:
         yield from _sections(struct, nested, where, restart=fixed)

@@ -18,6 +18,8 @@ from router.config.problems import Problems
 # A valid replica ID. It appears in log lines, metric labels, the header X-Router-Replica and the
 # paths of the admin API.
 _ID: Final = re.compile(r"[A-Za-z0-9._:/\[\]~@+-]{1,200}\Z")
+# The IDs of further data-parallel ranks end in this way (`fleet/data_parallel/ranks.py`).
+_RANK: Final = re.compile(r".*@\d+\Z")
 _DOTS: Final = frozenset({".", ".."})
 _TCP: Final = re.compile(r"tcp://[^\s:/]+:\d{1,5}\Z|tcp://\[[0-9a-fA-F:]+\]:\d{1,5}\Z")
 
@@ -34,8 +36,7 @@ def check_replicas(config: Config, problems: Problems, serves: bool) -> None:
 def _check_entries(config: Config, problems: Problems, serves: bool) -> None:
     if problems.is_spoiled("replicas"):
         return
-    discovery = config.discovery
-    has_others = config.emulate.count > 0 or bool(discovery.files or discovery.dns)
+    has_others = config.emulate.count > 0 or config.discovery.has_sources
     if serves and not config.replicas and not has_others:
         text = "at least one is needed (--replica URL, --emulate N, or a source of `discovery`)"
         problems.add("replicas", text)
@@ -87,6 +88,8 @@ def id_rule(name: str) -> str:
     """Returns the rule that an ID of a replica breaks; "" if the ID is valid."""
     if not _ID.match(name):
         return "must be visible ASCII: 1 to 200 letters, digits and ._:/[]~@+-"
+    if _RANK.match(name):
+        return "must not end with @ and digits, which name a data-parallel rank"
     if _DOTS & {*name.split("/")}:
         return "must have no segment . or .., which clients remove from a path"
     return ""

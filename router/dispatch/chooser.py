@@ -5,7 +5,8 @@ choice, the request goes to a random candidate; the failure is counted and logge
 a policy gets only a sample of the candidates, and the candidates that hold the prefix. Examining a
 thousand replicas would cost more than the slightly better choice is worth. In a fleet of several
 regions, a policy gets only candidates of the nearest region that is not full
-(`fleet/regions/nearest.py`).
+(`fleet/regions/nearest.py`). For a request of a LoRA adapter, a policy gets only candidates that
+need not load the adapter, up to a bound (`adapter_preference.py`).
 
 Must never: do I/O, or count load (the lease counts it).
 """
@@ -21,7 +22,9 @@ from typing import Final, NamedTuple
 from policies.contract import Context, RequestView, RoutingPolicy, make_policy
 from router.config.model import Routing
 from router.core.replica_load import ReplicaLoad
+from router.dispatch.adapter_preference import preferred_for
 from router.dispatch.spot_preference import preferred
+from router.fleet.adapters.names import AdapterNames
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.regions.nearest import Nearest
 from router.fleet.replica import Replica
@@ -61,8 +64,13 @@ class Chooser:
         rng: Random,
         clock: Callable[[], float] = monotonic,
         nearest: Nearest | None = None,
+        adapters: AdapterNames | None = None,
     ) -> None:
-        """`nearest`: the order of the regions; `None`: all candidates are equally near."""
+        """`nearest`: the order of the regions; `None`: all candidates are equally near.
+
+        `adapters`: the models that are LoRA adapters; `None`: none is.
+        """
+        self._adapters = AdapterNames() if adapters is None else adapters
         self._nearest = nearest
         self._knowledge = knowledge
         self._metrics = metrics
@@ -98,6 +106,10 @@ class Chooser:
         blocks = view.blocks
         held = self._knowledge.held(view) if blocks else _NOBODY
         self._asked, self._held = blocks, held
+        if self._adapters.is_used and not policy.sees_all:
+            adapter = self._adapters.of(view.model)
+            if adapter:
+                candidates = preferred_for(adapter, candidates, held)
         if len(candidates) > self._sample and not policy.sees_all:
             candidates = self._window(candidates, held)
         if self.has_spot:
@@ -194,6 +206,10 @@ class Chooser:
             held = self._holders(view).get(replica, 0)
             self._knowledge.sent(replica, blocks, held)
         tokens = _uncached(view, held)
+        if self._adapters.is_used:
+            adapter = self._adapters.of(view.model)
+            if adapter:
+                replica.loaded_adapters.use(adapter)
         if self._hears_dispatch:
             policy = self._policy_of(view)
             ctx = self._ctx

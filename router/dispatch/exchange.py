@@ -258,6 +258,8 @@ class Exchange(ProxiedRequest, ClientExchange):
             stream.resume(tap)
         elif begins:
             stream = Continuation(self.route.kind, self.context.store, tap)
+        if stream is None and not self.may_be_copied:
+            self.release_body()  # The request is not sent again, however its stream ends.
         view = self.view
         reply.watch(tap, view.arrived + view.ttft_slo_s, view.tpot_slo_s, stream)
 
@@ -370,7 +372,8 @@ class Exchange(ProxiedRequest, ClientExchange):
         if self.driver.sends_kept_error(err.reason):
             return
         if err.reason is Reason.MODEL_NOT_FOUND:
-            served = self.context.fleet.served_text(models_of(self.asked.key))
+            models = models_of(self.asked.key)
+            served = self.context.fleet.served_text(models, self.view.allowed)
             err = RouterError(err.reason, err.message + served, param=err.param)
         self._cancel(err.reason)
         client = self._client

@@ -26,7 +26,8 @@ def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
     asked, fleet = exchange.asked, exchange.context.fleet
     if asked.head.method not in (b"GET", b"HEAD"):
         return False
-    models = fleet.model_list()
+    regions = exchange.view.allowed
+    models = fleet.model_list(regions)
     if not len(models):
         return False
     allowed = models_of(asked.key)
@@ -44,7 +45,7 @@ def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
             named = fleet.names.find(name)
             served = fleet.routed(name if named is None else named.targets[0].routed)
             # This call raises RouterError with the reason why the model is missing.
-            fleet.eligible(served, exchange.view.allowed)
+            fleet.eligible(served, regions)
             return False
         body = found
     answer_locally(exchange, client, body)

@@ -74,6 +74,8 @@ class Placement:
     def place(self, exchange: Exchange) -> None:
         """Send a request to a replica or the queue, or answer it with an error."""
         context = self._context
+        if exchange.route.decodes:
+            exchange.limit_context()
         if exchange.named is not None and exchange.driver.skips_absent_model():
             return
         queue = context.queue

@@ -108,7 +108,8 @@ class Reply:
         self.progress = _NONE  # The progress of the replica whose content is relayed.
         self._is_sized = False  # Whether the response's head has a Content-Length.
         self._chunked = False
-        # The function that is called with each part of the body and returns the bytes to relay.
+        # The function that is called with each part of the body and returns the bytes to relay;
+        # `None`: that is `_tap.feed`, or the part itself if there is no tap.
         self._look: Callable[[bytes], bytes] | None = None
         self._tap: UsageTap | None = None
         self._end: BodyEnd | None = None
@@ -213,8 +214,11 @@ class Reply:
         self._tap = tap
         self.continuation = continuation
         self._has_ended = False
-        look = tap.feed if continuation is None else continuation.feed
-        self._look = look if self.restored_name is None else self.restored_name.after(look)
+        restored = self.restored_name
+        if restored is None:
+            self._look = None if continuation is None else continuation.feed
+        else:
+            self._look = restored.after(tap.feed if continuation is None else continuation.feed)
 
     def relay(self, reader: ResponseReader) -> bool:
         """Relay the bytes that the reader has received.
@@ -230,11 +234,13 @@ class Reply:
                 self.gap_due = now + self.gap_s
                 if body[0] != _COLON:
                     self.progress.at = now
-                look = self._look
+                if now >= self._gain_at:
+                    self._look_at_gain(now)
+                look, tap = self._look, self._tap
                 if look is not None:
-                    if now >= self._gain_at:
-                        self._look_at_gain(now)
                     body = look(body)
+                elif tap is not None:
+                    body = tap.feed(body)
                 if reader.state == COMPLETE:
                     self._finish(body)
                     return True

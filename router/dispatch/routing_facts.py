@@ -15,7 +15,7 @@ from router.dispatch.exchange import Exchange
 from router.dispatch.tenants import may_hedge
 from router.intake.body import is_form
 from router.intake.fields import MAX_SESSION, Fields, Unread
-from router.intake.prompt import prompt_blocks, prompt_seed
+from router.intake.prompt import bounded_bytes, prompt_blocks, prompt_seed
 from router.intake.values import session_of
 from router.wire.http1.heads import RequestHead
 
@@ -52,6 +52,9 @@ class RoutingFacts:
         view, asked = exchange.view, exchange.asked
         head, fields, body_bytes = asked.head, asked.fields, asked.body_bytes
         exchange.hedges_as = self._hedges_as(exchange)
+        if self._context.hedger.warm_up is not None:
+            is_forbidden = head.routing.hedge == b"off"
+            exchange.may_be_copied = not is_forbidden and self._may_be_copied(exchange)
         if not asked.route.is_known:
             if type(fields) is not Unread and not is_form(head.content_type):
                 # A JSON body is mostly text; the estimate assumes 4 bytes per token.
@@ -76,6 +79,12 @@ class RoutingFacts:
             if asked.route.light:
                 # A light request uses no GPU, so no replica will hold the prompt's prefix.
                 view.blocks = ()
+        levels = self._context.fleet.context_levels
+        if levels.is_used and view.decodes and asked.route.is_known:
+            view.output_limit = asked.most_output()
+            # No prompt has more tokens than bytes.
+            if view.prompt_bytes + max(view.output_limit, 0) > levels.shortest:
+                view.bounded_bytes = bounded_bytes(view.kind, fields, view.prompt_bytes)
         view.session = session_in(head, fields)
 
     def _hedges_as(self, exchange: Exchange) -> str:
@@ -84,14 +93,18 @@ class RoutingFacts:
         Returns "" if a second copy could do harm, or if neither the class's settings nor the client
         asks for a copy.
         """
-        asked, context = exchange.asked, self._context
-        route, header = asked.route, asked.head.routing.hedge
-        found = context.hedger.hedges_as(exchange.urgency.stated, header, may_hedge(asked.key))
-        if not found or not route.is_known or not route.repeatable or route.light:
-            return ""
-        if asked.body_bytes > context.rules.retry_body:
-            return ""  # The body is not kept, so it cannot be sent a second time.
+        asked = exchange.asked
+        hedger, header = self._context.hedger, asked.head.routing.hedge
+        found = hedger.hedges_as(exchange.urgency.stated, header, may_hedge(asked.key))
+        return found if found and self._may_be_copied(exchange) else ""
+
+    def _may_be_copied(self, exchange: Exchange) -> bool:
+        """Whether a second copy of the request does no harm."""
+        asked = exchange.asked
+        route = asked.route
+        if not route.is_known or not route.repeatable or route.light:
+            return False
+        if asked.body_bytes > self._context.rules.retry_body:
+            return False  # The body is not kept, so it cannot be sent a second time.
         choices = asked.fields.n
-        if choices is not None and choices > 1 and not self._hedges_choices:
-            return ""
-        return found
+        return choices is None or choices <= 1 or self._hedges_choices

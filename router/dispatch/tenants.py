@@ -24,7 +24,7 @@ from math import ceil
 from secrets import token_hex
 from typing import Final
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.admission.concurrency import Concurrency
 from router.admission.limits import Account, Grant, LimitCheck
 from router.config.keys import KeyLine
@@ -182,12 +182,12 @@ class Tenants:
         """Whether any key is limited to some regions."""
         return self._limits_regions
 
-    def allowed_of(self, owner: str) -> AllowedRegions | None:
+    def allowed_of(self, owner: str) -> Allowed | None:
         """Return the regions that the batches of an owner may use; `None`: all regions."""
         key = self._keys.by_name.get(owner.removeprefix(_NAMED.decode()))
         return None if key is None else key.allowed_regions
 
-    def allowed_now(self, key: Key) -> AllowedRegions | None:
+    def allowed_now(self, key: Key) -> Allowed | None:
         """Return the regions that requests of a key may use now; `None`: all regions.
 
         A reload may have changed them. A key that was removed keeps its last regions.

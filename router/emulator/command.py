@@ -37,6 +37,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a model it serves; repeat for several (default: emulated)",
     )
     add(
+        "--data-parallel-size",
+        type=_positive,
+        default=_DEFAULTS.data_parallel_size,
+        metavar="N",
+        help="ranks behind each port, chosen by x-data-parallel-rank (vLLM and SGLang only)",
+    )
+    add(
+        "--lora-modules",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a LoRA adapter of the first model; repeat for several (vLLM and SGLang only)",
+    )
+    add("--max-loras", type=_positive, default=_DEFAULTS.max_loras, help="adapters in memory")
+    add(
+        "--lora-load-time",
+        type=_lag,
+        default=_DEFAULTS.lora_load_s,
+        metavar="SECONDS",
+        help="time to load an adapter into memory (default: 0)",
+    )
+    add(
         "--profile",
         choices=sorted(PROFILES),
         default=DEFAULT_PROFILE,
@@ -133,6 +155,8 @@ def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
     num_blocks = args.num_blocks
     if args.kv_tokens is not None:
         num_blocks = max(args.kv_tokens // args.block_size, 1)
+    if args.data_parallel_size > 1 and args.kv_events and args.persona != "vllm":
+        raise ValueError("--kv-events with several ranks is for vLLM only")
     plans = [fault.parse(spec) for spec in args.fault]
     engines = []
     for index in range(args.count):
@@ -144,6 +168,10 @@ def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
                 persona=args.persona,
                 engine_version=args.engine_version,
                 models=tuple(args.model or _DEFAULTS.models),
+                data_parallel_size=args.data_parallel_size,
+                adapters=tuple(args.lora_modules),
+                max_loras=args.max_loras,
+                lora_load_s=args.lora_load_time,
                 profile=args.profile,
                 speed=args.speed,
                 seed=args.seed + index,

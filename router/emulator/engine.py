@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
+from router.emulator.adapters import AdapterPool
 from router.emulator.core.engine_core import FINISHED, FIRST_TOKEN, EngineCore
 from router.emulator.core.kv_events import KvEvent
 from router.emulator.core.statistics import Statistics
@@ -31,7 +32,7 @@ class KvListener(Protocol):
 
     def restart(self) -> None: ...
 
-    def sources(self) -> dict[str, object]: ...
+    def source(self) -> dict[str, object]: ...
 
     def server_info(self) -> dict[str, object]: ...
 
@@ -41,9 +42,11 @@ class Engine:
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
+        self.rank = 0  # the data-parallel rank, if several engines are behind one port
         self.core: EngineCore[Job] = EngineCore(settings.core_config(), settings.timing())
         self.faults = FaultPlan(settings.name, settings.seed)
         self.stats = Statistics()
+        self.adapters = AdapterPool(settings.max_loras, settings.lora_load_s)
         # The priorities of the last requests, as the clients sent them; None: no priority.
         self.priorities: deque[Any] = deque(maxlen=PRIORITIES_KEPT)
         self.scrapes = 0  # number of answered requests for the metrics page
@@ -64,14 +67,18 @@ class Engine:
             self._arm()
 
     def late_s(self, jobs: Sequence[Job], faults: Faults) -> float:
-        """Seconds by which the fault `straggle` delays these jobs before they enter the queue.
+        """Seconds by which these jobs are delayed before they enter the queue.
 
-        The delay is a multiple of the longest prefill time of these jobs at this engine. It is 0
-        without this fault.
+        An adapter that is not in memory is loaded first. The delay of the fault `straggle` is a
+        multiple of the longest prefill time of these jobs at this engine.
         """
-        if faults.straggle == 1.0 or not jobs:
+        if not jobs:
             return 0.0
-        return (faults.straggle - 1.0) * max(self.core.alone_s(job) for job in jobs)
+        adapter = jobs[0].adapter
+        late_s = self.adapters.use(adapter) if adapter else 0.0
+        if faults.straggle == 1.0:
+            return late_s
+        return late_s + (faults.straggle - 1.0) * max(self.core.alone_s(job) for job in jobs)
 
     def abort(self, job: Job) -> None:
         """Abort a job whose remaining output is not needed. This has no effect after its end.
@@ -138,6 +145,7 @@ class Engine:
         self.core = EngineCore(self.settings.core_config(), self.settings.timing())
         self.core.slowdown = self.faults.current.slow
         self.stats = Statistics()
+        self.adapters = AdapterPool(self.settings.max_loras, self.settings.lora_load_s)
         self.sleep_level = 0
         if self.kv_listener is not None:
             self.kv_listener.restart()

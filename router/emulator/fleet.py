@@ -25,6 +25,7 @@ from aiohttp import web
 from router.emulator.engine import Engine
 from router.emulator.http.oracle import make_oracle
 from router.emulator.http.personas import persona_class
+from router.emulator.http.ranks import made
 from router.emulator.http.server import GENERATION, KEEP_ALIVE_S, make_app
 from router.emulator.settings import EngineSettings
 
@@ -101,16 +102,17 @@ async def _serve(
     try:
         apps: list[web.Application] = []
         for one, sock in zip(settings, sockets, strict=False):
-            engine = Engine(one)
-            engines.append(engine)
-            apps.append(make_app(engine))
+            ranks = made(Engine(one))
+            engines += ranks
+            apps.append(make_app(ranks[0], ranks[1:]))
             said: dict[str, object] = {"replica": one.name, "url": _url(sock)}
             if one.kv_events:
-                publisher = _publisher(one, sock)
-                engine.kv_listener = publisher
-                opened.callback(publisher.close)
-                said["kv_events"] = publisher.endpoint
-                said["kv_replay"] = publisher.replay_endpoint
+                for engine in reversed(ranks):
+                    publisher = _publisher(one, sock)
+                    engine.kv_listener = publisher
+                    opened.callback(publisher.close)
+                    said["kv_events"] = publisher.endpoint
+                    said["kv_replay"] = publisher.replay_endpoint
             await listen(apps[-1], sock)
             _say(said)
         for sock in sockets[len(settings) :]:

@@ -22,6 +22,10 @@ class EngineSettings:
     persona: str = PERSONAS[0]
     engine_version: str | None = None  # reported version; None: the persona's newest
     models: tuple[str, ...] = ("emulated",)  # served models; metrics are labelled with the first
+    data_parallel_size: int = 1  # number of ranks behind one port; only some personas use it
+    adapters: tuple[str, ...] = ()  # LoRA adapters of the first model; only some personas use them
+    max_loras: int = 1  # maximum number of adapters in the GPU's memory at once
+    lora_load_s: float = 0.0  # seconds to load an adapter into the GPU's memory
     profile: str = DEFAULT_PROFILE
     speed: float = 1.0  # multiple of the profile's speed
     seed: int = 0  # seed of the faults' random draws; answers depend on the prompt alone
@@ -53,6 +57,14 @@ class EngineSettings:
             raise ValueError(f"unknown persona {self.persona!r}; known: {', '.join(PERSONAS)}")
         if not self.models or not all(self.models):
             raise ValueError("an engine must serve at least one model with a name")
+        if self.adapters and not ENGINES[self.persona].lists_adapters:
+            raise ValueError(f"the persona {self.persona} has no adapters")
+        if self.data_parallel_size < 1:
+            raise ValueError("an engine has at least one data-parallel rank")
+        if self.data_parallel_size > 1 and not ENGINES[self.persona].has_ranks:
+            raise ValueError(f"the persona {self.persona} has no data-parallel ranks")
+        if self.max_loras < 1 or not 0 <= self.lora_load_s < float("inf"):
+            raise ValueError("at least one adapter fits, and loading takes 0 or more seconds")
         if self.profile not in PROFILES:
             known = ", ".join(PROFILES)
             raise ValueError(f"unknown profile {self.profile!r}; known: {known}")

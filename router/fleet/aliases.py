@@ -6,6 +6,7 @@ The request body keeps the name that the client wrote, and the engine accepts or
 rules find the listed model; the first rule that applies decides:
 
 1. `model:adapter` stands for `model`, if the engines of all replicas of `model` accept such names.
+   It stands for `adapter` if such engines list the adapter. So only replicas that list it serve it.
 2. `ANY` stands for every name if a replica lists it by its configuration (`models: ["*"]` or
    `unknown_models: forward`).
 3. If all replicas of the fleet serve the same models, one of these models stands for every name.
@@ -24,6 +25,7 @@ from typing import Final
 from router.fleet.listed import ANY
 from router.fleet.replica import Replica
 
+_NONE: Final[frozenset[str]] = frozenset()
 _MORE: Final = ":"  # Separates the model from the adapter in a name.
 
 
@@ -39,7 +41,7 @@ def _has_adapters(replica: Replica) -> bool:
 class Aliases:
     """Maps the model names that no replica of one fleet lists."""
 
-    __slots__ = ("_engines", "_extended", "_is_stale", "_replicas", "_stand_in")
+    __slots__ = ("_adapters", "_engines", "_extended", "_is_stale", "_replicas", "_stand_in")
 
     def __init__(self, replicas: dict[str, Replica]) -> None:
         """`replicas`: the fleet's own dict, which changes over time."""
@@ -47,6 +49,8 @@ class Aliases:
         self._engines: dict[Replica, str | None] = {}
         # Models that may be requested with an adapter, in the form `model:adapter`.
         self._extended: frozenset[str] = frozenset()
+        # The models of each listed adapter that may be requested in the form `model:adapter`.
+        self._adapters: dict[str, frozenset[str]] = {}
         self._stand_in = ""
         self._is_stale = True
 
@@ -67,9 +71,9 @@ class Aliases:
         """
         if self._is_stale:
             self._build()
-        model = name.rpartition(_MORE)[0]
+        model, _, adapter = name.rpartition(_MORE)
         if model in self._extended:
-            return model
+            return adapter if model in self._adapters.get(adapter, _NONE) else model
         return self._stand_in or name
 
     def _build(self) -> None:
@@ -83,6 +87,11 @@ class Aliases:
                 plain |= replica.models
         listed = frozenset[str]().union(*models)
         self._extended = listed - plain - {ANY}
+        self._adapters = {}
+        for replica in replicas:
+            own = (replica.models or _NONE) - replica.adapters
+            for adapter in replica.adapters & self._extended:
+                self._adapters[adapter] = self._adapters.get(adapter, _NONE) | own
         self._stand_in = ""
         if ANY in listed:
             self._stand_in = ANY

@@ -18,7 +18,9 @@ from router.core.replica_load import UNLIMITED, ReplicaLoad
 from router.core.round_trip import RoundTrip
 from router.core.speed_learner import SpeedLearner
 from router.fleet.access import Access
+from router.fleet.adapters.loaded import LoadedAdapters
 from router.fleet.cadence import Cadence
+from router.fleet.context.lengths import UNKNOWN, lengths_of
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.registry import engine_of
 from router.fleet.health import Health
@@ -64,16 +66,23 @@ class Replica(ReplicaLoad):
         "last_priority",
         "last_signals",
         "learned",
+        "lengths",
         "listed",
+        "loaded_adapters",
         "low_first",
         "max_inflight",
         "metrics_on",
         "objects",
         "polls_awaited",
         "progress",
+        "rank",
+        "rank_count",
+        "rank_line",
+        "ranks",
         "refuses_priority",
         "region",
         "removed",
+        "reported_lengths",
         "round_trip",
         "served",
         "signals",
@@ -95,6 +104,13 @@ class Replica(ReplicaLoad):
         self.host_line = b"host: " + self.address.authority.encode("ascii")
         self.base_path = self.address.base_path.encode("ascii")
         self._pool = pool
+        # The data-parallel rank, and all ranks of the address, this one included; see
+        # `data_parallel/ranks.py`.
+        self.rank = 0
+        self.ranks: tuple[Replica, ...] = (self,)
+        self.rank_count = config.data_parallel_ranks or 1  # How many ranks the address has.
+        # A header line that chooses the rank, with a CRLF before it; b"": the engine chooses.
+        self.rank_line = b""
         # What the requests to this replica have of their own; `None`: nothing.
         self.access: Access | None = None
         self.health = Health(rules)
@@ -105,11 +121,16 @@ class Replica(ReplicaLoad):
         self.progress = Progress()
         self.listed: frozenset[str] | None = None  # The models that the replica listed last.
         self.adapters: frozenset[str] = frozenset()  # The listed models that are adapters.
+        self.loaded_adapters = LoadedAdapters()  # The adapters that are in memory now.
         # The models that the replica serves; `None`: unknown, because no probe has succeeded yet or
         # because the replica lists no models.
         self.models = served(config, None)
         # True: the models of this replica are unknown, while other replicas list their models.
         self.is_unlisted = False
+        # The maximum number of tokens of a request, by model: as the replica reports it, and as it
+        # applies.
+        self.reported_lengths = UNKNOWN
+        self.lengths = lengths_of(config.max_model_len, UNKNOWN)
         self.objects: dict[str, dict[str, Any]] = {}  # Model -> its entry of /v1/models.
         self.removed = False
         self.duty: int = Duty.IN_SERVICE  # The operator's setting for the replica.
@@ -156,7 +177,10 @@ class Replica(ReplicaLoad):
         self.speed_learner = SpeedLearner(self.speed)
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
-        """Apply new settings for the same replica. Everything that was learned about it stays."""
+        """Apply new settings for the same replica. Everything that was learned about it stays.
+
+        The number of its ranks does not change before `Fleet.set_ranks`.
+        """
         if config.engine is not None:
             self.engine = config.engine
         if config.priority != self.config.priority:
@@ -169,6 +193,7 @@ class Replica(ReplicaLoad):
         self.weight = config.weight
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
         self.models = served(config, self.listed)
+        self.lengths = lengths_of(config.max_model_len, self.reported_lengths)
         self.health.rules = rules
 
     def continues(self, other: Replica) -> None:
@@ -180,6 +205,9 @@ class Replica(ReplicaLoad):
         self.listed = other.listed
         self.adapters = other.adapters
         self.models = served(self.config, self.listed)
+        self.reported_lengths = other.reported_lengths
+        self.lengths = lengths_of(self.config.max_model_len, self.reported_lengths)
+        self.rank_count = self.config.data_parallel_ranks or other.rank_count
         self.engine = self.engine or other.engine
         self.duty = other.duty
         self.is_standby = other.is_standby
@@ -203,6 +231,11 @@ class Replica(ReplicaLoad):
     @engine.setter
     def engine(self, name: str | None) -> None:
         self.descriptor = engine_of(name)
+
+    @property
+    def connections(self) -> Pool | None:
+        """The connections of the replica; `None` in a simulation."""
+        return self._pool
 
     @property
     def pool(self) -> Pool:
@@ -237,17 +270,22 @@ class Replica(ReplicaLoad):
     def give_up(self) -> None:
         """Release the requests that wait for a connection, so that other replicas can take them.
 
-        Call this method when the replica is no longer fit for requests.
+        Call this method when the replica is no longer fit for requests. If another rank of the
+        address is, the requests stay, because all ranks share the connections.
         """
+        for rank in self.ranks:
+            if rank is not self and rank.is_available and not rank.health.ejected_until:
+                return
         if self._pool is not None:
             self._pool.give_up()
 
     def close(self) -> None:
         """Close the replica's connections, because the replica has left the fleet.
 
-        A connection in use closes after its response.
+        A connection in use closes after its response. All ranks of an address share the
+        connections, which leave with the first rank.
         """
-        if self._pool is not None:
+        if self._pool is not None and not self.rank:
             self._pool.close()
 
     # -- learned from answers -----------------------------------------------------------------

@@ -19,7 +19,8 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int | None = None  # Tokens per block of the KV cache.
     slots: int | None = None  # Maximum number of requests that the engine runs at once.
     asleep: bool = False  # The engine is sleeping, draining or scaling: it serves no request now.
-    adapters: frozenset[str] = frozenset()  # Adapters that are loaded now.
+    adapters: frozenset[str] = frozenset()  # LoRA adapters of running requests.
+    adapter_slots: int | None = None  # Maximum number of adapters in the GPU's memory at once.
     # The fields after the start time are totals. A total that decreases shows that the engine was
     # restarted.
     started_at: float | None = None  # Start of the engine's process, in seconds since the epoch.

@@ -13,9 +13,13 @@ For each model, the table keeps the fit replicas, and the preferred ones among t
 suspect or busy replica gets no request while another replica of the model is neither suspect nor
 busy.
 
-A request may be limited to some regions (`RequestView.allowed`). Every method that returns replicas
-for a request has the argument `allowed` without a default, so no caller can forget it. The lists
-for limited requests are made when they are first needed (`regions/residents.py`).
+A request may be limited to some regions and context lengths (`RequestView.allowed`). Every method
+that returns replicas for a request has the argument `allowed` without a default, so no caller can
+forget it. The lists for limited requests are made when they are first needed
+(`regions/residents.py`).
+
+A replica may be one of several data-parallel ranks behind one address (`data_parallel/ranks.py`).
+What concerns the address applies to all of its ranks.
 
 A replica is ejected only if each pool that it serves (`model_pools.py`) keeps another fit replica.
 A result that only shows that a replica was silent does not count while the replica shows work.
@@ -30,14 +34,18 @@ from random import Random
 from time import monotonic, time
 from typing import Any
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
 from router.core.kv_estimate import report_kv
 from router.core.lease import poll_counted, poll_failed, signals_lost
 from router.core.replica_load import UNLIMITED
 from router.fleet.absences import Absences
+from router.fleet.adapters.names import AdapterNames
 from router.fleet.aliases import Aliases
+from router.fleet.context.lengths import UNKNOWN, lengths_of, read_lengths
+from router.fleet.context.levels import ContextLevels
+from router.fleet.data_parallel.ranks import with_ranks
 from router.fleet.defaults import Defaults
 from router.fleet.dialects import Dialects
 from router.fleet.engines.common.models import MODELS_MOST, adapters
@@ -75,8 +83,11 @@ WITHOUT_METRICS = frozenset(("status", "garbage", "nothing"))
 # Number of replicas up to which each answer "busy" (429 or 503) rebuilds the table at once. In a
 # larger fleet, the next tick of the sweep handles all such answers together.
 LARGE = 64
+# These failures show that the address cannot be reached.
+UNCONNECTED = frozenset((Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT))
 # Maximum number of model names that are remembered while their replicas are down.
 _KNOWN_MAX = 10_000
+_LISTS_MAX = 16  # Maximum number of cached answers to /v1/models.
 # Work that a replica shows within this many seconds after an attempt's last content is that
 # content, and not work for another request.
 _SAME_S = 0.001
@@ -109,6 +120,8 @@ class Fleet:
         self.dialects = Dialects(self.replicas)
         # The served models that stand for model names that no replica lists.
         self.aliases = Aliases(self.replicas)
+        # The models that are LoRA adapters.
+        self.adapter_names = AdapterNames()
         # What the names that clients write stand for.
         self.names = NO_NAMES
         # The own models of replicas, for engines that do not read a body's `model`.
@@ -131,12 +144,15 @@ class Fleet:
         # The lists of replicas for requests that are limited to some regions, by model and regions.
         self._residents: dict[tuple[str | None, str], Residents] = {}
         self._region_absences = RegionAbsences()
+        # The context lengths of the replicas, by model.
+        self.context_levels = ContextLevels(self._lengths, knowledge.ratio)
         self.nearest = Nearest(self._serving_everywhere)  # The order of regions by distance.
         self._known_models: dict[str, None] = {}
-        # The answer to /v1/models; `None`: it is made at the next request for it.
-        self._model_list: ModelList | None = None
-        # The replicas and models from which the answer to /v1/models was made.
-        self._listing: dict[Replica, frozenset[str] | None] = {}
+        # The answers to /v1/models, by the allowed regions ("": all regions). They are made at the
+        # next request for them.
+        self._model_lists: dict[str, ModelList] = {}
+        # The replicas, models and regions from which the answers to /v1/models were made.
+        self._listing: dict[Replica, tuple[frozenset[str] | None, str]] = {}
         self._absent_models = Absences()
         self._absent_replicas = Absences()
         # Time since which no replica is ready; set in the constructor and in `rebuild`.
@@ -147,6 +163,9 @@ class Fleet:
         # Called when the first probe of a replica has returned, or when a replica leaves the fleet
         # before its first probe.
         self.on_first_probe: Callable[[], None] | None = None
+        # Called after the number of data-parallel ranks of an address has changed, with its first
+        # rank and the ranks that have left.
+        self.on_ranks: Callable[[Replica, Sequence[Replica]], None] | None = None
         self._has_limits = False
         self._sweeper = sweeper
         self._rng = rng
@@ -182,8 +201,13 @@ class Fleet:
         """
         if not (removed or added):
             return
-        gone = [self.replicas.pop(replica_id) for replica_id in removed]
+        gone: list[Replica] = []
+        for replica_id in removed:
+            leaving = self.replicas[replica_id]
+            gone += leaving.ranks if not leaving.rank else (leaving,)
+        added = [*with_ranks(r for r in added if not r.rank), *(r for r in added if r.rank)]
         for replica in gone:
+            del self.replicas[replica.id]
             replica.removed = True
             self._same_engine.remove(replica)
             if replica.inflight:
@@ -202,15 +226,37 @@ class Fleet:
         if any(replica.health.is_new for replica in gone):
             self._decided()
 
+    @property
+    def members(self) -> list[Replica]:
+        """The replicas that can join and leave: all but the further ranks of an address."""
+        return [replica for replica in self.replicas.values() if not replica.rank]
+
+    def set_ranks(self, replica: Replica, count: int) -> None:
+        """Set the number of data-parallel ranks behind the address of a replica.
+
+        `replica`: the first rank. A rank that leaves gets no new request; its requests in progress
+        finish.
+        """
+        before = replica.ranks
+        if replica.removed or replica.rank or count == len(before):
+            return
+        replica.rank_count = count
+        ranks = with_ranks((replica,))
+        self.change([r.id for r in before[count:]], ranks[len(before) :])
+        tell = self.on_ranks
+        if tell is not None:
+            tell(replica, before[count:])
+        self._on_event(f"has {count} data-parallel ranks", replica)
+
     def adopt_names(self, names: Names) -> None:
         """Use the names of another configuration for all later requests."""
         self.names = names
-        self._model_list = None
+        self._model_lists.clear()
         self.rebuild()
 
     def set_standby(self, ids: Collection[str]) -> None:
         """Hold back the replicas with these IDs, and no others. See `Replica.is_standby`."""
-        changed = [r for r in self.replicas.values() if r.is_standby != (r.id in ids)]
+        changed = [r for r in self.replicas.values() if r.is_standby != (r.ranks[0].id in ids)]
         for replica in changed:
             replica.is_standby = not replica.is_standby
         if changed:
@@ -219,7 +265,8 @@ class Fleet:
     def set_duty(self, replica: Replica, duty: int) -> None:
         """Cordon a replica, or return it to service. `duty`: see `membership.Duty`."""
         if duty != replica.duty:
-            replica.duty = duty
+            for rank in replica.ranks:
+                rank.duty = duty
             self.rebuild()
 
     def attempt_ended(self, replica: Replica, dispatched: float = NEVER) -> None:
@@ -245,7 +292,7 @@ class Fleet:
     def eligible(
         self,
         model: str | None,
-        allowed: AllowedRegions | None,
+        allowed: Allowed | None,
         tried: Collection[object] = (),
         *,
         anyone: bool = False,
@@ -273,7 +320,7 @@ class Fleet:
                 )
         return found
 
-    def check(self, model: str | None, allowed: AllowedRegions | None) -> None:
+    def check(self, model: str | None, allowed: Allowed | None) -> None:
         """Raise RouterError if waiting would not help: replicas are ready, but none lists the
         model; no replica of the allowed regions serves it; or the request must name a model."""
         if model is None:
@@ -284,7 +331,7 @@ class Fleet:
         if allowed is not None and not self._resident(model, allowed).is_served:
             raise not_allowed(model, allowed)
 
-    def refusal(self, model: str | None, allowed: AllowedRegions | None) -> RouterError | None:
+    def refusal(self, model: str | None, allowed: Allowed | None) -> RouterError | None:
         """Return the error for requests that wait for a model that no allowed region has.
 
         The result is `None` if the requests must continue to wait.
@@ -319,7 +366,7 @@ class Fleet:
         """
         return target.routed if target.pool else self.routed(target.routed)
 
-    def serving(self, model: str | None, allowed: AllowedRegions | None) -> tuple[Replica, ...]:
+    def serving(self, model: str | None, allowed: Allowed | None) -> tuple[Replica, ...]:
         """Return the fit replicas for a model in the allowed regions (`None`: all regions),
         including those that have reached their limit of requests. The tuple stays the same object
         until the fleet changes."""
@@ -335,15 +382,32 @@ class Fleet:
             return found
         return () if model in self.names.pooled else self._any_model
 
-    def _passed_over_by(
-        self, model: str | None, allowed: AllowedRegions | None
-    ) -> tuple[Replica, ...]:
+    def _passed_over_by(self, model: str | None, allowed: Allowed | None) -> tuple[Replica, ...]:
         """Return the fit replicas for a model that are not preferred."""
         if allowed is not None:
             return self._resident(model, allowed).others
         return self._passed_over.get(model, ())
 
-    def _resident(self, model: str | None, allowed: AllowedRegions) -> Residents:
+    def fits(self, replica: Replica, model: str | None, allowed: Allowed) -> bool:
+        """Whether a replica is in the allowed regions, and its context may be long enough."""
+        if not allowed.allows(replica.region):
+            return False
+        return not allowed.context or replica.lengths.fits(self._own_name(model), allowed.context)
+
+    def _lengths(self, model: str | None) -> list[int]:
+        """Return the context length of each replica that serves a model or may serve it."""
+        name = self._own_name(model)
+        return [r.lengths.of(name) for r in self._known(model)]
+
+    def _known(self, model: str | None) -> list[Replica]:
+        return [r for r in self.replicas.values() if self._may_serve(r, model)]
+
+    def _own_name(self, model: str | None) -> str | None:
+        """Return the name of a model in the lists of replicas."""
+        target = None if model is None else self.names.pooled.get(model)
+        return model if target is None else self._listed_name(target.model)
+
+    def _resident(self, model: str | None, allowed: Allowed) -> Residents:
         """Return the replicas for a model in the allowed regions."""
         if model is not None and model not in self._by_model:
             model = ""  # Clients may invent names of models, so these names share one entry.
@@ -352,11 +416,12 @@ class Fleet:
         if found is None:
             fit: list[Replica] = [*self._serving_everywhere(model)]
             fit += self._passed_over.get(model, ())
-            known = [r for r in self.replicas.values() if self._may_serve(r, model)]
-            found = self._residents[key] = Residents(fit, known, allowed, self._clock())
+            found = self._residents[key] = Residents(
+                fit, self._known(model), allowed, self._own_name(model), self._clock()
+            )
         return found
 
-    def absent_since(self, model: str | None, allowed: AllowedRegions | None) -> float:
+    def absent_since(self, model: str | None, allowed: Allowed | None) -> float:
         """Return the time since which no fit replica of the allowed regions serves a model.
 
         `model`: `None` means any model. `allowed`: `None` means all regions. Infinity: a fit
@@ -364,6 +429,10 @@ class Fleet:
         """
         if self.serving(model, allowed):
             return NEVER
+        if allowed is not None and allowed.context:
+            own = self._resident(model, allowed).own
+            times = [self.replica_absent_since(replica.id) for replica in own]
+            return max(times, default=self._absent_since)
         if allowed is not None and self.nearest.is_used:
             lost = self._region_absences.since(model, allowed)
             if lost is not None:
@@ -381,12 +450,15 @@ class Fleet:
         since = self._absent_replicas.since(replica_id)
         return -NEVER if since is None else since
 
-    def _none_for(self, model: str | None, allowed: AllowedRegions | None) -> RouterError:
+    def _none_for(self, model: str | None, allowed: Allowed | None) -> RouterError:
         if allowed is not None:
             residents = self._resident(model, allowed)
             if not residents.is_served:
                 return not_allowed(model, allowed)
-            if self.ready and not residents.preferred:
+            if residents.is_short and not residents.preferred:
+                words = "no replica is up whose context is long enough for this request"
+                return RouterError(Reason.NO_REPLICA, words, retry_after_s=RETRY_AFTER_S)
+            if self.ready and not residents.preferred and allowed.regions is not None:
                 words = f"no replica is up in the regions that this key may use ({allowed})"
                 return RouterError(Reason.NO_REPLICA, words, retry_after_s=RETRY_AFTER_S)
         if not self.ready:
@@ -401,7 +473,7 @@ class Fleet:
             retry_after_s=RETRY_AFTER_S,
         )
 
-    def owner_of(self, response: str, party: str, allowed: AllowedRegions | None) -> Replica | None:
+    def owner_of(self, response: str, party: str, allowed: Allowed | None) -> Replica | None:
         """Return the fit replica that holds a stored response; `None` if no holder is known.
 
         Raises RouterError if the replica is known but not available, if it is not in an allowed
@@ -423,14 +495,12 @@ class Fleet:
             )
         raise RouterError(Reason.STATE_LOST, "the replica that held this response is gone")
 
-    def pinned(self, replica_id: str, allowed: AllowedRegions | None) -> Replica | None:
+    def pinned(self, replica_id: str, allowed: Allowed | None) -> Replica | None:
         """Return the replica with an ID if it is fit and in an allowed region, else `None`."""
         found = self.ready_ids.get(replica_id)
         return found if found is None or _is_allowed(found, allowed) else None
 
-    def refusal_of_pinned(
-        self, replica_id: str, allowed: AllowedRegions | None
-    ) -> RouterError | None:
+    def refusal_of_pinned(self, replica_id: str, allowed: Allowed | None) -> RouterError | None:
         """Return the error for requests that wait for one replica that is in no allowed region.
 
         The result is `None` if the requests must continue to wait.
@@ -450,29 +520,46 @@ class Fleet:
             return models
         return models | {name for name in self.names.pooled if self._may_serve(replica, name)}
 
-    def served_text(self, models: Collection[str] | None) -> str:
-        """Return the served models as text for an error message. `models`: the models that the
-        client may use; `None`: all."""
+    def served_text(self, models: Collection[str] | None, allowed: Allowed | None) -> str:
+        """Return the served models as text for an error message.
+
+        `models`: the models that the client may use; `None`: all. `allowed`: the regions to which
+        its requests may be sent; `None`: all.
+        """
         names: Iterable[str] = self._by_model
         if self.names.is_used:
             names = {name for name in self._by_model if name not in self.names.pooled}
             names |= {named.name for named in self.names.aliases}
+        if allowed is not None:
+            listed = self.model_list(allowed)
+            names = [name for name in names if listed.entry(name) is not None]
         return served_text(names, models)
 
     @property
     def known_models(self) -> dict[str, None]:
         return self._known_models
 
-    def model_list(self) -> ModelList:
-        """Return the answer to /v1/models: for each model the entry of its first ready replica."""
-        models = self._model_list
+    def model_list(self, allowed: Allowed | None) -> ModelList:
+        """Return the answer to /v1/models: for each model the entry of its first ready replica.
+
+        `allowed`: only models of replicas in these regions; `None`: all regions. Ejected replicas
+        of these regions count, too, because they are used if no other one is up (`Residents`).
+        """
+        key = "" if allowed is None else allowed.lane
+        models = self._model_lists.get(key)
         if models is None:
-            self._model_list = models = ModelList(self._model_objects())
+            if len(self._model_lists) >= _LISTS_MAX:
+                self._model_lists.clear()
+            self._model_lists[key] = models = ModelList(self._model_objects(allowed))
         return models
 
-    def _model_objects(self) -> dict[str, dict[str, Any]]:
+    def _model_objects(self, allowed: Allowed | None) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
-        for replica in self.ready_ids.values():
+        listed: Iterable[Replica] = self.ready_ids.values()
+        if allowed is not None:
+            replicas = self.replicas.values()
+            listed = [r for r in replicas if allowed.allows(r.region) and _is_listed(r)]
+        for replica in listed:
             for name, entry in replica.objects.items():
                 found.setdefault(name, entry)
             for name in sorted((replica.models or frozenset()) - {ANY}):
@@ -482,7 +569,7 @@ class Fleet:
         for named in self.names.aliases:
             for target in named.targets:
                 shown = found.get(self._listed_name(target.model))
-                if shown is not None and self.serving(target.routed, None):
+                if shown is not None and self.serving(target.routed, allowed):
                     found.setdefault(named.name, {**shown, "id": named.name})
         return found
 
@@ -634,6 +721,14 @@ class Fleet:
         if reason is Reason.CONNECT_FAILED and replica.duty != Duty.IN_SERVICE:
             return  # Requests that wait for a connection leave a reclaimed replica.
         now = self._clock()
+        if reason in UNCONNECTED:
+            # No rank of the address can be reached.
+            for other in replica.ranks:
+                if other is replica or other.removed:
+                    continue
+                if other.health.failed(now, self._rng, self._may_eject(other, now)):
+                    other.health.why = f"{reason.value} at rank {replica.rank}"
+                    self._turned_against(other, True)
         if reason in SILENT:
             worked_at = replica.progress.at
             if worked_at > shown + _SAME_S and now - worked_at < replica.silence_s(now):
@@ -659,7 +754,7 @@ class Fleet:
         """
         health = replica.health
         was_new = health.is_new
-        if replica.removed or not health.probed(good, self._clock()):
+        if replica.removed or not self._probed(replica, good):
             return
         # Connections that were opened before the change may be stale, so they are closed, as in
         # Envoy.
@@ -668,12 +763,21 @@ class Fleet:
         else:
             replica.give_up()
         if at_start and health.up:
-            health.warm_since = None
+            for rank in replica.ranks:
+                rank.health.warm_since = None
         else:
             self._on_event("up" if health.up else "down", replica)
         self.rebuild()
         if was_new:
             self._decided()
+
+    def _probed(self, replica: Replica, good: bool) -> bool:
+        """Record a probe of the address for all of its ranks. Returns whether a state changed."""
+        now = self._clock()
+        has_changed = False
+        for rank in replica.ranks:
+            has_changed = rank.health.probed(good, now) or has_changed
+        return has_changed
 
     def _decided(self) -> None:
         tell = self.on_first_probe
@@ -685,22 +789,37 @@ class Fleet:
 
         The model list of a replica is kept while the replica restarts.
         """
+        changed = [self._learned(rank, objects) for rank in replica.ranks]
+        if any(changed):
+            self.rebuild()
+
+    def _learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> bool:
+        """Returns whether the table must be rebuilt."""
         listed = frozenset(objects)
         if len(listed) >= MODELS_MOST and listed != replica.listed:
             self._on_event("models_left_out", replica)
+        reported = read_lengths(objects)
+        # Some engines report the length on another path, which is read after the model list.
+        if reported != UNKNOWN or listed != replica.listed:
+            replica.reported_lengths = reported
+        lengths = lengths_of(replica.config.max_model_len, replica.reported_lengths)
         replica.listed = listed
-        replica.adapters = adapters(objects)
+        listed_adapters = adapters(objects)
         models = served(replica.config, replica.listed)
         assert models is not None, "the replica has just listed its models"
         shown = {name: entry for name, entry in objects.items() if name in models}
         if shown != replica.objects:
             replica.objects = shown
-            self._model_list = None
+            self._model_lists.clear()
         self._noticed(replica)
         models = self._pools.same(models)
-        if models != replica.models:
+        is_other = replica.adapters != listed_adapters
+        replica.adapters = listed_adapters
+        if is_other or models != replica.models or lengths != replica.lengths:
             replica.models = models
-            self.rebuild()
+            replica.lengths = lengths
+            return True
+        return False
 
     def _noticed(self, replica: Replica) -> None:
         """Note an answer from the replica: the engine may have been detected by this answer."""
@@ -732,6 +851,8 @@ class Fleet:
             replica.pending_tokens,
             replica.inflight,
         )
+        if replica.adapters:
+            replica.loaded_adapters.reported(signals.adapters, signals.adapter_slots)
         replica.cadence_s = replica.cadence.look(now)
         replica.speed_learner.look(replica, now)
         self._speeds.share(replica)
@@ -744,6 +865,7 @@ class Fleet:
         if restarted(last, signals):  # The signals in `last` may be older than `stale_s`.
             self.knowledge.restarted(replica)
             replica.learned.forget()
+            replica.loaded_adapters.clear()
             replica.health.begins_slowly(now)
             # The new process may be another version of the engine.
             replica.refuses_priority = False
@@ -753,15 +875,17 @@ class Fleet:
             self._on_event("cache_reset", replica)
         if signals.asleep != before.asleep:
             if signals.asleep:  # A sleeping vLLM or SGLang frees the memory of the KV cache.
+                replica.loaded_adapters.clear()
                 self.knowledge.restarted(replica)
             self._on_event("asleep" if signals.asleep else "awake", replica)
             self.rebuild()
         self._room(replica)
 
     def timed(self, replica: Replica, round_trip_s: float) -> None:
-        """Store a measured round-trip time to the replica, in seconds."""
-        replica.round_trip.add(round_trip_s, self._clock())
-        replica.speed.rtt_s = replica.round_trip.seconds
+        """Store a measured round-trip time to the replica's address, in seconds."""
+        for rank in replica.ranks:
+            rank.round_trip.add(round_trip_s, self._clock())
+            rank.speed.rtt_s = rank.round_trip.seconds
 
     def load_reported(self, replica: Replica, value: bytes) -> None:
         """Read the header `endpoint-load-metrics` of a response. vLLM sends this header if the
@@ -867,10 +991,10 @@ class Fleet:
         self.ready_ids = {r.id: r for r in ready}
         for replica in self.replicas.values():
             replica.is_fit = replica in candidates
-        listing = {r: r.models for r in ready}
+        listing = {r: (r.models, r.region) for r in self.replicas.values() if _is_listed(r)}
         if listing != self._listing:
             self._listing = listing
-            self._model_list = None
+            self._model_lists.clear()
         self.ready = tuple(preferred_of(ready, now))
         if len(self.ready) < len(ready):
             self._passed_over[None] = without(ready, self.ready)
@@ -882,6 +1006,14 @@ class Fleet:
         self._absent_models.update(known, served, now)
         self._absent_replicas.update(self.replicas, self.ready_ids, now)
         self.nearest.rebuilt(list(self.replicas.values()))
+        pooled = self.names.pooled
+        self.adapter_names.rebuilt(
+            [replica.adapters for replica in self.replicas.values()],
+            {name: self._listed_name(target.model) for name, target in pooled.items()},
+        )
+        self.context_levels.rebuilt(
+            {r: (r.lengths, r.models) for r in self.replicas.values()},
+        )
         self._region_absences.update(pools.all if self.nearest.is_used else (), now)
         self._arm(now)
         self._room(None)
@@ -980,5 +1112,10 @@ def _by(request_id: bytes) -> str:
     return f"; request {request_id.decode('latin-1')}" if request_id else ""
 
 
-def _is_allowed(replica: Replica, allowed: AllowedRegions | None) -> bool:
+def _is_listed(replica: Replica) -> bool:
+    """Whether a list of models for some request contains the models of the replica."""
+    return replica.is_fit or not replica.is_away
+
+
+def _is_allowed(replica: Replica, allowed: Allowed | None) -> bool:
     return allowed is None or allowed.allows(replica.region)

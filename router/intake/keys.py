@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.config.keys import LONGEST, KeyLine
 from router.core.urgency import NUMBERS
 
@@ -72,9 +72,9 @@ class Key:
         self.names_users = line.names_users
         self.may_hedge = line.may_hedge
         self.region = line.region
-        self.allowed_regions: AllowedRegions | None = None
+        self.allowed_regions: Allowed | None = None
         if line.allowed_regions is not None:
-            self.allowed_regions = AllowedRegions(line.allowed_regions)
+            self.allowed_regions = Allowed(line.allowed_regions)
 
     @property
     def is_limited(self) -> bool:

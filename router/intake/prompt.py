@@ -32,7 +32,7 @@ from xxhash import xxh3_64_intdigest
 
 from router.intake.fields import Fields
 from router.intake.stretch import Stretch, contains
-from router.intake.values import NULL, bytes_of, is_given
+from router.intake.values import NULL, bytes_of, is_given, opening_of
 
 LOOK_ABOVE: Final = 32 * 1024  # a prompt of more bytes than this is searched for encoded media
 MEDIA_MIN: Final = 1024  # a base64 string with fewer bytes counts as text
@@ -129,6 +129,26 @@ def prompt_blocks(
     if not count:
         return (), size
     return _hashed(text[: count * block_bytes], block_bytes, seed), size
+
+
+def bounded_bytes(kind: str, fields: Fields, size: int) -> int:
+    """Returns `size`, the bytes of a prompt, if they bound the number of its tokens; else 0.
+
+    A list of prompts, or of token IDs, does not: an engine applies its maximum to each prompt, and
+    a token ID has as many bytes as it has digits. A medium has fewer tokens than bytes would show.
+    """
+    if kind not in GENERATES or not size:
+        return 0
+    last = _parts(kind, fields)[1]
+    if last is None or (last is fields.prompt and opening_of(last) == _BRACKET):
+        return 0
+    mark, rare = _marks(kind)
+    if isinstance(last, Stretch):
+        has_media = last.contains(mark, rare)
+    else:
+        text = bytes(last)
+        has_media = contains(text, mark, rare, 0, len(text))
+    return 0 if has_media else size
 
 
 def _long_blocks(

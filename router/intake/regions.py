@@ -3,7 +3,7 @@
 If several networks contain an address, the network with the longest prefix decides. The router
 identifies an IPv6 client by its /64 network, so a longer IPv6 prefix matches its whole /64.
 
-Pure. Must never: limit the regions to which a request may be sent; `AllowedRegions` does this.
+Pure. Must never: limit the regions to which a request may be sent; `Allowed` does this.
 """
 
 from __future__ import annotations

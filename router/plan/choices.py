@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Final
 
-BEST: Final = "best"  # the forecast method with the smallest error
+ALL: Final = "all"  # the mean of all forecast methods
 SEASONAL: Final = "seasonal"
 ARIMA: Final = "arima"
-METHODS: Final = (BEST, SEASONAL, ARIMA)
+METHODS: Final = (ALL, SEASONAL, ARIMA)
 
 HEDGEROW: Final = "hedgerow"  # Hedgerow's own counters in Prometheus.

@@ -8,7 +8,7 @@ from typing import Final
 
 from router.config.address import split_host_port
 from router.config.units import seconds
-from router.plan.choices import BEST, HEDGEROW, METHODS
+from router.plan.choices import ALL, HEDGEROW, METHODS
 
 WINDOW_S: Final = 900.0
 HISTORY_S: Final = 28 * 86400.0
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--method",
         choices=METHODS,
-        default=BEST,
-        help="of the forecast; best: the one with the smallest error (default)",
+        default=ALL,
+        help="of the forecast; all: the mean of all methods (default)",
     )
     add(
         "--ttft-slo",

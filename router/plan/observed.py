@@ -42,6 +42,15 @@ class Series:
         prompt, output = sum(self.prompt[-windows:]), sum(self.output[-windows:])
         return prompt / (prompt + output) if prompt + output > 0.0 else 0.5
 
+    def tokens_per_request(self, windows: int) -> float:
+        """Return the mean tokens of a request in the last `windows` windows.
+
+        Without any requests the result is 0.
+        """
+        requests = sum(self.requests[-windows:])
+        tokens = sum(self.prompt[-windows:]) + sum(self.output[-windows:])
+        return tokens / requests if requests > 0.0 else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -66,7 +75,7 @@ class Observed:
     # Seconds since the last start or stop of a replica. A model and region is absent if there was
     # no start or stop in the time that the source covers.
     unchanged_s: Mapping[Place, float] = field(default_factory=dict)
-    # Number of requests that wait in a queue now.
+    # Number of requests that wait in a queue now, or the mean number in the last window.
     waiting: Mapping[Place, float] = field(default_factory=dict)
     # The throughput of a replica by model.
     throughput: Mapping[str, Measured] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from router.plan.choices import ARIMA, BEST
+from router.plan.choices import ALL, ARIMA
 from router.plan.decision.advice import Advice
 from router.plan.decision.advise import advise
 from router.plan.decision.demand_ahead import steps
@@ -34,7 +34,7 @@ def planned(
     types: Types,
     types_source: str,
     observed: Observed,
-    method: str = BEST,
+    method: str = ALL,
     on_progress: Callable[[float], None] | None = None,
 ) -> Planned:
     """Forecast and plan. `method`: one of `choices.METHODS`.
@@ -60,6 +60,6 @@ def planned(
 
 def _methods(method: str, window_s: float, windows: int) -> Sequence[Method]:
     everything = methods(window_s, windows)
-    if method == BEST:
+    if method == ALL:
         return everything
     return [one for one in everything if isinstance(one, Arima) is (method == ARIMA)]

@@ -22,13 +22,19 @@ from traceback import format_exc
 from typing import Any, Generic, Protocol, TextIO, TypeVar, cast
 
 from policies.contract import PolicyConfigError
-from router.simulator.scenario import Scenario
 from router.simulator.traffic import TraceError
 
 # Called with the number of finished runs and the progress text of another run.
 Show = Callable[[int, str], None]
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+
+class Fleet(Protocol):
+    """The simulated fleet of a task, such as a `Scenario`."""
+
+    @property
+    def replicas(self) -> int: ...
 
 
 class Task(Protocol[R_co]):
@@ -39,8 +45,8 @@ class Task(Protocol[R_co]):
         """The policy's name, for error messages."""
 
     @property
-    def scenario(self) -> Scenario:
-        """The scenario; its number of replicas is used in error messages."""
+    def scenario(self) -> Fleet:
+        """The fleet; its number of replicas is used in error messages."""
 
     def run(self, line: TextIO | None = None) -> R_co:
         """Run the task. `line`: the stream for progress."""

@@ -18,12 +18,14 @@ from mypy_extensions import mypyc_attr
 
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.engine_core import FINISHED, EngineCore
+from router.emulator.core.kv_events import Cleared
 from router.emulator.core.request import Request
 from router.emulator.core.timing import Timing
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from router.simulator.clock import Clock
 from router.simulator.engine_totals import EngineTotals
+from router.simulator.kv_feed import KvFeed
 from router.simulator.scenario import Fault, Straggling
 
 
@@ -101,6 +103,7 @@ class SimulatedEngine:
         "_timing",
         "_wake",
         "core",
+        "feed",
         "frozen_since",
         "started_at",
     )
@@ -123,6 +126,8 @@ class SimulatedEngine:
         # Slow attempts (see `Straggling`) that are not in the engine's queue yet, by request ID.
         self._delayed: dict[str, EngineAttempt] = {}
         self.core: EngineCore[EngineAttempt] = EngineCore(config, timing)
+        # Subscribers of the KV cache events; None: the engine publishes none.
+        self.feed: KvFeed | None = KvFeed(clock, network_s) if config.kv_events else None
         self.started_at = 0.0
         self.frozen_since: float | None = None  # None: the engine is not frozen
         # When the core advances next. Calls of `_advance` at other times do nothing.
@@ -291,6 +296,8 @@ class SimulatedEngine:
                 elif attempt.streamed:
                     self._clock.at(core.clock + self._network_s, attempt.first_token)
             due = core.next_event(now)
+        if core.kv_log and self.feed is not None:
+            self.feed.publish(core.kv_log)
         if due is not None:
             self._wake = due
             self._clock.at(due, self._advance)
@@ -353,6 +360,8 @@ class SimulatedEngine:
         self._busy_since = self._idle = None
         self._wake = inf
         self.core = core = EngineCore(self._config, self._timing)
+        if core.kv_log is not None:
+            core.kv_log.append(Cleared())  # the first event of the new process
         self._apply_slowdown(now)
         if self._freezes:
             core.stall(now)

@@ -22,7 +22,7 @@ from policies.queueing.ticket import Ticket
 from router.core.errors import Reason, RouterError
 from router.core.urgency import Urgency
 from router.dispatch.context import Context
-from router.dispatch.driver.attempt_state import Attempt, Commit, Kind
+from router.dispatch.driver.attempt_state import Attempt, Commit, Kind, Phase
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.driver.routed_request import RoutedRequest
 from router.dispatch.messages import MESSAGES
@@ -99,8 +99,26 @@ class SimulatedAttempt(EngineAttempt):
     def _failed(self, reason: Reason) -> None:
         # Each simulated connection counts as new, so `reused` is False. vLLM sends the response
         # head at once, so `received` is True.
-        if self.attempt in self.exchange.driver.live:
-            self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
+        self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
+
+
+class SimulatedCopy(SimulatedAttempt):
+    """A copy of a stream that fills the prefix cache of a cold replica."""
+
+    __slots__ = ()
+
+    def connected(self) -> None:
+        if self.attempt.phase != Phase.ENDED:
+            self.exchange.driver.connected(self.attempt)
+
+    def first_token(self, now: float) -> None:
+        self.exchange.driver.copy_shown(self.attempt, now)
+
+    def finished(self, now: float) -> None:
+        self.exchange.driver.copy_shown(self.attempt, now)
+
+    def refused(self, now: float) -> None:
+        self._failed(Reason.REPLICA_REFUSED)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -161,6 +179,7 @@ class SimulatedExchange(RoutedRequest):
         if route.repeatable:
             header = _X_HEDGE.get(arrival.hedging)
             self.hedges_as = context.hedger.hedges_as(urgency.stated, header, may_ask)
+            self.may_be_copied = header != b"off"
         if arrival.deadline_s < inf:
             self.want_until(arrival.at + arrival.deadline_s)
         self._leaves_at = arrival.at + arrival.leaves_s  # when the client disconnects
@@ -182,6 +201,7 @@ class SimulatedExchange(RoutedRequest):
 
     def place(self) -> None:
         context = self.context
+        self.limit_context()
         if self.named is not None and self.driver.skips_absent_model():
             return
         queue = context.queue
@@ -210,7 +230,6 @@ class SimulatedExchange(RoutedRequest):
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
         view = self.view
-        view.output_limit = self.arrival.max_tokens
         return Ticket(
             self,
             view,
@@ -241,7 +260,18 @@ class SimulatedExchange(RoutedRequest):
     # -- calls of the request driver ----------------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:
-        attempt.io = SimulatedAttempt(
+        attempt.io = SimulatedAttempt(*self._at_engine(attempt))
+        self._record_attempt(attempt)
+
+    def attach_copy(self, attempt: Attempt) -> None:
+        attempt.io = SimulatedCopy(*self._at_engine(attempt))
+        self.outcome.warmed = True
+
+    def _at_engine(
+        self, attempt: Attempt
+    ) -> tuple[str, SimulatedExchange, Attempt, SimulatedEngine, bool, int]:
+        """Return the arguments with which a `SimulatedAttempt` is created."""
+        return (
             f"{self.router}.{self.number}.{attempt.index}",
             self,
             attempt,
@@ -249,7 +279,6 @@ class SimulatedExchange(RoutedRequest):
             self.view.stream,
             self.engine_priority,
         )
-        self._record_attempt(attempt)
 
     def open(self, attempt: Attempt, fresh: bool) -> None:
         io = io_of(attempt)
@@ -257,7 +286,9 @@ class SimulatedExchange(RoutedRequest):
 
     def drop(self, attempt: Attempt) -> None:
         io = io_of(attempt)
-        if attempt is self.driver.state.winner:
+        if attempt.kind == Kind.WARM_UP:
+            self.outcome.wasted_tokens += io.engine.computed(io)
+        elif attempt is self.driver.state.winner:
             io.made = io.engine.generated(io)
         io.engine.cancel(io)
 
@@ -398,7 +429,8 @@ class SimulatedExchange(RoutedRequest):
         if self.driver.state.commit == Commit.CONTENT:
             # Tokens have no events of their own. A token arrives at each step of the engine, and
             # only a frozen engine makes no steps.
-            return min(due, self.last_content_at() + self.times.token_gap_s)
+            gap_due = self.last_content_at() + self.times.token_gap_s
+            return min(due, min(gap_due, self.driver.due()))
         if self.waits_since < 0.0:  # while the request is queued, the queue checks this deadline
             due = min(due, self.wanted_until)
         return min(due, self.driver.due())
@@ -416,8 +448,10 @@ class SimulatedExchange(RoutedRequest):
         elif self.total_due <= now:
             driver.timed_out(Reason.TOTAL_TIMEOUT)
         elif driver.state.commit == Commit.CONTENT:
-            if self._due() <= now:
+            if self.last_content_at() + self.times.token_gap_s <= now:
                 driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
+            else:
+                driver.check_deadlines(now)
         elif self.waits_since < 0.0 and self.wanted_until <= now:
             self._deadline_passed(now)
         else:

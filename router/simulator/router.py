@@ -27,6 +27,7 @@ from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.tenants import Tenants, TenantShare, may_hedge
 from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.names import Names, Target
+from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica
@@ -34,11 +35,13 @@ from router.fleet.table import Fleet
 from router.intake.fields import Fields
 from router.intake.flow import Flow, with_steps
 from router.intake.keys import Key
+from router.intake.prompt import GENERATES
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.simulator.clock import Clock, ClockScheduler, Timers
 from router.simulator.engine import SimulatedEngine
 from router.simulator.exchange import RouterPort, SimulatedExchange
+from router.simulator.kv_feed import token_chains
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Group, Scenario
 from router.simulator.traffic import Arrival
@@ -80,6 +83,10 @@ class SimulatedRouter(RouterPort):
         # The proxy's prefix index has several shards, so that no resize blocks the event loop for
         # long. The simulator has no event loop, so one shard is enough.
         self.knowledge = PrefixLookup(rules, shards=1)
+        # The index of the engines' KV cache events; None: `prefix.exact` is off.
+        self.exact: ExactIndex | None = ExactIndex(rules.entries) if rules.exact else None
+        self.knowledge.exact = self.exact
+        self._block_tokens = scenario.core.block_size
         self.policies = Policies.of(config.routing)
         self.fleet = Fleet(
             config.health,
@@ -101,6 +108,7 @@ class SimulatedRouter(RouterPort):
             rng,
             clock,
             self.fleet.nearest,
+            self.fleet.adapter_names,
         )
         self.hedger = Hedger(config.hedging, self.fleet, HedgeCounts())
         self.engines: dict[Replica, SimulatedEngine] = {}
@@ -108,6 +116,8 @@ class SimulatedRouter(RouterPort):
         for index, (group, engine) in enumerate(zip(each, engines, strict=True)):
             replica = _replica(index, group, config)
             self.engines[replica] = engine
+            if self.exact is not None and engine.feed is not None:
+                engine.feed.subscribe(self.exact, replica)
             # A probe of an idle engine measures the delay of the network in both directions.
             self.fleet.timed(replica, 2.0 * scenario.network_of(group))
         self.fleet.add_all(list(self.engines))
@@ -217,6 +227,11 @@ class SimulatedRouter(RouterPort):
         view = RequestView(arrival.kind, model, streamed, prompt_bytes)
         blocks = arrival.blocks[: self._most_blocks]
         self.knowledge.measure(view, blocks, prompt_bytes)
+        if arrival.kind in GENERATES:
+            view.bounded_bytes = prompt_bytes
+        view.output_limit = arrival.max_tokens
+        if self.exact is not None:
+            view.chains = token_chains(arrival.blocks, self._block_tokens, arrival.prompt_tokens)
         view.session = arrival.session
         return view
 
@@ -321,6 +336,7 @@ def _replica(index: int, group: Group, config: Config) -> Replica:
         models=group.models,
         weight=group.weight,
         max_inflight=group.max_inflight,
+        max_model_len=group.max_model_len,
         zone=group.zone,
         node=group.node,
         region=group.region or config.region,

@@ -46,17 +46,18 @@ class Fault:
     - freeze: the engine makes no progress. It still accepts requests and answers polls and probes.
     - kill: all requests of the engine are lost and connections fail. The engine restarts at the end
       of the fault, with an empty cache.
+    - drain: the routers send no new requests to the replica, and its requests go on.
     """
 
     at: float
     replica: int  # the replica's number, from 0
-    kind: Literal["slow", "freeze", "kill"]
+    kind: Literal["slow", "freeze", "kill", "drain"]
     until: float  # infinity is allowed, except for "freeze"
     factor: float = 10.0  # factor on the duration of steps; only for "slow"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("slow", "freeze", "kill"):
-            raise ValueError(f"unknown fault {self.kind!r}; allowed: slow, freeze, kill")
+        if self.kind not in ("slow", "freeze", "kill", "drain"):
+            raise ValueError(f"unknown fault {self.kind!r}; allowed: slow, freeze, kill, drain")
         if not 0.0 <= self.at < self.until:
             raise ValueError("a fault must begin at 0 s or later and end after its beginning")
         if not isfinite(self.at) or (self.kind == "freeze" and not isfinite(self.until)):
@@ -124,13 +125,14 @@ class Group:
 
     replicas: int
     # `block_size` must be the traffic's `block_tokens`. The simulation sets `token_events` to
-    # False.
+    # False, and `kv_events` to `prefix.exact` of the configuration.
     core: CoreConfig
     timing: Timing
     models: tuple[str, ...] | None = None  # the served models; None: all models
     # The fields below have the same meaning as in the configuration's `replicas`.
     weight: float = 1.0
     max_inflight: int | None = None
+    max_model_len: int | None = None
     zone: str = ""
     node: str = ""
     region: str = ""
@@ -160,7 +162,10 @@ class Scenario:
     config: Config = field(default_factory=Config)
     # The entry of the keys file for each tenant that has a key, by `Arrival.tenant`.
     keys: Mapping[str, KeyLine] = field(default_factory=dict)
-    routers: int = 1  # number of routers of the fleet; each request goes to a random router
+    routers: int = 1  # number of routers of the fleet
+    # Number of routers that each tenant uses, at random; 0: all. The tenants are dealt to the
+    # routers in turn, as with a router in each pod of an application.
+    routers_per_tenant: int = 0
     shared: bool = False  # True: the routers share all state, so a single router is simulated
     # One-way delay between router and engine, in seconds. A group can have a delay of its own.
     network_s: float = NETWORK_S
@@ -178,6 +183,8 @@ class Scenario:
             raise ValueError("all engines of a fleet must have the same block_size")
         if self.routers < 1:
             raise ValueError("routers must be at least 1")
+        if not 0 <= self.routers_per_tenant <= self.routers:
+            raise ValueError("routers_per_tenant must be from 0 to the number of routers")
         if not 0.0 <= self.network_s < float("inf"):
             raise ValueError("network_s must be 0 or more seconds, and finite")
         if not self.sample_s >= 0.0:

@@ -19,6 +19,7 @@ from random import Random
 
 from router.admission.rules import Rules
 from router.core.errors import Reason
+from router.fleet.membership import Duty
 from router.simulator.clock import Clock
 from router.simulator.engine import SimulatedEngine
 from router.simulator.hedges import Hedges
@@ -90,6 +91,7 @@ class Simulation:
             engine for group in scenario.groups for engine in self._engines_of(group)
         )
         self._router_rng = Random(f"deal {scenario.seed}")  # chooses the router of each request
+        self._tenants: dict[str, int] = {}  # the number of each tenant, in order of arrival
         self.routers = tuple(
             SimulatedRouter(number, clock, scenario, self.engines, self._has_ended)
             for number in range(1 if scenario.shared else scenario.routers)
@@ -128,8 +130,10 @@ class Simulation:
     def _engines_of(self, group: Group) -> Iterator[SimulatedEngine]:
         # The simulation needs no events for single tokens, so engines may process many steps at
         # once.
-        core = replace(group.core, token_events=False, leap=True, kv_events=False)
         scenario = self.scenario
+        core = replace(
+            group.core, token_events=False, leap=True, kv_events=scenario.config.prefix.exact
+        )
         network_s = scenario.network_of(group)
         for _ in range(group.replicas):
             yield SimulatedEngine(
@@ -179,13 +183,18 @@ class Simulation:
         self._dispatch(arrival, now)
 
     def _dispatch(self, arrival: Arrival, now: float) -> None:
-        """Give a request to a router: a random one if there are several."""
+        """Give a request to one of its tenant's routers, at random."""
         self._requests += 1
         routers = self.routers
         if len(routers) == 1:
             routers[0].take(arrival, now)
         else:
-            routers[int(self._router_rng.random() * len(routers))].take(arrival, now)
+            each = self.scenario.routers_per_tenant
+            number = int(self._router_rng.random() * (each or len(routers)))
+            if each:
+                tenants = self._tenants
+                number += each * tenants.setdefault(arrival.tenant, len(tenants))
+            routers[number % len(routers)].take(arrival, now)
         if self._progress is not None:
             self._progress(now, self._requests, self._ended)
 
@@ -219,6 +228,9 @@ class Simulation:
     # -- faults and samples -------------------------------------------------------------------
 
     def _begin_fault(self, fault: Fault, now: float) -> None:
+        if fault.kind == "drain":
+            self._set_duty(fault.replica, Duty.DRAINING)
+            return
         engine = self.engines[fault.replica]
         engine.begin_fault(fault, now)
         if fault.kind == "kill":
@@ -226,7 +238,14 @@ class Simulation:
                 prober.watch(router.fleet.replicas[f"r{fault.replica}"], engine)
 
     def _end_fault(self, fault: Fault, now: float) -> None:
-        self.engines[fault.replica].end_fault(fault, now)
+        if fault.kind == "drain":
+            self._set_duty(fault.replica, Duty.IN_SERVICE)
+        else:
+            self.engines[fault.replica].end_fault(fault, now)
+
+    def _set_duty(self, number: int, duty: int) -> None:
+        for router in self.routers:
+            router.fleet.set_duty(router.fleet.replicas[f"r{number}"], duty)
 
     def _neighbour_arrives(self, number: int, neighbour: Neighbour, now: float) -> None:
         request = NeighbourRequest(number, neighbour, self.clock)

@@ -17,8 +17,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import partial
 from time import monotonic
 from typing import Final, cast
 
@@ -245,11 +243,9 @@ class ClientConnection(Counted):
         "half_closed",
         "paused",
         "transport",
-        "write",
     )
 
     transport: asyncio.Transport
-    write: Callable[[bytes], None]  # writes to the client through the `Outbox`
 
     def __init__(self, front: Front, tls: ssl.SSLContext | None = None) -> None:
         super().__init__()
@@ -275,7 +271,6 @@ class ClientConnection(Counted):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         front = self._front
         self.transport = transport  # type: ignore[assignment]
-        self.write = partial(front.outbox.write, transport)
         peer = transport.get_extra_info("peername")
         if peer:  # a connection that was already reset has no peer address, so `peer` is empty
             self.peer = peer[0] if isinstance(peer, tuple) else "unix"
@@ -308,9 +303,12 @@ class ClientConnection(Counted):
             self.connection_lost(None)
             return
         self.transport = transport
-        self.write = partial(front.outbox.write, transport)
         transport.set_write_buffer_limits(front.limits.write_high, front.limits.write_low)
         self.deadline = monotonic() + front.timeouts.head_s
+
+    def write(self, data: bytes) -> None:
+        """Writes to the client through the `Outbox`."""
+        self._front.outbox.write(self.transport, data)
 
     def data_received(self, data: bytes) -> None:
         if self._closing:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import select
 import ssl
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
@@ -111,6 +112,7 @@ class Pool(PoolInterface):
         self._tally = tally
         self.address = address
         self.plans: Plans[ResponseHead] = Plans()
+        self.poll = select.poll()
         self.adopt(limits, timeouts)
         self._sweeper = sweeper
         self._loop = loop

@@ -68,10 +68,12 @@ class Owner(ABC):
 class PoolInterface(ABC):
     """The part of a replica's connection pool that its connections use."""
 
-    __slots__ = ("limits", "outbox", "plans")
+    __slots__ = ("limits", "outbox", "plans", "poll")
 
     limits: Limits
     outbox: Outbox
+    # Empty between two uses. One object serves all connections, because each object takes memory.
+    poll: select.poll
     plans: Plans[ResponseHead]
 
     @abstractmethod
@@ -95,7 +97,7 @@ class ReplicaConnection:
     """
 
     __slots__ = (
-        "_look",
+        "_fd",
         "_lost",
         "_pauses",
         "deadline",
@@ -122,7 +124,7 @@ class ReplicaConnection:
         self.is_sending = False  # the write buffer is above its high-water mark
         self._pauses = 0
         self._lost = False
-        self._look: Callable[[int], list[tuple[int, int]]] | None = None
+        self._fd = -1  # the socket, if unread bytes on it are always a defect; else -1
 
     # -- what the owner uses ------------------------------------------------------------------
 
@@ -187,9 +189,7 @@ class ReplicaConnection:
         sock = transport.get_extra_info("socket")
         # Not over TLS: an unread byte may be a session ticket or a key update, which is harmless.
         if sock is not None and transport.get_extra_info("ssl_object") is None:
-            watch = select.poll()
-            watch.register(sock.fileno(), select.POLLIN)
-            self._look = watch.poll
+            self._fd = sock.fileno()
 
     def has_news(self) -> bool:
         """Returns whether unread bytes or a FIN have arrived on this idle connection.
@@ -197,7 +197,14 @@ class ReplicaConnection:
         Checked before the next request is sent, because unsolicited data that is read later cannot
         be distinguished from the response to that request.
         """
-        return self._look is not None and len(self._look(0)) > 0
+        fd = self._fd
+        if fd < 0:
+            return False
+        poll = self.pool.poll
+        poll.register(fd, select.POLLIN)
+        news = poll.poll(0)
+        poll.unregister(fd)
+        return len(news) > 0
 
     def pause_writing(self) -> None:
         self.is_sending = True

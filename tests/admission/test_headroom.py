@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from policies.queueing.ticket import SENT, WAITING
 from router.admission.concurrency import Concurrency
-from router.admission.headroom import AIM, FORGET_S, KEPT, LATE, QUIET_S, STEP, Headroom
+from router.admission.headroom import (
+    AIM,
+    FORGET_S,
+    KEPT,
+    LATE,
+    MOST_ANSWERS,
+    QUIET_S,
+    STEP,
+    Headroom,
+)
 from router.config.model import HighClass
 from router.core.urgency import NORMAL
 from tests.admission.world import Spot, World, config
@@ -293,3 +302,15 @@ def test_a_late_answer_behind_batch_after_a_retry_raises_the_level() -> None:
     world.queue.moved(ticket, other, world.now)
     world.queue.first_content(ticket, world.now + 1.0)
     assert world.queue.headroom.level == STEP
+
+
+def test_an_answer_counts_for_the_routers_that_share_the_fleet() -> None:
+    alone, one_of_four, one_of_many = Headroom(), Headroom(), Headroom()
+    for headroom, peers in ((alone, 0.0), (one_of_four, 3.0), (one_of_many, 100.0)):
+        headroom.answered(1.0, 0.0, TARGET_S, 10.0, is_behind_batch=True, peers=peers)
+    assert one_of_four.level == pytest.approx(4.0 * alone.level)
+    assert one_of_many.level == pytest.approx(MOST_ANSWERS * alone.level)
+    before = one_of_four.level
+    one_of_four.answered(0.1, 0.0, TARGET_S, 11.0, is_behind_batch=True, peers=3.0)
+    fall = STEP * LATE / (1.0 - LATE)
+    assert one_of_four.level == pytest.approx(before - 4.0 * fall)

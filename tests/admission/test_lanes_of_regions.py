@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from policies.allowed import Allowed, lane_of
 from policies.queueing.ticket import SENT, WAITING, Ticket
-from policies.regions import AllowedRegions, lane_of
 from router.core.urgency import BATCH
 from tests.admission.world import Spot, World, config
 
-EU, US = AllowedRegions(["eu"]), AllowedRegions(["us"])
+EU, US = Allowed(["eu"]), Allowed(["us"])
 SLOTS = 4
 HIGH, NORMAL = 1.0, 2.0
 PREEMPTS = config(
@@ -26,7 +26,7 @@ class Regions(World):
         self.queue.headroom.level = 1.0
         self.queue.headroom._quiet_at = float("inf")
 
-    def arrives(self, allowed: AllowedRegions | None, number: float = NORMAL) -> int:
+    def arrives(self, allowed: Allowed | None, number: float = NORMAL) -> int:
         """The state of a new request, which runs for a long time."""
         lane = lane_of("m", allowed)
         ticket = self.come(model="m", lane=lane, number=number, tokens=10, output=100_000)
@@ -103,6 +103,6 @@ def test_batch_of_other_regions_does_not_count_before_a_request() -> None:
             world.come(model="m", lane=lane_of("m", allowed), number=4.0, tokens=10)
     assert world.queue.eligible[BATCH] == 9
     assert world.queue.eligible_before(BATCH, EU) == 7
-    assert world.queue.eligible_before(BATCH, AllowedRegions(["us"])) == 6
+    assert world.queue.eligible_before(BATCH, Allowed(["us"])) == 6
     assert world.queue.eligible_before(BATCH, None) == 4
-    assert world.queue.eligible_before(BATCH, AllowedRegions(["eu", "us"])) == 4
+    assert world.queue.eligible_before(BATCH, Allowed(["eu", "us"])) == 4

@@ -142,3 +142,24 @@ async def test_a_client_that_leaves_while_its_tokens_are_asked_for_leaves_nothin
         await app.stop()
         await fleet.stop()
     assert not any(app.census().values()), app.census()
+
+
+@scenario
+async def test_each_data_parallel_rank_has_its_own_blocks() -> None:
+    fleet = EmulatedFleet(1, "emulated", ["--kv-events", "--data-parallel-size=2"])
+    urls = await fleet.start()
+    app = App(config(urls, tokens_wait_s=10.0), seed=1)
+    await app.start()
+    try:
+        watcher = app.parts.kv_watcher
+        assert watcher is not None
+        await eventually(lambda: list(app.parts.fleet.replicas) == ["r0", "r0@1"], "the ranks")
+        await eventually(lambda: watcher.connected == 2, "both publishers heard")
+        prompts = [f"{number} {LONG}" for number in range(2)]
+        await asyncio.gather(*(ask(app, prompt) for prompt in prompts))
+        await eventually(lambda: all(exact_blocks(app).values()), "blocks of both ranks")
+        before = exact_blocks(app)
+        assert before["r0"] == before["r0@1"]
+    finally:
+        await app.stop()
+        await fleet.stop()

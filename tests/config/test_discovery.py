@@ -6,7 +6,7 @@ import pytest
 
 from router.config.effective import as_yaml
 from router.config.load import parse, parse_replicas
-from router.config.model import Config, DnsName, Pool, Replica
+from router.config.model import Config, DnsName, KubernetesReplicas, Pool, Replica
 from router.core.errors import ConfigError
 
 NAME = "http://vllm.svc:8000"
@@ -44,12 +44,49 @@ def test_the_settings_are_read() -> None:
         ("files: [a], ttl_max: 500ms", "ttl_max: must be at least discovery.ttl_min (1s)"),
         ("files: [a], retry_max: 500ms", "retry_max: must be at least discovery.ttl_min (1s)"),
         ("files: [a], replicas_max: 0", "replicas_max: must be at least 1"),
+        ("kubernetes: [{}]", "kubernetes[0]: needs either service or pods"),
+        ("kubernetes: [{service: a, pods: b=c}]", "kubernetes[0]: needs either service or pods"),
+        ("kubernetes: [vllm]", "kubernetes[0]: must be a mapping, not text"),
+        ("kubernetes: [{service: a/b}]", "kubernetes[0].service: must be 1 to 63 lower case"),
+        ("kubernetes: [{service: a, namespace: B}]", "kubernetes[0].namespace: must be 1 to 63"),
+        ("kubernetes: [{pods: ' a=b'}]", "kubernetes[0].pods: must be a label selector"),
+        (f"kubernetes: [{{pods: {'a' * 201}}}]", "kubernetes[0].pods: must be a label selector"),
+        ("kubernetes: [{service: a, port: 0}]", "kubernetes[0].port: must be 1 to 65535"),
+        ("kubernetes: [{service: a, port: '70000'}]", "kubernetes[0].port: must be 1 to 65535"),
+        ("kubernetes: [{service: a, port: -1}]", "kubernetes[0].port: must be 1 to 63 lower case"),
+        ("kubernetes: [{service: a, port: []}]", "kubernetes[0].port: must be a whole number or"),
+        ("kubernetes: [{service: a, scheme: ftp}]", "kubernetes[0].scheme: must be one of http"),
+        ("kubernetes: [{service: a, path: x}]", "kubernetes[0].path: must begin with /"),
+        ("kubernetes: [{service: a, path: /v1}]", "kubernetes[0].path: leave out the /v1"),
+        ("kubernetes: [{service: a, path: '/a/$'}]", "kubernetes[0].path: the IDs of its replicas"),
+        ("kubernetes: [{service: a, kubeconfig: ''}]", "kubernetes[0].kubeconfig: is empty"),
+        ("kubernetes: [{service: a, context: c}]", "kubernetes[0].context: needs kubeconfig"),
+        ("kubernetes: [{service: a, url: 'http://a'}]", "kubernetes[0].url: unknown key"),
+        ("kubernetes: [{service: a, models: []}]", "kubernetes[0].models: is empty"),
+        ("kubernetes: [{service: a, pool: p}]", "kubernetes[0].pool: there is no pool 'p'"),
+        ("kubernetes: [{service: a, region: 'e u'}]", "kubernetes[0].region: the name of a region"),
+        (
+            "kubernetes: [{service: a}, {service: a, weight: 2}]",
+            "kubernetes[1]: is the same source as discovery.kubernetes[0]",
+        ),
     ],
 )
 def test_a_mistake_is_named(section: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(f"discovery: {{{section}}}")
     assert caught.value.problems[0].startswith(f"discovery.{problem}")
+
+
+def test_the_sources_in_kubernetes_are_read() -> None:
+    config = parse(
+        "discovery: {kubernetes: [{service: vllm, port: 8000}, {pods: 'a=b,c', namespace: n, "
+        "port: http, path: /x, kubeconfig: /k, context: eu, engine: vllm, spot: true}]}"
+    )
+    first, second = config.discovery.kubernetes
+    assert first == KubernetesReplicas(service="vllm", port=8000)
+    assert (second.pods, second.port, second.engine, second.spot) == ("a=b,c", "http", "vllm", True)
+    assert (first.name, second.name) == ("kubernetes:vllm:8000", "kubernetes:eu/n/a=b,c:http")
+    assert parse(as_yaml(config)) == config
 
 
 def test_a_name_of_an_external_pool_states_its_models() -> None:
@@ -84,6 +121,10 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         parse(f"discovery: {{dns: [{NAME}]}}")
     (problem,) = caught.value.problems
     assert problem == "discovery.dns: needs dnspython: pip install '.[dns]'"
+    with pytest.raises(ConfigError) as caught:
+        parse("discovery: {kubernetes: [{service: vllm}]}")
+    (problem,) = caught.value.problems
+    assert problem.endswith("needs the Kubernetes client: pip install '.[kubernetes]'")
 
 
 LISTS = (

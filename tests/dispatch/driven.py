@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import msgspec
 
+from policies.allowed import Allowed
 from policies.contract import Context as PolicyContext
 from policies.contract import Pick, RequestView, RoutingPolicy
 from policies.facts import C
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
-from policies.regions import AllowedRegions
 from router.admission.concurrency import Concurrency
 from router.config.model import (
     Classes,
@@ -173,6 +173,7 @@ class Driven(RoutedRequest):
             name.encode(),
         )
         self.hedges_as = urgency if hedged else ""
+        self.may_be_copied = hedged and repeatable
         self.name = name
         self.world = world
         self.continued = continued
@@ -181,7 +182,7 @@ class Driven(RoutedRequest):
         self.attached: set[Attempt] = set()  # attempts that hold a lease
         self.opened: set[Attempt] = set()  # the attached attempts that were sent
         # For each connection, the region of the replica, and the allowed regions at that time.
-        self.received: list[tuple[str, AllowedRegions | None]] = []
+        self.received: list[tuple[str, Allowed | None]] = []
         self.ended: Reason | None = None
         self.won: set[Attempt] = set()  # attempts that have answered
         self.said: dict[Attempt, Reason] = {}  # errors that are kept for later
@@ -199,6 +200,7 @@ class Driven(RoutedRequest):
 
     def place(self) -> None:
         queue, context = self.context.queue, self.context
+        self.limit_context()
         if self.named is not None and self.driver.skips_absent_model():
             return
         try:
@@ -225,10 +227,20 @@ class Driven(RoutedRequest):
         assert attempt.lease.held
         self.attached.add(attempt)
 
+    def attach_copy(self, attempt: Attempt) -> None:
+        self.attach(attempt)
+
+    @property
+    def running(self) -> list[Attempt]:
+        """All attempts that hold a lease, the warm-up copy included."""
+        copy = self.driver.copy
+        live = self.driver.live
+        return [*live, copy.attempt] if copy is not None and copy.is_running else live
+
     def open(self, attempt: Attempt, fresh: bool) -> None:
-        assert attempt in self.driver.live
+        assert attempt in self.running
         assert attempt in self.attached and attempt not in self.opened
-        how = {"primary": "send", "hedge": "copy", "continuation": "continue"}
+        how = {"primary": "send", "hedge": "copy", "continuation": "continue", "warm_up": "warm"}
         verb = how.get(attempt.kind, attempt.kind)
         suffix = " on a new connection" if fresh and attempt.rest is None else ""
         self._note(f"{verb} {self.name} to {attempt.replica_id}{suffix}")
@@ -399,6 +411,13 @@ class Driven(RoutedRequest):
         self.opened.remove(attempt)
         self.driver.failed(attempt, reason, reused=reused, received=received)
 
+    def copy_shows(self) -> None:
+        """The first token of the warm-up copy arrives."""
+        copy = self.driver.copy
+        assert copy is not None
+        if self._is_connected(copy.attempt):
+            self.driver.copy_shown(copy.attempt, self.world.time.at)
+
     def _completes(self, attempt: Attempt, reason: Reason) -> None:
         self.driver.completed(attempt, reason, self.world.time.at)
         self._ends(f"end {self.name}: {reason}", reason)
@@ -421,6 +440,7 @@ class Driven(RoutedRequest):
             if gap_due <= now:
                 driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
             else:
+                driver.check_deadlines(now)
                 due = min(due, gap_due)
         else:
             driver.check_deadlines(now)
@@ -431,8 +451,9 @@ class Driven(RoutedRequest):
         self._note(what)
         world, now = self.world, self.world.time.at
         assert self.driver.live == []
-        assert self.attached == set(), "an engine works for no client"
+        assert self.attached == set(self.running), "an engine works for no client"
         end_request(self, reason, 0, 0, -1, now)
+        assert self.attached == set(), "the copy has outlived its request"
         self.ended = reason
         self._timer.clear()
         if world.queue is not None:
@@ -458,9 +479,11 @@ class World:
         seed: int = 1,
         regions: Sequence[str] = ("",),
         models: tuple[str, ...] = ("m",),
+        lengths: Sequence[int | None] = (None,),
     ) -> None:
         """`most`: maximum number of requests at one replica; None: unlimited. `regions`: the
-        replicas join these regions in turn. `models`: the models of each replica.
+        replicas join these regions in turn. `models`: the models of each replica. `lengths`: their
+        context lengths, in turn.
 
         Without `retry` there is no pause before a retry; without `hedging` there are no copies.
         """
@@ -484,6 +507,7 @@ class World:
         self._most = most
         self._regions = regions
         self._models = models
+        self.lengths = lengths
         rng = Random(seed)
         self.metrics = Metrics()
         knowledge = PrefixLookup(Prefix())
@@ -504,6 +528,7 @@ class World:
             rng,
             self.time.now,
             self.fleet.nearest,
+            self.fleet.adapter_names,
         )
         self.replicas: list[Replica] = []  # includes removed replicas
         for number in range(replicas):
@@ -534,6 +559,7 @@ class World:
             engine="vllm",
             max_inflight=self._most,
             region=self._regions[len(self.replicas) % len(self._regions)],
+            max_model_len=self.lengths[len(self.replicas) % len(self.lengths)],
         )
         replica = Replica(config, self.config.health, None)
         if not is_tried:
@@ -579,9 +605,10 @@ class World:
         concurrency: Concurrency | None = None,
         pinned: str | None = None,
         model: str = "m",
-        allowed: AllowedRegions | None = None,
+        allowed: Allowed | None = None,
         region: str = "",
         named: NamedModel | None = None,
+        output_limit: int = -1,
     ) -> Driven:
         request = Driven(
             self,
@@ -596,6 +623,7 @@ class World:
             light=light,
         )
         request.view.blocks = blocks
+        request.view.output_limit = output_limit
         request.view.model = self.fleet.routed(model)
         request.view.allowed, request.view.region = allowed, region
         request.concurrency = concurrency
@@ -615,8 +643,8 @@ class World:
     def check(self) -> None:
         """Leases, budgets and engines match the live attempts."""
         works = [r for r in self.requests if not r.route.light]
-        live = [attempt for request in self.requests for attempt in request.driver.live]
-        loads = [attempt for request in works for attempt in request.driver.live]
+        live = [attempt for request in self.requests for attempt in request.running]
+        loads = [attempt for request in works for attempt in request.running]
         for replica in self.replicas:
             assert replica.inflight == sum(a.at is replica for a in live), replica.id
             here = [attempt for attempt in loads if attempt.at is replica]
@@ -628,7 +656,7 @@ class World:
             driver = request.driver
             assert driver.live == driver.state.alive
             assert all(attempt.lease.held for attempt in driver.live)
-            assert request.attached == set(driver.live)
+            assert request.attached == set(request.running)
             kinds = [attempt.kind for attempt in driver.state.attempts]
             assert kinds.count("hedge") <= 1
             assert len(driver.live) <= 2 and (len(driver.live) < 2 or "hedge" in kinds)

@@ -185,6 +185,7 @@ def test_the_length_of_304_and_head_is_kept() -> None:
 def test_an_interim_response() -> None:
     reader = ResponseReader(Limits())
     reader.feed(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nConnection: close\r\n\r\n")
+    assert reader.interim is not None
     data = interim_head(reader.interim[0])
     assert data == b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
 

@@ -19,6 +19,11 @@ from router.emulator.settings import EngineSettings
         ({"kv_events": True, "prefix_caching": False}, "prefix caching"),
         ({"kv_events": True, "persona": "tgi"}, "publishes no KV events"),
         ({"kv_events_topic": "{nobody}"}, "topic"),
+        ({"adapters": ("a",), "persona": "tgi"}, "no adapters"),
+        ({"max_loras": 0}, "one adapter"),
+        ({"lora_load_s": -1.0}, "0 or more seconds"),
+        ({"data_parallel_size": 0}, "one data-parallel rank"),
+        ({"data_parallel_size": 2, "persona": "tgi"}, "no data-parallel ranks"),
         ({"num_blocks": 1}, "cannot hold one request"),
     ],
 )

@@ -72,8 +72,8 @@ async def test_it_follows_what_is_learned() -> None:
     replica.adopt(replace(replica.config, unknown_models="forward"), table.rules)
     fleet.rebuild()
     assert fleet.routed("x") == "*"
-    assert fleet.model_list().entry("a") == b'{"id":"a"}'
-    assert len(fleet.model_list()) == 1
+    assert fleet.model_list(None).entry("a") == b'{"id":"a"}'
+    assert len(fleet.model_list(None)) == 1
     table.close()
 
 
@@ -88,7 +88,7 @@ async def test_any_and_what_it_lists() -> None:
     fleet.learned(replica, {"a": {"id": "a"}})
     assert (fleet.routed("a"), fleet.routed("b"), fleet.routed("c")) == ("a", "b", "*")
     assert table.ids("a") == table.ids("*") == ["r"]
-    assert fleet.served_text(None) == "; served here: `a`, `b`"
-    assert fleet.served_text({"b", "z"}) == "; served here: `b`"
-    assert fleet.served_text(set()) == ""
+    assert fleet.served_text(None, None) == "; served here: `a`, `b`"
+    assert fleet.served_text({"b", "z"}, None) == "; served here: `b`"
+    assert fleet.served_text(set(), None) == ""
     table.close()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+from policies.allowed import Allowed
+from router.config.model import Config, ModelRoute, SplitTarget
 from router.fleet.model_list import ModelList
+from router.fleet.names import Names
 from tests.fleet.helpers import Table
-from tests.fleet.test_table import listed, listing, take_down
+from tests.fleet.test_table import eject, listed, listing, take_down
 from tests.harness.running import scenario
 
 
@@ -36,11 +39,11 @@ async def test_it_is_made_anew_when_the_list_changes_and_only_then() -> None:
     table = Table()
     first, second = table.add("a", None), table.add("b", None)
     table.fleet.learned(first, listing("m"))
-    before = table.fleet.model_list()
+    before = table.fleet.model_list(None)
     assert [entry["id"] for entry in listed(table)] == ["m"]
     table.fleet.learned(first, listing("m"))
     table.fleet.rebuild()
-    assert table.fleet.model_list() is before
+    assert table.fleet.model_list(None) is before
     table.fleet.learned(second, listing("m", "n"))
     assert [entry["id"] for entry in listed(table)] == ["m", "n"]
     shown = {"m": {"id": "m", "max_model_len": 7}}
@@ -48,4 +51,79 @@ async def test_it_is_made_anew_when_the_list_changes_and_only_then() -> None:
     assert listed(table)[0] == shown["m"]
     take_down(table, second)
     assert [entry["id"] for entry in listed(table)] == ["m"]
+    table.close()
+
+
+def names_in(table: Table, *regions: str) -> list[str]:
+    """The models that a key limited to these regions may see."""
+    entries = json.loads(table.fleet.model_list(Allowed(regions)).whole)["data"]
+    return [entry["id"] for entry in entries]
+
+
+@scenario
+async def test_a_list_for_some_regions_has_only_their_models() -> None:
+    table = Table()
+    eu = table.add("eu-1", ("both", "eu-only"), region="eu")
+    us = table.add("us-1", ("both", "us-only"), region="us")
+    table.fleet.learned(us, {"both": {"id": "both", "root": "us"}, "us-only": {"id": "us-only"}})
+    assert names_in(table, "eu") == ["both", "eu-only"]
+    assert names_in(table, "us") == ["both", "us-only"]
+    assert names_in(table, "eu", "us") == ["both", "eu-only", "us-only"]
+    assert names_in(table, "asia") == []
+    # The entry of a model is that of a replica in the allowed regions.
+    assert table.fleet.model_list(Allowed(("us",))).entry("both") == (b'{"id":"both","root":"us"}')
+    assert b'"root"' not in (table.fleet.model_list(Allowed(("eu",))).entry("both") or b"")
+    eu_list = Allowed(("eu",))
+    assert table.fleet.served_text(None, eu_list) == "; served here: `both`, `eu-only`"
+    assert table.fleet.served_text({"us-only"}, eu_list) == ""
+    take_down(table, eu)
+    assert names_in(table, "eu") == []
+    assert names_in(table, "us") == ["both", "us-only"]
+    table.close()
+
+
+@scenario
+async def test_an_ejected_replica_still_serves_the_requests_of_its_region() -> None:
+    table = Table()
+    ejected = table.add("eu-1", ("m",), region="eu")
+    table.add("us-1", ("m",), region="us")
+    eject(table, ejected)
+    assert table.ids("m") == ["us-1"]
+    allowed = Allowed(("eu",))
+    assert table.fleet.serving("m", allowed) == (ejected,)
+    assert names_in(table, "eu") == ["m"]
+    table.close()
+
+
+@scenario
+async def test_a_list_for_some_regions_follows_the_fleet() -> None:
+    table = Table()
+    replica = table.add("a", ("m",), region="eu")
+    table.add("b", ("n",), region="us")
+    assert names_in(table, "eu") == ["m"]
+    settings = {"region": "us", "url": "http://127.0.0.1:9", "id": "a", "models": ("m",)}
+    replica.adopt(type(replica.config)(**settings), table.rules)
+    table.fleet.rebuild()
+    assert names_in(table, "eu") == []
+    assert names_in(table, "us") == ["m", "n"]
+    for number in range(100):  # operators may configure many sets of regions
+        assert names_in(table, "us", f"r{number}") == ["m", "n"]
+    assert len(table.fleet._model_lists) <= 16
+    table.close()
+
+
+@scenario
+async def test_an_alias_is_listed_where_its_target_is_served() -> None:
+    table = Table()
+    table.add("a", ("m",), region="eu", pool="p")
+    table.add("b", ("m", "n"), region="us")
+    aliases = {
+        "in-pool": ModelRoute(targets=(SplitTarget(model="m", pool="p"),)),
+        "other": ModelRoute(targets=(SplitTarget(model="n"),)),
+    }
+    table.fleet.adopt_names(Names(Config(models=aliases)))
+    assert names_in(table, "eu") == ["m", "in-pool"]
+    assert names_in(table, "us") == ["m", "n", "other"]
+    allowed = Allowed(("us",))
+    assert table.fleet.served_text(None, allowed) == "; served here: `m`, `n`, `other`"
     table.close()

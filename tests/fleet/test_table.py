@@ -31,7 +31,7 @@ def eject(table: Table, replica: Replica) -> None:
 
 def listed(table: Table) -> list[dict[str, Any]]:
     """The entries of /v1/models."""
-    entries: list[dict[str, Any]] = json.loads(table.fleet.model_list().whole)["data"]
+    entries: list[dict[str, Any]] = json.loads(table.fleet.model_list(None).whole)["data"]
     return entries
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from router.emulator.engine import Engine
+from router.emulator.http.ranks import made
 from router.emulator.http.server import make_app
 from router.emulator.settings import EngineSettings
 
@@ -19,8 +20,9 @@ SPEED = 1000.0
 class Emulated:
     """One engine and its address."""
 
-    def __init__(self, engine: Engine, url: str) -> None:
-        self.engine = engine
+    def __init__(self, ranks: list[Engine], url: str) -> None:
+        self.engine = ranks[0]
+        self.ranks = ranks  # the data-parallel ranks
         self.url = url
 
     @property
@@ -35,15 +37,18 @@ async def emulated(persona: str, *, port: int = 0, **settings: Any) -> AsyncIter
     address.
     """
     chosen = EngineSettings(**{"persona": persona, "models": ("m",), "speed": SPEED, **settings})
-    engine = Engine(chosen)
-    runner = web.AppRunner(make_app(engine), handler_cancellation=True, access_log=None)
+    ranks = made(Engine(chosen))
+    runner = web.AppRunner(
+        make_app(ranks[0], ranks[1:]), handler_cancellation=True, access_log=None
+    )
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
     host, port = runner.addresses[0][:2]
     try:
-        yield Emulated(engine, f"http://{host}:{port}")
+        yield Emulated(ranks, f"http://{host}:{port}")
     finally:
         await runner.cleanup()
-        engine.close()
+        for engine in ranks:
+            engine.close()
         await asyncio.sleep(0)

@@ -91,18 +91,18 @@ async def serving(
     config: Path | None,
     *flags: str,
     program: Sequence[str] = ("router",),
+    command: Sequence[str] = (),
     pass_fds: Sequence[int] = (),
     **environ: str,
 ) -> AsyncIterator[RouterProcess]:
     """Run `serve` until the block ends; it is killed if it still runs then.
 
     None: no configuration file, only flags. `program`: the module to run and its arguments before
-    `serve`. `pass_fds`: open files that it inherits. `environ`: more environment variables.
+    `serve`. `command`: an executable file and its arguments instead. `pass_fds`: open files that it
+    inherits. `environ`: more environment variables.
     """
     child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        *program,
+        *(command or (sys.executable, "-m", *program)),
         "serve",
         *(() if config is None else ("--config", str(config))),
         *flags,

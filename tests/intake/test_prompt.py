@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 from router.core.errors import RouterError
 from router.intake.body import SCAN_ABOVE, read_fields, watch
 from router.intake.fields import Fields
-from router.intake.prompt import GENERATES, MEDIA_BYTES, prompt_blocks
+from router.intake.prompt import GENERATES, MEDIA_BYTES, bounded_bytes, prompt_blocks
 from router.intake.routes import KINDS, POSTS
 
 PATHS = {
@@ -195,6 +195,30 @@ def test_different_images_give_different_hashes() -> None:
 
 
 # -- the seed of a chain ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "is_bounded"),
+    [
+        ("chat", {"messages": [user("text")]}, True),
+        ("chat", {"messages": [user(IMAGE)]}, False),
+        ("chat", {"prompt": "text"}, False),
+        ("messages", {"messages": [{"type": "base64", "data": "A" * 2000}]}, False),
+        ("responses", {"input": [user("text")]}, True),
+        ("completions", {"prompt": "text"}, True),
+        ("completions", {"prompt": ["one", "two"]}, False),
+        ("completions", {"prompt": [101, 102, 103]}, False),
+        ("generate", {"prompt": ["one"]}, False),
+        ("generate", {"messages": [user("text")]}, True),
+        ("embeddings", {"input": "text"}, False),
+    ],
+)
+def test_the_bytes_bound_the_tokens_of_one_text(
+    kind: str, body: dict[str, Any], is_bounded: bool
+) -> None:
+    fields = fields_of(body, kind)
+    assert bounded_bytes(kind, fields, 7) == (7 if is_bounded else 0)
+    assert bounded_bytes(kind, fields, 0) == 0
 
 
 def test_different_seeds_give_different_hashes() -> None:

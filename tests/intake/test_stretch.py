@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from router.intake.body import DECODE_UP_TO, read_fields, watch
 from router.intake.fields import Fields
-from router.intake.prompt import prompt_blocks
+from router.intake.prompt import bounded_bytes, prompt_blocks
 from router.intake.routes import POSTS
 from router.intake.stretch import Stretch, contains
 from router.intake.values import bytes_of
@@ -93,6 +93,15 @@ def read_large(path: bytes, body: bytes, size: int) -> Fields:
     for piece in pieces:
         seen.feed(piece)
     return read_fields(route, pieces, len(body), b"application/json", None, seen)
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_the_bytes_of_a_long_text_bound_its_tokens(name: str) -> None:
+    """The prompts with media are bounded by no number of bytes."""
+    body = json.dumps({"messages": PROMPTS[name], "x": "x" * DECODE_UP_TO}).encode()
+    fields = read_large(b"/v1/chat/completions", body, 65_536)
+    assert isinstance(fields.messages, Stretch)
+    assert bounded_bytes("chat", fields, 7) == (0 if "image" in name else 7)
 
 
 @pytest.mark.parametrize("pretty", [False, True])

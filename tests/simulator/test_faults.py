@@ -210,3 +210,13 @@ def test_faults_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
         Fault(**{**right, **wrong})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="does not exist"):
         world(faults=(Fault(at=1.0, replica=1, kind="slow", until=2.0),))
+
+
+def test_a_drained_replica_ends_its_requests_and_gets_no_more() -> None:
+    drain = Fault(at=0.05, replica=0, kind="drain", until=5.0)
+    arrivals = [Arrival(number, at, 100, 20) for number, at in enumerate((0.0, 0.1, 0.2, 6.0, 6.1))]
+    kept = Kept()
+    simulate(world(replicas=2, faults=(drain,)), Script(arrivals), kept)
+    assert all(one.reason is Reason.OK for one in kept.outcomes)
+    assert [kept[number].replica for number in range(3)] == ["r0", "r1", "r1"]
+    assert {kept[3].replica, kept[4].replica} == {"r0", "r1"}

@@ -37,7 +37,10 @@ Rules:
    their first token to keep as many running. So the limit of waiting requests of class batch is one
    for each `RUNNING_EACH` running requests, but no more than the limit of the other classes, and no
    less than its own.
-10. An unknown fact never closes the gate.
+10. Requests of other clients, such as other routers, do not close the gate to urgent requests. An
+    urgent request that waits in the router does not overtake the requests at the engine, and a slot
+    that becomes free is taken by another router before this router sees it in the metrics.
+11. An unknown fact never closes the gate.
 
 The functions are pure. Must never: count requests itself.
 """
@@ -95,6 +98,7 @@ class Facts:
         "batch",
         "cadence_s",
         "foreign",
+        "foreign_load",
         "inflight",
         "is_guess",
         "kv_usage",
@@ -120,6 +124,7 @@ class Facts:
         self.load = 0
         self.tokens = 0
         self.foreign = 0
+        self.foreign_load = 0
         self.unseen = 0  # Attempts that are not streamed and that no poll has counted yet.
         self.unseen_tokens = 0  # The uncached prompt tokens of the attempts in `unseen`.
         # If `unseen_tokens` is lower, the attempts in `unseen` are presumed to run.
@@ -146,6 +151,7 @@ class Facts:
         self.load = place.load
         self.tokens = place.pending_tokens
         self.foreign = place.foreign_waiting
+        self.foreign_load = place.foreign_load
         self.taken = place.whole_taken
         self.seen = place.whole_seen
         self.unseen = place.whole_fresh + place.whole_older
@@ -163,6 +169,10 @@ class Facts:
     def is_full(self) -> bool:
         """Whether the number of slots is known, and none is free."""
         return not self.is_guess and self.load >= self.slots
+
+    def needs_slot(self) -> bool:
+        """Whether urgent requests must wait until one of this router's requests frees a slot."""
+        return self.load - self.foreign_load >= self.most_urgent
 
     def has_one_slot(self) -> bool:
         """Whether the number of slots is known, and at most one is free."""
@@ -260,8 +270,9 @@ def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
     load = facts.load
     most = rules.waiting
     if rules.is_urgent:
-        if load >= facts.most_urgent:
+        if facts.needs_slot():
             return _SLOTS
+        waiting -= facts.foreign
     elif rules.is_batch:
         most = _batch_waiting(rules, load - waiting)
         if load >= facts.most_batch:

@@ -25,6 +25,7 @@ from router.admission.gates.gate import (
     open_to,
     takes_turn,
 )
+from router.admission.gates.peer_load import PeerLoad
 from router.admission.headroom import Headroom
 from router.admission.pool import Pool
 from router.admission.rules import ClassRules
@@ -102,7 +103,7 @@ class CachedGate:
 
     def needs_slot(self) -> bool:
         """Whether urgent requests must wait for a free slot of the replica."""
-        return self.facts.load >= self.facts.most_urgent
+        return self.facts.needs_slot()
 
 
 class OpenGates:
@@ -134,6 +135,7 @@ class GateCache:
         "_pool",
         "_shut",
         "by_place",
+        "peers",
     )
 
     def __init__(self, pool: Pool, classes: list[ClassRules], headroom: Headroom) -> None:
@@ -142,6 +144,7 @@ class GateCache:
         self._pool = pool
         self._headroom = headroom
         self._classes = classes
+        self.peers = PeerLoad()
         self.by_place: dict[ReplicaLoad, CachedGate] = {}
         self._shut = 0  # Replicas that are closed to all classes.
         # By class: the replicas closed to the class, without those closed to all classes.
@@ -241,6 +244,7 @@ class GateCache:
         facts.read(place)
         if place.polls_heard != gate.polls:  # Only a poll changes the facts that are read below.
             gate.polls = place.polls_heard
+            self.peers.polled(place.inflight, place.foreign_load)
             if not self._pool.is_blind(place):
                 gate.learned = None
             elif gate.learned is None:

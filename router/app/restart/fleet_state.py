@@ -26,7 +26,7 @@ def state_of(parts: Parts) -> FleetState:
     """Returns the state of the fleet now."""
     duties: dict[str, int] = {}
     reclaims: dict[str, float] = {}
-    for replica in parts.fleet.replicas.values():
+    for replica in parts.fleet.members:
         left = parts.reclaims.seconds_left(replica)
         if left is not None:
             reclaims[replica.id] = left
@@ -77,6 +77,8 @@ def adopt_duties(
 ) -> None:
     """Gives these replicas their duties and notices. `age_s`: the age of the state in seconds."""
     for replica in [*replicas]:
+        if replica.rank:  # Its first rank decides.
+            continue
         if parts.reclaims.seconds_left(replica) is not None:
             continue
         parts.fleet.set_duty(replica, state.duties.get(replica.id, Duty.IN_SERVICE))

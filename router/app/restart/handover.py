@@ -73,7 +73,7 @@ class Handover:
         except (RestartFailed, TimeoutError, OSError) as err:
             why = str(err) or "the new process did not answer in time"
             log_event(logging.ERROR, "restart failed", key=None, why=why)
-            self._notifier.ready()
+            self._notifier.ready(f"restart failed: {why}")
         finally:
             self._task = None
 

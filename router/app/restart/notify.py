@@ -23,18 +23,21 @@ class Notifier:
         # An address that begins with @ is in Linux's abstract namespace.
         self._address = "\0" + path[1:] if path.startswith("@") else path
 
-    def ready(self) -> None:
-        """The start, or a reload that was announced, is complete."""
-        self._send("READY=1")
+    def ready(self, status: str = "") -> None:
+        """The start, or a reload or handover that was announced, has ended.
+
+        `status`: a text for people, which `systemctl status` shows until the next report.
+        """
+        self._send("READY=1", f"STATUS={status.replace(chr(10), ' ')}")
 
     def reloading(self) -> None:
         """A reload or a handover begins; `ready` or `replaced` ends it."""
         microseconds = clock_gettime_ns(_CLOCK_MONOTONIC) // 1000
-        self._send("RELOADING=1", f"MONOTONIC_USEC={microseconds}")
+        self._send("RELOADING=1", f"MONOTONIC_USEC={microseconds}", "STATUS=")
 
     def replaced(self, pid: int) -> None:
         """The process `pid` is the main process of the service from now on."""
-        self._send(f"MAINPID={pid}", "READY=1")
+        self._send(f"MAINPID={pid}", "READY=1", "STATUS=")
 
     def stopping(self) -> None:
         self._send("STOPPING=1")

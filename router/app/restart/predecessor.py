@@ -26,6 +26,7 @@ from router.app.restart.messages import (
     listener_of,
     read,
 )
+from router.core.build import VERSION
 from router.core.errors import ConfigError
 from router.fleet.discovery.roster import Roster
 from router.fleet.table import Fleet
@@ -55,17 +56,22 @@ class Predecessor:
         """Returns the process that this process is to replace; `None`: there is none.
 
         Removes the variable from `environ`. Raises ConfigError if the variable is not from a
-        router, or if the routers do not understand each other.
+        router, or if the routers do not understand each other. The old process is told why.
         """
         text = environ.pop(VARIABLE, None)
         if text is None:
             return None
         try:
             sock = socket.socket(fileno=int(text))
+        except (OSError, ValueError) as err:
+            raise ConfigError([f"{VARIABLE}: {err}"]) from None
+        try:
             sock.set_inheritable(False)
             with sock.makefile("rb") as file:
                 begin = read(file.readline(MESSAGE_BYTES), Begin)
         except (OSError, ValueError) as err:
+            with sock:
+                _tell(sock, Failed(f"the new process, version {VERSION}, got {err}"))
             raise ConfigError([f"{VARIABLE}: {err}"]) from None
         return cls(sock, begin)
 
@@ -80,10 +86,7 @@ class Predecessor:
 
     def failed(self, why: str) -> None:
         """Tells the old process that this process ends. May be called without an event loop."""
-        try:
-            self._sock.sendall(line(Failed(why)))
-        except OSError:
-            pass
+        _tell(self._sock, Failed(why))
 
     async def connect(self) -> None:
         self._reader, self._writer = await asyncio.open_connection(
@@ -147,3 +150,10 @@ class Predecessor:
     def _send(self, message: Answer) -> None:
         assert self._writer is not None
         self._writer.write(line(message))
+
+
+def _tell(sock: socket.socket, message: Answer) -> None:
+    try:
+        sock.sendall(line(message))
+    except OSError:
+        pass

@@ -52,6 +52,10 @@ NOTHING: Final[Amount] = (0.0, 0.0)
 Row = tuple[int, str, str, Used]
 
 
+class WrongVersion(sqlite3.DatabaseError):
+    """The file is of another version of this program, which has another schema."""
+
+
 class UsageDatabase:
     """The open file."""
 
@@ -76,7 +80,7 @@ class UsageDatabase:
                         db.execute(statement)
                     db.execute(f"PRAGMA user_version = {VERSION}")
                 elif version != VERSION:
-                    raise sqlite3.DatabaseError(f"version {version} of the file, not {VERSION}")
+                    raise WrongVersion(f"version {version} of the file, not {VERSION}")
         except BaseException:
             self._db.close()
             raise

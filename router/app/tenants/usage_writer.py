@@ -21,9 +21,10 @@ from collections.abc import Callable, Mapping
 from time import time
 from typing import Final, TypeVar
 
-from router.app.tenants.usage_database import Amount, UsageDatabase
+from router.app.tenants.usage_database import Amount, UsageDatabase, WrongVersion
 from router.batches.store.worker import Worker
 from router.config.model import Usage
+from router.core.errors import ConfigError
 from router.core.periods import day_of, month_of
 from router.dispatch.budgets import Budgets
 from router.observe.events import log_event
@@ -42,6 +43,7 @@ class UsageWriter:
         self.rules = rules
         self.errors = 0  # Number of writes that failed.
         self.problem = ""  # Why the last write failed; "": it succeeded.
+        self._is_wrong_version = False  # The last write failed because of the file's version.
         self._path = rules.file
         self._usage = usage
         self._budgets = budgets
@@ -56,9 +58,15 @@ class UsageWriter:
         self._pruned_on = -1
 
     async def start(self) -> None:
-        """Opens the file and reads the used amounts of budgets."""
+        """Opens the file and reads the used amounts of budgets.
+
+        Raises ConfigError if the file is of another version of the program. Budgets would begin
+        anew. Any other error is logged, and the file is opened again later.
+        """
         self._usage.is_stored = True
         await self.flush()
+        if self._is_wrong_version:
+            raise ConfigError([f"usage.file: {self._path}: {self.problem}"])
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
@@ -66,13 +74,13 @@ class UsageWriter:
         if self._stopping.is_set():
             return
         self._stopping.set()
-        try:
-            async with asyncio.timeout(STOP_S):
-                if not await self.flush():
-                    log_event(logging.ERROR, "usage was lost at the end", key=None)
-        except TimeoutError:
-            log_event(logging.ERROR, "usage was not written in time at the end", key=None)
         if self._task is not None:
+            try:
+                async with asyncio.timeout(STOP_S):
+                    if not await self.flush():
+                        log_event(logging.ERROR, "usage was lost at the end", key=None)
+            except TimeoutError:
+                log_event(logging.ERROR, "usage was not written in time at the end", key=None)
             await asyncio.gather(self._task, *self._flushes, return_exceptions=True)
         database, self._database = self._database, None
         if database is not None:
@@ -152,6 +160,7 @@ class UsageWriter:
     def _failed(self, err: Exception) -> None:
         self.errors += 1
         self.problem = str(err)
+        self._is_wrong_version = isinstance(err, WrongVersion)
         log_event(
             logging.ERROR,
             "usage cannot be written",

@@ -76,15 +76,32 @@ def open_database(path: Path) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = FAST")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
+        if not _has_tables(db, path):
             db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-        elif version != VERSION:
-            raise sqlite3.DatabaseError(f"{path} is of version {version}, not {VERSION}")
     except BaseException:
         db.close()
         raise
     return db
+
+
+def check_version(path: Path) -> None:
+    """Raises sqlite3.Error if this program cannot use the database, which another process has open.
+
+    Changes nothing.
+    """
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        _has_tables(db, path)
+    finally:
+        db.close()
+
+
+def _has_tables(db: sqlite3.Connection, path: Path) -> bool:
+    """Whether the database is not new. Raises sqlite3.DatabaseError if it is of another version."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version not in (0, VERSION):
+        raise sqlite3.DatabaseError(f"{path} is of version {version}, not {VERSION}")
+    return bool(version)
 
 
 class Transaction:

@@ -40,7 +40,7 @@ BUSY: Final = frozenset({429, 503})
 _UNAUTHORIZED: Final = frozenset({401, 403, 407})
 # An unfinished event of this many bytes counts as content. Otherwise each further read would scan
 # all bytes of the event again.
-_EVENT_BYTES: Final = 32 * 1024
+EVENT_BYTES: Final = 32 * 1024
 
 
 class AttemptedRequest(RoutedRequest):
@@ -89,6 +89,7 @@ class AttemptIO(Waiter):
         "_holds",
         "_looked",
         "_passes",
+        "_quiet",
         "_reply",
         "_request",
         "_scanner",
@@ -125,6 +126,7 @@ class AttemptIO(Waiter):
         # Whether the response is a compressed stream, whose events cannot be read.
         self.is_encoded = False
         self._scanner: FirstContent | None = None
+        self._quiet = 0  # `quiet_events` after `_scanner` was dropped.
         self._looked = 0  # Number of parts of the response body that were examined.
         self._held = 0  # Total bytes of the parts of the response body that were examined.
 
@@ -203,9 +205,10 @@ class AttemptIO(Waiter):
             if reply.relay(reader):
                 self._request.completed(self, reader)
             return
-        if reader.interim:
-            self._request.interim(reader.interim)
-            reader.interim.clear()
+        interim = reader.interim
+        if interim is not None:
+            reader.interim = None
+            self._request.interim(interim)
         if reader.head is None:
             return
         if not self._seen_head and not self._examine_head(conn):
@@ -213,13 +216,17 @@ class AttemptIO(Waiter):
         if self._holds and not self._examine_body(conn):
             return
         self._reply = reply = self._request.content(self, reader)
-        if reply is not None and reply.relay(reader):
+        if reply is None:
+            return
+        self._quiet = self.quiet_events
+        self._scanner = None
+        if reply.relay(reader):
             self._request.completed(self, reader)
 
     @property
     def quiet_events(self) -> int:
         """The number of events in the stream that came before any content."""
-        return 0 if self._scanner is None else self._scanner.quiet
+        return self._quiet if self._scanner is None else self._scanner.quiet
 
     # -- deciding about the response ----------------------------------------------------------
 
@@ -230,7 +237,7 @@ class AttemptIO(Waiter):
         head = conn.reader.head
         assert head is not None
         self._driver.state.headed(self.attempt)
-        self.is_encoded = head.is_sse and _is_encoded(head.lines)
+        self.is_encoded = head.is_sse and is_encoded(head.lines)
         if self.attempt.rest is not None and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
@@ -271,7 +278,7 @@ class AttemptIO(Waiter):
         elif head.status == 200:
             self._holds = True
             if head.is_sse and not self.is_encoded:
-                self._scanner = FirstContent(min(request.rules.response_hold, _EVENT_BYTES))
+                self._scanner = FirstContent(min(request.rules.response_hold, EVENT_BYTES))
             else:
                 self._passes = not head.is_json
         return True
@@ -401,6 +408,6 @@ def _is_sound(parts: list[bytes]) -> bool:
     return bool(body) and (body[:1] != b"{" or body[-1:] == b"}")
 
 
-def _is_encoded(lines: list[bytes]) -> bool:
+def is_encoded(lines: list[bytes]) -> bool:
     """Whether a stream is compressed. A compressed stream is relayed without being read."""
     return any(line[:17].lower() == b"content-encoding:" for line in lines)

@@ -117,6 +117,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     if access is not None:
         keys = [asked.head.authorization, asked.head.api_key] if asked.forwards_key else []
         common = access.lines(common, keys)
+    common += replica.rank_line
     head = attempt_head(
         asked.head,
         replica.base_path,

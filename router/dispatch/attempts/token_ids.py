@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.core.unreadable import NOT_JSON
 from router.fleet.engines.common.models import adapters
 from router.fleet.prefix.kv_events.chains import TokenChains
@@ -48,7 +48,7 @@ class TokenIds:
         kind: str,
         fields: Fields,
         body: list[bytes],
-        allowed: AllowedRegions | None,
+        allowed: Allowed | None,
         done: Callable[[TokenChains | None], None],
     ) -> Question | None:
         """Ask for the token ids of a request's prompt.
@@ -91,7 +91,7 @@ class TokenIds:
                     return model if model in adapters(replica.objects) else ""
         return ""
 
-    def _target(self, model: str | None, allowed: AllowedRegions | None) -> Target | None:
+    def _target(self, model: str | None, allowed: Allowed | None) -> Target | None:
         """Return a fit replica of the allowed regions that serves the model and has /tokenize.
 
         `allowed`: `None` means all regions. The result is `None` if there is no such replica.

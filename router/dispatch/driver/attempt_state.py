@@ -72,6 +72,7 @@ class Kind:
     HEDGE: Final = "hedge"
     CONTINUATION: Final = "continuation"
     FALLBACK: Final = "fallback"  # The first attempt at a fallback.
+    WARM_UP: Final = "warm_up"  # A copy that fills a replica's prefix cache (`warm_copy.py`).
 
 
 class Step:
@@ -275,7 +276,10 @@ class AttemptState:
             kind = Kind.CONTINUATION
         lease = Lease(replica, tokens, streamed, light)
         attempt = Attempt(len(self.attempts), kind, replica, lease, now, tokens, held)
-        self.attempts.append(attempt)
+        if self.attempts:
+            self.attempts.append(attempt)
+        else:
+            self.attempts = [attempt]  # takes less memory than the list after an append
         return attempt
 
     def fall_back(self) -> None:

@@ -9,7 +9,8 @@ The conditions under which a request goes there are `models.*.fall_back_on`:
     failure      every attempt failed before any content
 
 An error that the client caused is never followed by a fallback. After the first content no fallback
-is possible. A fallback without a fit replica in the allowed regions is skipped.
+is possible. A fallback without a fit replica in the allowed regions is skipped, and so is one whose
+context is too short for the request.
 
 A request that two replicas lost may crash replicas, so it goes only to providers of other
 companies. A request that may not be repeated goes to a fallback only if no engine has executed it.
@@ -85,5 +86,8 @@ def next_fallback(request: DrivenRequest, state: AttemptState, fleet: Fleet, rea
 
 
 def _is_served(target: Target, request: DrivenRequest, fleet: Fleet, may_crash: bool) -> bool:
-    found = fleet.serving(fleet.routed_target(target), request.view.allowed)
+    model, levels, view = fleet.routed_target(target), fleet.context_levels, request.view
+    if levels.is_too_long(view, model):
+        return False
+    found = fleet.serving(model, levels.limited(view, model))
     return len(found) > 0 and (not may_crash or all(replica.is_external for replica in found))

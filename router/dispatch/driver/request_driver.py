@@ -11,6 +11,9 @@ reports their events. Most requests have one attempt. There are four reasons for
 - A continuation asks another replica for the rest of a stream that broke.
 - If a request cannot be served, it goes to the next fallback of its model (`fallbacks.py`).
 
+A stream that has begun may also be copied once, to fill the prefix cache of another replica
+(`warm_copy.py`).
+
 The proxy and the simulator both run this driver. The proxy's requests send bytes; the simulator's
 requests run on engine cores (`driven_request.py`).
 
@@ -24,6 +27,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from policies.queueing.ticket import SENT
 from router.core.errors import Reason, RouterError
 from router.core.scheduling import Alarm
 from router.dispatch.context import Context
@@ -34,6 +38,7 @@ from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.fallbacks import CONDITIONS, next_fallback
 from router.dispatch.driver.retry import PASSING, UNSENT
 from router.dispatch.driver.running_attempts import RunningAttempts
+from router.dispatch.driver.warm_copy import WarmCopy
 from router.dispatch.queueing.queued_request import NOT_SINCE
 from router.fleet.replica import Replica
 from router.wire.sweep import NEVER
@@ -58,15 +63,17 @@ _BREAKS: Final = frozenset(
 class RequestDriver(RunningAttempts):
     """Drives the attempts of one request. Times are monotonic seconds."""
 
-    __slots__ = ("_alarm", "_budgeted", "_cause", "_is_full", "_retries")
+    __slots__ = ("_alarm", "_budgeted", "_cause", "_is_full", "_retries", "copy")
 
     def __init__(self, request: DrivenRequest, context: Context) -> None:
         super().__init__(request, context)
         self._budgeted = False  # Whether a retry of the request counts in the retry budget.
-        self._alarm: Alarm | None = None  # Timer for a hedge or a retry.
+        self._alarm: Alarm | None = None  # Timer for a hedge, a retry, or a warm-up copy.
         self._retries = False  # The alarm is for a retry, not for a hedge.
         self._is_full = False  # Other fit replicas exist, but all of them are at their limits.
         self._cause = Reason.OK  # The reason of the pending retry.
+        # The copy that fills the prefix cache of another replica; `None`: none was sent.
+        self.copy: WarmCopy | None = None
         context.budget.requests += 1
 
     # -- beginning ----------------------------------------------------------------------------
@@ -157,6 +164,7 @@ class RequestDriver(RunningAttempts):
         # The list of all replicas of the model is not copied; in a large fleet the hedger checks
         # only a few of them.
         view = request.view
+        request.limit_context()
         pool = context.fleet.serving(view.model, view.allowed)
         request.see_work_of(pool)
         others = context.hedger.backup(view, first, pool, now)
@@ -201,6 +209,48 @@ class RequestDriver(RunningAttempts):
             prefill_s = 0.0 if sample is None else sample.ttft_s
             queue.pools.shown(ticket, attempt.at, now, prefill_s)
         return True
+
+    # -- warm-up ------------------------------------------------------------------------------
+
+    def shows(self, attempt: Attempt, ttft_s: float | None, now: float) -> None:
+        warm_up = self._context.hedger.warm_up
+        # The prefix must be examined before `shows` confirms it in the index.
+        is_examined = (
+            warm_up is not None
+            and self._request.may_be_copied
+            and warm_up.examines(self._request.view, attempt, now)
+        )
+        super().shows(attempt, ttft_s, now)
+        if is_examined:
+            # The copy is sent by the alarm, after the first content was sent to the client.
+            self._set_alarm(now, False)
+
+    def _warm_up(self) -> None:
+        """Send a copy of a stream that has begun, if a cold replica lacks its prefix."""
+        request, context, winner = self._request, self._context, self.state.winner
+        warm_up = context.hedger.warm_up
+        if warm_up is None or winner is None or winner not in self.live or self.copy is not None:
+            return
+        if context.closing or not request.can_resend() or request.pinned is not None:
+            return
+        now = context.scheduler.now()
+        view = request.view
+        pool = context.fleet.serving(view.model, view.allowed)
+        request.see_work_of(pool)
+        plan = warm_up.plan(view, winner, pool, now)
+        if plan is not None:
+            self.copy = copy = WarmCopy(request, context, warm_up, plan, now)
+            try:
+                copy.begin()
+            except Exception as err:  # The request itself goes on.
+                context.log_defect(err)
+                copy.cancel(now)
+
+    def copy_shown(self, attempt: Attempt, now: float) -> None:
+        """Handle the first token of the warm-up copy."""
+        copy = self.copy
+        if copy is not None and copy.attempt is attempt:
+            copy.shown(now)
 
     def keep_error(self, attempt: Attempt, reason: Reason) -> None:
         """End an attempt that has returned an error, and keep the error.
@@ -339,6 +389,9 @@ class RequestDriver(RunningAttempts):
     def failed(self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool) -> None:
         """Handle the end of an attempt that gave no complete response."""
         if attempt not in self.live:
+            copy = self.copy
+            if copy is not None and copy.attempt is attempt:
+                copy.failed(reason, self._context.scheduler.now())
             return
         step = self._end_attempt(attempt, reason, reused=reused, received=received)
         request, context = self._request, self._context
@@ -416,6 +469,7 @@ class RequestDriver(RunningAttempts):
 
     def _others(self) -> Sequence[Replica]:
         self._is_full = False
+        self._request.limit_context()
         try:
             return self._request.candidates(self._tried())
         except RouterError as err:
@@ -576,7 +630,9 @@ class RequestDriver(RunningAttempts):
         if queue is not None and self._is_queued():
             # If all other replicas are at their limits, the request can wait in the queue.
             may_move = len(others) > 0 or self._is_full
-            return may_move and queue.withdraw(request, attempt.at, others, now)
+            return may_move and queue.withdraw(
+                request, attempt.at, others, self._tried(attempt), now
+            )
         if not others:
             return False
         self.recall(now)
@@ -637,6 +693,14 @@ class RequestDriver(RunningAttempts):
                 attempt.first_due = NEVER
                 request.drop(attempt)
                 self.failed(attempt, self._late(), reused=False, received=True)
+        copy = self.copy
+        if copy is not None and copy.attempt.first_due <= now:
+            copy.late(now)
+
+    def due(self) -> float:
+        due = super().due()
+        copy = self.copy
+        return due if copy is None else min(due, copy.attempt.first_due)
 
     def _late(self) -> Reason:
         """Return the reason for an attempt whose first content did not come in time."""
@@ -667,13 +731,15 @@ class RequestDriver(RunningAttempts):
         try:
             if self._retries:
                 self._retry_now()
+            elif self.state.commit == Commit.CONTENT:
+                self._warm_up()
             else:
                 self._hedge()
         except Exception as err:
             request.crashed(err)
 
     def _clear_alarm(self) -> None:
-        """Cancel the timer of a pending hedge or retry."""
+        """Cancel the timer of a pending hedge, retry, or warm-up copy."""
         if self._alarm is not None:
             self._alarm.clear()
 
@@ -709,7 +775,8 @@ class RequestDriver(RunningAttempts):
     def recall(self, now: float) -> None:
         """Preempt the request: end its running attempts, which have shown no content.
 
-        The request may be sent again, but not to a replica where it failed before.
+        The request may be sent again, but not to a replica where it failed before. A ticket that
+        was offered to the queue instead of the attempts has these replicas already.
         """
         self._clear_alarm()
         context = self._context
@@ -723,7 +790,7 @@ class RequestDriver(RunningAttempts):
             context.hedger.failed(self._request.view, attempt, now)
             context.fleet.attempt_ended(attempt.at, attempt.began)
         ticket = self._request.ticket
-        if ticket is not None:
+        if ticket is not None and ticket.state == SENT:
             ticket.excluded = tuple(self._tried())
 
     def close(self) -> None:
@@ -731,6 +798,11 @@ class RequestDriver(RunningAttempts):
         self._clear_alarm()
         self._alarm = None
         context = self._context
+        copy = self.copy
+        if copy is not None:
+            copy.cancel(context.scheduler.now())
+            copy.attempt.io = None
+            self.copy = None
         if self._budgeted:
             self._budgeted = False
             context.budget.give()

@@ -9,8 +9,8 @@ from typing import cast
 
 from mypy_extensions import mypyc_attr
 
+from policies.allowed import Allowed, with_context
 from policies.facts import RequestView
-from policies.regions import AllowedRegions
 from router.core.urgency import Urgency
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt
@@ -78,17 +78,30 @@ class RoutedRequest(DrivenRequest):
         if queue is not None:
             queue.wake()
 
-    def limit_regions(self, allowed: AllowedRegions | None) -> None:
+    def limit_regions(self, allowed: Allowed | None) -> None:
         """Apply the regions of the request's key that a reload has changed.
 
         They apply to everything that is sent from now on. What was sent before stays where it is.
         """
-        if allowed == self.view.allowed:
-            return
-        self.view.allowed = allowed
-        queue = self.context.queue
-        if queue is not None:
-            queue.regions_changed(self)
+        before = self.view.allowed
+        self._limit(with_context(allowed, 0 if before is None else before.context))
+
+    def limit_context(self) -> None:
+        """Limit the request to replicas whose context is long enough for it.
+
+        Called when the request is placed. It is called again when the fleet's context lengths may
+        have changed.
+        """
+        levels, allowed = self.context.fleet.context_levels, self.view.allowed
+        if levels.is_used or (allowed is not None and allowed.context):
+            self._limit(levels.limited(self.view, self.view.model))
+
+    def _limit(self, allowed: Allowed | None) -> None:
+        if allowed != self.view.allowed:
+            self.view.allowed = allowed
+            queue = self.context.queue
+            if queue is not None:
+                queue.limits_changed(self)
 
     # -- interface for the queue driver -----------------------------------------------------------
 

@@ -76,7 +76,10 @@ class RunningAttempts:
         if request.times.is_own:
             # The request's class has its own connect timeout.
             attempt.connect_due = now + request.times.connect_s
-        self.live.append(attempt)
+        if self.live:
+            self.live.append(attempt)
+        else:
+            self.live = [attempt]  # takes less memory than the list after an append
         request.attach(attempt)
         request.check_by(min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
         return attempt
@@ -190,9 +193,13 @@ class RunningAttempts:
             request_id=request.request_id,
         )
 
-    def _tried(self) -> list[Replica]:
-        """Return the replicas where the request failed; a preempted attempt has not failed."""
-        return [a.at for a in self.state.recent if a.reason is not Reason.PREEMPTED]
+    def _tried(self, besides: Attempt | None = None) -> list[Replica]:
+        """Return the replicas where the request failed; a preempted attempt has not failed.
+
+        `besides`: an attempt that has not failed either, because it is still running.
+        """
+        recent = self.state.recent
+        return [a.at for a in recent if a is not besides and a.reason is not Reason.PREEMPTED]
 
     # -- time limits ---------------------------------------------------------------------------
 

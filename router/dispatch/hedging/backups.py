@@ -119,7 +119,8 @@ def obstacle(primary: Replica, other: Replica, kv_usage: float, now: float) -> R
 
 def apart(primary: Replica, able: list[Replica]) -> list[Replica]:
     """Return the replicas in another zone than `primary`; if there are none, those on another node;
-    else all. Zones of different regions are different, even if they have the same name."""
+    else those at another address; else all. Zones of different regions are different, even if they
+    have the same name."""
     zone, node = primary.config.zone, primary.config.node
     if zone:
         found = [
@@ -131,6 +132,10 @@ def apart(primary: Replica, able: list[Replica]) -> list[Replica]:
             return found
     if node:
         found = [r for r in able if r.config.node and r.config.node != node]
+        if found:
+            return found
+    if len(primary.ranks) > 1:
+        found = [r for r in able if r.ranks is not primary.ranks]
         if found:
             return found
     return able

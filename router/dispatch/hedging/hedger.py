@@ -30,6 +30,7 @@ from router.dispatch.hedging.backups import ENOUGH, HOLDERS, RANK, WINDOW, apart
 from router.dispatch.hedging.hedge_budget import HedgeBudget
 from router.dispatch.hedging.learned_times import LearnedTimes
 from router.dispatch.hedging.ttfts import Ttfts
+from router.dispatch.hedging.warm_up import WarmUp
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.fleet.utilisation import utilisation
@@ -81,6 +82,8 @@ class Hedger:
         self._ticked = 0.0  # Time of the hedger's last tick; 0: there was no tick.
         self._refused: Refusal | None = None  # Why the last call of `backup` was refused.
         self.times = LearnedTimes(self._plan)
+        # Sends copies to cold replicas, within the budget of hedges; `None`: no copies are sent.
+        self.warm_up: WarmUp | None = None
         self.adopt(rules)
 
     def adopt(self, rules: Hedging, made: HedgingPolicy | None = None) -> None:
@@ -99,6 +102,12 @@ class Hedger:
             classes &= policy.only
         self._classes = classes
         self._budget.adopt(rules.budget)
+        if not rules.warm_up_s or rules.dry_run:
+            self.warm_up = None
+        elif self.warm_up is not None:
+            self.warm_up.adopt(rules)
+        else:
+            self.warm_up = WarmUp(rules, self._fleet, self._budget, self.metrics)
         self.times.outdate()
 
     # -- which requests may be hedged ---------------------------------------------------------
@@ -133,10 +142,13 @@ class Hedger:
         reason. Returns the time at which to call `backup` (which may have passed); NEVER if no copy
         may be sent.
         """
-        if self._idle:
+        if self._idle and self.warm_up is None:
             return NEVER
         if now >= self._tick_at:
             self._tick(now)
+        if self._idle:
+            self._budget.deposit(attempt.tokens, False)
+            return NEVER
         ttfts = self.times.of(view.model, view.stream, now)
         if now >= ttfts.refresh_at and ttfts.refresh(now):
             self._plan(ttfts)
@@ -220,7 +232,7 @@ class Hedger:
     def _holders(self, view: RequestView, held: Mapping[Replica, int]) -> dict[Replica, None]:
         """Return some ready replicas that hold the prefix and serve the model.
 
-        All of them are in the allowed regions.
+        All of them are allowed for the request.
         """
         ready, model, allowed = self._fleet.ready_ids, view.model, view.allowed
         return {
@@ -228,7 +240,7 @@ class Hedger:
             for r in islice(held, HOLDERS)
             if ready.get(r.id) is r
             and (r.models is None or model is None or model in r.models)
-            and (allowed is None or allowed.allows(r.region))
+            and (allowed is None or self._fleet.fits(r, model, allowed))
         }
 
     def _able(
@@ -419,5 +431,6 @@ class Hedger:
         self._ticked = now
         self._tick_at = now + TICK_S
         metrics.budget_tokens = budget.level
+        metrics.spare_tokens = budget.spare
         metrics.hedgeable_share = budget.hedgeable_share
         metrics.quantile = budget.quantile

@@ -2,7 +2,7 @@
 
 A lane is a model's name, `""` for requests that name no model, or `pinned(replica)` for requests
 that only one replica can answer, such as those about a stored response. Requests that are limited
-to some regions have lanes of their own (`policies/regions.py`), so they delay no other request
+to some regions have lanes of their own (`policies/allowed.py`), so they delay no other request
 while they wait for their regions.
 
 Must never: wait, or filter replicas by load (the admission gate does).
@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
+from policies.allowed import Allowed, read_lane
 from policies.facts import RequestView
-from policies.regions import AllowedRegions, read_lane
 from router.admission.pool import Pool
 from router.core.errors import RouterError
 from router.core.replica_load import ReplicaLoad
@@ -46,7 +46,7 @@ class LaneSet:
         # The ID of the only replica that can answer; `None`: the lane is that of a model.
         self.pin: str | None = model[1:] if model.startswith(_PIN) else None
         self.model: str | None = model or None
-        self.allowed: AllowedRegions | None = allowed
+        self.allowed: Allowed | None = allowed
         self.replicas: Sequence[Replica] = ()
         self.as_set: frozenset[ReplicaLoad] = frozenset()
 

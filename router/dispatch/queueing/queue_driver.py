@@ -31,10 +31,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
+from policies.allowed import lane_of, read_lane
 from policies.queueing.contract import OrderPolicy
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
-from policies.regions import lane_of, read_lane
 from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.admission.wait_forecast import WaitForecast
@@ -86,6 +86,7 @@ class QueueDriver:
         self.poll_early: Callable[[Replica], None] | None = None
         self._evictions = Evictions(self.pools, scheduler)
         self._alarm = scheduler.alarm(self._tick)
+        self._limited_at = 0  # The version of the context lengths that limit waiting requests.
         self._due = INFINITY  # The time for which the timer is set.
         self._settling: Final = self._settle  # The bound method is created once, not at every use.
         fleet.on_room = self.changed
@@ -189,8 +190,7 @@ class QueueDriver:
         ticket = x.ticket
         if ticket is None or is_extra:
             if x.concurrency is not None and ticket is None and not x.is_counted:
-                x.is_counted = True
-                x.concurrency.take(x.urgency.rank == BATCH, now)
+                self._count(x, now)
             self.changed(replica)
             return
         if ticket.state == NEW:
@@ -207,6 +207,12 @@ class QueueDriver:
         ticket = x.ticket
         if ticket is not None and ticket.state == SENT:
             self.pools.failed(ticket)
+
+    def _count(self, x: QueuedRequest, now: float) -> None:
+        """Count a request that has no ticket against the limit of its API key."""
+        assert x.concurrency is not None
+        x.is_counted = True
+        x.concurrency.take(x.urgency.rank == BATCH, now)
 
     def _uncount(self, x: QueuedRequest, now: float) -> None:
         """Stop counting a request that has no ticket against the limit of its API key."""
@@ -270,6 +276,8 @@ class QueueDriver:
         begun: _Begun = []
         try:
             changed = self._changes.read(now)
+            if self._limited_at != self._fleet.context_levels.version:
+                self._limit_again()
             if self.pools.is_woken:
                 # Requests that their keys' limits no longer block are sent before the changed
                 # replicas are reported. Otherwise all of these requests would go to the replica
@@ -280,6 +288,13 @@ class QueueDriver:
         finally:  # Granted requests are sent even after an exception.
             self._go(begun)
             self._arm()
+
+    def _limit_again(self) -> None:
+        """Apply changed context lengths of the fleet to all waiting requests."""
+        self._limited_at = self._fleet.context_levels.version
+        for queue in self.pools.queues:
+            for ticket in queue.tickets():
+                cast(QueuedRequest, ticket.request).limit_context()
 
     def wake(self) -> None:
         """Send requests that are no longer blocked by their keys' limits.
@@ -436,10 +451,10 @@ class QueueDriver:
         self.changed(replica)
         return True
 
-    def regions_changed(self, x: QueuedRequest) -> None:
+    def limits_changed(self, x: QueuedRequest) -> None:
         """Apply the changed `RequestView.allowed` of a request to its ticket.
 
-        A waiting request waits for its new regions. It keeps its place in the order of arrival.
+        A waiting request waits for its new replicas. It keeps its place in the order of arrival.
         """
         ticket = x.ticket
         if ticket is not None:
@@ -455,14 +470,19 @@ class QueueDriver:
         return self.pools.of(x.view.model or "").expected_output(x.flow_identity())
 
     def withdraw(
-        self, x: QueuedRequest, replica: Replica, others: Sequence[Replica], now: float
+        self,
+        x: QueuedRequest,
+        replica: Replica,
+        others: Sequence[Replica],
+        tried: Sequence[Replica],
+        now: float,
     ) -> bool:
         """Take a request without content away from `replica`, which will go away.
 
         A request with a ticket is queued again, in its old position. A request without a ticket is
-        sent to one of `others`. `others`: the replicas that are not at their limits; may be empty.
-        Returns False if the request stays, because it has no ticket, and no other replica accepts
-        it now.
+        sent to one of `others`. If none of them accepts it now, it gets a ticket. `others`: the
+        replicas that are not at their limits; may be empty. `tried`: the replicas where the request
+        failed. Returns False if the request stays, because the queue refuses it.
         """
         ticket = x.ticket
         if ticket is not None:
@@ -479,10 +499,30 @@ class QueueDriver:
         self._changes.catch_up(now)
         found = self.pools.open_to(model, lane, x.urgency.rank, others)
         if not found:
-            return False
+            return self._queue_instead(x, model, tried, now)
         x.recall(now)
         self._uncount(x, now)
         x.go(x.prepare(self._chooser.choose(x.view, cast(Sequence[Replica], found)), now))
+        return True
+
+    def _queue_instead(
+        self, x: QueuedRequest, model: str, tried: Sequence[Replica], now: float
+    ) -> bool:
+        """Give a running request without a ticket to the queue, and then end its attempts.
+
+        Returns False, and the attempts go on, if the queue refuses the request.
+        """
+        was_counted = x.is_counted
+        self._uncount(x, now)  # The queue counts a request with a ticket.
+        try:
+            replica = self._offer(x, model, None, tuple(tried))
+        except RouterError:
+            if was_counted:
+                self._count(x, now)
+            return False
+        x.recall(now)
+        if replica is not None:
+            x.go(x.prepare(replica, now))
         return True
 
     def recall(self, ticket: Ticket, now: float) -> None:

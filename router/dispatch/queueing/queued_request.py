@@ -102,6 +102,10 @@ class QueuedRequest(ABC):
         """Return the flow (account and member) whose share of the fleet the request uses."""
 
     @abstractmethod
+    def limit_context(self) -> None:
+        """Limit the request to replicas whose context is long enough for it."""
+
+    @abstractmethod
     def may_move(self) -> bool:
         """Whether the request can be sent to another replica after it was sent to one."""
 

@@ -15,6 +15,7 @@ class Job(Request):
     """One request. Its future `done` gets True at its end, or False if a fault ends it early."""
 
     __slots__ = (
+        "adapter",
         "cut_after",
         "done",
         "finish_reason",
@@ -42,6 +43,7 @@ class Job(Request):
         super().__init__(
             id, prompt_tokens, output_tokens, block_hashes, priority, token_ids, cache_salt
         )
+        self.adapter = ""  # the LoRA adapter that the request uses; empty: none
         self.output = output
         self.finish_reason = finish_reason
         self.stop_string = stop_string  # the stop string that ended the output

@@ -82,9 +82,9 @@ class KvPublisher:
         self._loop.remove_reader(self._replay.FD)
         self._context.destroy(linger=0)
 
-    def sources(self) -> dict[str, object]:
-        """The answer of vLLM's /kv_event_sources."""
-        source = {
+    def source(self) -> dict[str, object]:
+        """This publisher in the answer of vLLM's /kv_event_sources."""
+        return {
             "enable_kv_cache_events": True,
             "publisher": "zmq",
             # vLLM reports `*` when it binds this port. With a host name, vLLM would connect to it.
@@ -95,7 +95,6 @@ class KvPublisher:
             "max_queue_size": HIGH_WATER,
             "topic": self.topic,
         }
-        return {"0": source}
 
     def server_info(self) -> dict[str, object]:
         """The field `kv_events` of SGLang's /server_info."""

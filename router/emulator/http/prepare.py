@@ -12,6 +12,7 @@ from router.emulator.http import text
 from router.emulator.http.bodies import Body, Refusal
 from router.emulator.http.job import Job
 from router.emulator.settings import EngineSettings
+from router.fleet.engines.common.registry import ENGINES
 
 _MOST_CHOICES = 128
 
@@ -28,11 +29,23 @@ class Preparation:
 
         Raises Refusal (404) if the engine does not serve `model`.
         """
-        models = self._settings.models
-        if model and model not in models:
+        models = (*self._settings.models, *self._settings.adapters)
+        if model and model not in models and not self.adapter_of(model):
             message = f"The model `{model}` does not exist. Valid aliases: {', '.join(models)}."
             raise Refusal(404, message, "NotFoundError", "model")
         return model or models[0]
+
+    def adapter_of(self, model: str) -> str:
+        """The adapter that a request for a model uses; empty: none.
+
+        SGLang's clients write `model:adapter`; an adapter's name alone means the engine's model.
+        """
+        settings = self._settings
+        if ENGINES[settings.persona].names_adapters:
+            base, _, model = model.rpartition(":")
+            if base not in settings.models:
+                return ""
+        return model if model in settings.adapters else ""
 
     def check_length(self, prompt_tokens: int, output_tokens: int = 0) -> None:
         """Raises Refusal (400) if prompt and output together exceed `max_model_len` tokens."""
@@ -104,7 +117,7 @@ class Preparation:
         # If a stop string ends the output inside a token, the KV cache has the whole token.
         whole = prompt + text.pad(output)
         hashes = self.block_hashes(model, body, whole)
-        return Job(
+        job = Job(
             str(self._jobs),
             len(prompt) // text.TOKEN_BYTES,
             output,
@@ -116,6 +129,8 @@ class Preparation:
             body.cache_salt,
             stop,
         )
+        job.adapter = self.adapter_of(model)
+        return job
 
 
 class _Cut(NamedTuple):

@@ -7,6 +7,7 @@ from the engine at the time at which the emulated engine would notice the discon
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import time
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from router.emulator.http.generate import Generation, Handler
 from router.emulator.http.personas import persona_of
 from router.emulator.http.personas.base import Persona
 from router.emulator.http.pooling import Pooling
+from router.emulator.http.ranks import AllRanks, add_routes
 from router.emulator.http.replies import Answered, json_response, json_value
 from router.emulator.http.shapes.base import encode
 
@@ -32,17 +34,22 @@ GENERATION: Final = web.AppKey("generation", Generation)
 REPLICA: Final = "x-emulated-replica"
 
 
-def make_app(engine: Engine) -> web.Application:
-    """The application of one engine. Run it with `handler_cancellation=True`."""
+def make_app(engine: Engine, further: Sequence[Engine] = ()) -> web.Application:
+    """The application of one engine. Run it with `handler_cancellation=True`.
+
+    `further`: the other data-parallel ranks behind the same port.
+    """
     persona = persona_of(engine)
     app = empty_app(persona)
     generation = app[GENERATION] = Generation(engine, persona)
-    generation.add_routes(app.router)
+    ranks = [generation, *(Generation(one, persona_of(one)) for one in further)]
+    persona.ranks = (engine, *further)
+    add_routes(app.router, ranks)
     pooling = Pooling(engine, generation)
     pooling.add_routes(app.router)
     Embeddings(generation, pooling).add_routes(app.router)
     _Plain(engine, generation).add_routes(app.router)
-    persona.add_routes(app.router, generation.delivery)
+    persona.add_routes(app.router, AllRanks(ranks))
     name = engine.settings.name
 
     async def sign(_: web.Request, response: web.StreamResponse) -> None:
@@ -90,8 +97,12 @@ class _Plain:
         router.add_delete("/emulator/faults", self.clear_faults)
 
     async def models(self, _: web.Request) -> web.Response:
-        rows = [
-            self._persona.model_row(model, self._started) for model in self._engine.settings.models
+        settings, row = self._engine.settings, self._persona.model_row
+        rows = [row(model, self._started) for model in settings.models]
+        own = {"parent": settings.models[0], "max_model_len": None}
+        rows += [
+            {**row(name, self._started), "root": f"/adapters/{name}", **own}
+            for name in settings.adapters
         ]
         return json_value({"object": "list", "data": rows})
 
@@ -141,13 +152,15 @@ class _Plain:
             "kv_blocks_cached": core.kv.cached,
             "kv_evictions": core.kv.evictions,
             "max_num_seqs": settings.max_num_seqs,
+            "adapter_loads": self._engine.adapters.loads,
+            "asked_by_rank": [engine.stats.asked for engine in self._persona.ranks],
             "priorities": list(self._engine.priorities),
         }
         return json_value(answer)
 
     async def restart(self, _: web.Request) -> web.Response:
         """Simulate a restart: running and waiting requests are cut, and the cache is emptied."""
-        return json_value({"lost": len(self._engine.restart())})
+        return json_value({"lost": sum(len(rank.restart()) for rank in self._persona.ranks)})
 
     async def faults(self, _: web.Request) -> web.Response:
         return json_value(self._engine.faults.current)
@@ -157,9 +170,11 @@ class _Plain:
             chosen = fault.from_json(await request.read())
         except fault.FaultError as err:
             raise Refusal(400, str(err), "BadRequestError") from None
-        self._engine.set_faults(chosen)
+        for rank in self._persona.ranks:
+            rank.set_faults(chosen)
         return json_value(self._engine.faults.current)
 
     async def clear_faults(self, _: web.Request) -> web.Response:
-        self._engine.set_faults(fault.NONE)
+        for rank in self._persona.ranks:
+            rank.set_faults(fault.NONE)
         return json_value(self._engine.faults.current)

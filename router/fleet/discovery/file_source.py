@@ -12,18 +12,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
 from time import monotonic
-from typing import Final
 
 from router.config.document import MAX_BYTES
 from router.config.model import Discovery, Replica
 from router.core.errors import ConfigError
 from router.fleet.discovery.roster import Found
 from router.fleet.discovery.schedule import retry_after_s
-from router.fleet.discovery.source import Look, Source
+from router.fleet.discovery.source import Look, Source, summary
 from router.fleet.discovery.stable import Stable
 from router.fleet.monitor.small_file import SmallFile
-
-_NAMED_MAX: Final = 3  # Maximum number of problems in one text.
 
 Read = Callable[[bytes], Sequence[Replica]]
 
@@ -69,16 +66,11 @@ class FileSource(Source):
         except ConfigError as err:
             self._failures += 1
             self._again_at = monotonic() + retry_after_s(self._failures, self._rules, self._rng)
-            self._problem = _said(err.problems)
+            self._problem = summary(err.problems)
             return Look(wait_s, problem=self._problem)
         self._failures = 0
         self._problem = "" if replicas else "lists no replica"
         return Look(wait_s, [Found(replica) for replica in replicas], problem=self._problem)
-
-
-def _said(problems: Sequence[str]) -> str:
-    more = len(problems) - _NAMED_MAX
-    return "; ".join([*problems[:_NAMED_MAX], *([f"and {more} more"] if more > 0 else [])])
 
 
 def file_name(path: str) -> str:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from router.config.address import parse_replica_url
-from router.config.model import Discovery, DnsName, Endpoint, Replica
+from router.config.model import Discovery, DnsName, Replica, ReplicaSettings
 from router.fleet.discovery.roster import Found
 from router.fleet.discovery.schedule import lifetime_s, retry_after_s
 
@@ -29,8 +29,6 @@ _KINDS: Final = {"address": (A, AAAA), "a": (A,), "aaaa": (AAAA,), "srv": (SRV,)
 _LEAST_WEIGHT: Final = 0.01
 # After this many failures in a row, a question without any valid reply is not awaited any more.
 _AWAITED_FAILURES: Final = 3
-# Fields of a replica that a DNS name sets for all of its replicas.
-_SHARED: Final = [field for field in Endpoint.__struct_fields__ if field != "url"]
 
 
 class Question(NamedTuple):
@@ -188,7 +186,7 @@ def _mean_weights(services: Iterable[Service]) -> dict[int, float]:
 
 def _replica(name: DnsName, address: str, port: int, share: float = 1.0) -> Replica:
     url = parse_replica_url(name.url).at(address, port)
-    shared = {field: getattr(name, field) for field in _SHARED}
+    shared = {field: getattr(name, field) for field in ReplicaSettings.__struct_fields__}
     made = Replica(url=url, **{**shared, "weight": name.weight * share})
     return msgspec.structs.replace(made, id=parse_replica_url(url).default_id)
 

@@ -30,6 +30,8 @@ class Found(NamedTuple):
     replica: Replica  # As the source states it. The region may be "".
     priority: int = 0  # The priority of its SRV record (RFC 2782): the lowest number is first.
     share: float = 1.0  # The weight of its SRV record, divided by the mean weight.
+    # Settings that the replica itself states. They take precedence over those of the source.
+    stated: tuple[tuple[str, object], ...] = ()
 
 
 # Applies new settings of a source to a replica of its last answer.
@@ -145,7 +147,7 @@ class Roster:
             engines.add(_engine(replica))
         members: dict[str, Member] = {}
         for source, answer in self._answers.items():
-            for replica, priority, _ in answer:
+            for replica, priority, *_ in answer:
                 engine = _engine(replica)
                 if replica.id not in ids and engine not in engines:
                     ids.add(replica.id)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from router.fleet.discovery.roster import Found
+
+_NAMED_MAX: Final = 3  # Maximum number of problems in one text.
 
 
 class Look(NamedTuple):
@@ -28,3 +30,12 @@ class Source:
     async def look(self) -> Look:
         """Ask the source. Must not block the event loop, and must end within a bounded time."""
         raise NotImplementedError
+
+    async def close(self) -> None:
+        """Release what the source holds. Called once, after the last look."""
+
+
+def summary(problems: Sequence[str]) -> str:
+    """Return one text with the first problems; "" if there are none."""
+    more = len(problems) - _NAMED_MAX
+    return "; ".join([*problems[:_NAMED_MAX], *([f"and {more} more"] if more > 0 else [])])

@@ -17,6 +17,8 @@ from router.config.load import parse_replicas
 from router.config.model import Config, Discovery
 from router.fleet.discovery.dns_source import DnsSource, dns_name
 from router.fleet.discovery.file_source import FileSource, file_name
+from router.fleet.discovery.kubernetes import endpoints
+from router.fleet.discovery.kubernetes.source import KubernetesSource
 from router.fleet.discovery.records import renewed
 from router.fleet.discovery.roster import Found, Renew
 from router.fleet.discovery.source import Look, Source
@@ -33,6 +35,7 @@ class DiscoveryWatcher:
         self._config = config
         self._rng = rng
         self._files: dict[str, FileSource] = {}  # By path.
+        self._kubernetes: dict[str, KubernetesSource] = {}  # By name.
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -69,16 +72,22 @@ class DiscoveryWatcher:
 
     def _sources(self) -> list[Source]:
         """Return all sources. A file that was a source before keeps its state, because a content
-        that is being written must not be used after a reload either."""
-        config = self._config
+        that is being written must not be used after a reload either. A source in Kubernetes keeps
+        the engines that have joined, because they stay if they are no longer ready."""
+        config, rng = self._config, self._rng
         rules = config.discovery
         read = partial(parse_replicas, config=config)
         known, self._files = self._files, {}
         for path in rules.files:
             if path in known:
                 known[path].adopt(rules, read)
-            self._files[path] = known.get(path) or FileSource(path, rules, read, self._rng)
-        return [*self._files.values(), *(DnsSource(name, rules, self._rng) for name in rules.dns)]
+            self._files[path] = known.get(path) or FileSource(path, rules, read, rng)
+        before, self._kubernetes = self._kubernetes, {}
+        for each in rules.kubernetes:
+            joined = before[each.name].joined if each.name in before else {}
+            self._kubernetes[each.name] = KubernetesSource(each, rules, rng, joined)
+        names = [DnsSource(name, rules, rng) for name in rules.dns]
+        return [*self._files.values(), *names, *self._kubernetes.values()]
 
     def _begin(self, source: Source) -> asyncio.Future[None]:
         """Start to look at a source. Returns a future that is done after the first look."""
@@ -87,6 +96,12 @@ class DiscoveryWatcher:
         return first
 
     async def _watch(self, source: Source, first: asyncio.Future[None]) -> None:
+        try:
+            await self._look(source, first)
+        finally:
+            await source.close()
+
+    async def _look(self, source: Source, first: asyncio.Future[None]) -> None:
         while True:
             wait_s = _AFTER_DEFECT_S
             try:
@@ -102,8 +117,11 @@ class DiscoveryWatcher:
 
 def sources_of(rules: Discovery) -> dict[str, Renew]:
     """Return all sources by name, in the order of precedence, each with its present settings."""
-    files: dict[str, Renew] = dict.fromkeys(map(file_name, rules.files), _same)
-    return files | {dns_name(name): partial(renewed, name=name) for name in rules.dns}
+    return {
+        **dict.fromkeys(map(file_name, rules.files), _same),
+        **{dns_name(name): partial(renewed, name=name) for name in rules.dns},
+        **{each.name: partial(endpoints.renewed, source=each) for each in rules.kubernetes},
+    }
 
 
 def _same(found: Found) -> Found:

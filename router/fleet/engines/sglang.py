@@ -47,6 +47,7 @@ from router.fleet.engines.common.base import (
     Known,
     Marks,
     Odd,
+    Ranks,
     TextSource,
     count,
     mapping,
@@ -93,6 +94,7 @@ PAGE_SIZE = "page_size"  # Present in version 0.5.14 and later.
 PAGES = "num_pages"
 # Versions 0.5.9 to 0.5.13 have the page size and the number of pages as labels of this metric.
 CACHE = "cache_config_info"
+ADAPTER_SLOTS = "lora_pool_slots_total"
 PROMPT_TOKENS = "prompt_tokens_total"
 GENERATED = "generation_tokens_total"
 CACHED = "cached_tokens_total"
@@ -100,7 +102,7 @@ RETRACTED = "num_retracted_requests_total"
 
 _SHORT = (
     *(RUNNING, QUEUE, *MORE_QUEUES, USAGE, KV_TOKENS, PAGE_SIZE, PAGES, CACHE),
-    *(PROMPT_TOKENS, GENERATED, CACHED, RETRACTED),
+    *(PROMPT_TOKENS, GENERATED, CACHED, RETRACTED, ADAPTER_SLOTS),
 )
 
 
@@ -130,6 +132,7 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
         kv_usage=samples.largest_share(usage_name, _of_lowest_ranks(_totals(usage))),
         kv_tokens=kv_tokens or None,
         block_tokens=block_tokens,
+        adapter_slots=_largest_gauge(samples, ADAPTER_SLOTS) or None,
         started_at=samples.moment(START_TIME),
         prompt_tokens=samples.total(*_both(PROMPT_TOKENS)),
         generated_tokens=samples.total(*_both(GENERATED)),
@@ -139,9 +142,48 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
     )
 
 
+def _ranks(samples: Samples) -> int:
+    """Return the number of data-parallel ranks that a request header can choose.
+
+    The label is present only if there are several. Older versions than `_RANKS_SINCE` have no page
+    size.
+    """
+    return (
+        samples.numbers("dp_rank", *_both(RUNNING)) if samples.series(*_both(PAGE_SIZE))[1] else 1
+    )
+
+
+_RANKS_SINCE: Final = (0, 5, 14)  # The first version whose ranks are routed to.
+_RANKS: Final = Ranks("dp_rank", _ranks, frozenset(_both(ADAPTER_SLOTS)))
+
+
+def _split_loads(document: Any) -> list[Any]:
+    """Return the loads of each data-parallel rank as a document of its own.
+
+    The result is empty if a request header cannot choose the rank.
+    """
+    loads = mapping(document).get("loads")
+    version = text(mapping(document).get("version")) or ""
+    numbers = [whole(part) for part in version.split(".")[:3]]
+    is_recent = None not in numbers and tuple(number or 0 for number in numbers) >= _RANKS_SINCE
+    if not isinstance(loads, list) or not is_recent:
+        return []
+    by_rank = {mapping(load).get("dp_rank"): load for load in loads}
+    if len(by_rank) != len(loads) or by_rank.keys() != {*range(len(loads))}:
+        return []
+    return [{"loads": [by_rank[rank]]} for rank in range(len(loads))]
+
+
 def _gauge(samples: Samples, short: str) -> int | None:
     name, found = samples.series(*_both(short))
     return samples.sum_of(name, _of_lowest_ranks(_totals(found)))
+
+
+def _largest_gauge(samples: Samples, short: str) -> int | None:
+    """Return the largest value of a gauge that each data-parallel rank has for itself."""
+    name, found = samples.series(*_both(short))
+    each = [samples.sum_of(name, [sample]) for sample in _of_lowest_ranks(_totals(found))]
+    return max([number for number in each if number is not None], default=None)
 
 
 def _totals(samples: Sequence[Sample]) -> list[Sample]:
@@ -363,8 +405,8 @@ ENGINE: Final = Engine(
         answers={"/server_info": _is_server_info},
     ),
     sources=(
-        TextSource("/metrics", NAMES, read),
-        JsonSource("/v1/loads?include=core", read_loads),
+        TextSource("/metrics", NAMES, read, ranks=_RANKS),
+        JsonSource("/v1/loads?include=core", read_loads, split=_split_loads),
     ),
     health=(
         Check("/ready", only=frozenset({200, 503})),
@@ -424,8 +466,14 @@ ENGINE: Final = Engine(
     control_below=("/hicache/",),
     # SGLang obeys these headers if SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES is set.
     private_headers=frozenset(
-        {"x-override-priority", "x-override-rid", "x-override-routed-dp-rank"}
+        {
+            "x-data-parallel-rank",
+            "x-override-priority",
+            "x-override-rid",
+            "x-override-routed-dp-rank",
+        }
     ),
+    lists_adapters=True,
     names_adapters=True,
     # SGLang clients name an adapter as `model:adapter`. If `model` has only the adapter's name,
     # SGLang serves the replica's own model. /encode and /classify support adapters since 2025.
@@ -456,4 +504,5 @@ ENGINE: Final = Engine(
     tokenize="/tokenize",
     publisher=Publisher("/server_info", read_kv_events),
     displaces_by=_DISPLACES_BY,
+    has_ranks=True,
 )

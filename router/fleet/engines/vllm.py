@@ -1,8 +1,9 @@
 """vLLM: reads the metrics of every version from V0 (0.9) to 0.32, and defines its paths and fields.
 
 The `engine` label is a data-parallel rank. Requests and blocks are summed over the ranks; the KV
-usage is the maximum over the ranks, which is safe for admission. Requests that wait for something
-other than a slot do not count as waiting, if the engine reports them separately (0.21 and later).
+usage is the maximum over the ranks, which is safe for admission. If the router chooses the rank
+(`fleet/data_parallel`), each rank is read for itself. Requests that wait for something other than a
+slot do not count as waiting, if the engine reports them separately (0.21 and later).
 
 Priorities: vLLM accepts any integer; lower numbers are served first, and 0 is the default. The
 default is more urgent than every virtual deadline, so the router sends a number with every request.
@@ -23,6 +24,7 @@ from router.fleet.engines.common.base import (
     START_TIME,
     Known,
     Marks,
+    Ranks,
     TextSource,
     whole,
 )
@@ -76,6 +78,7 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
         block_tokens=block_tokens,
         asleep=_is_asleep(samples),
         adapters=_adapters(samples),
+        adapter_slots=_adapter_slots(samples),
         started_at=samples.moment(START_TIME),
         prompt_tokens=samples.total(PROMPT_TOKENS),
         generated_tokens=samples.total(GENERATED),
@@ -83,6 +86,14 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
         cache_hits=samples.total(HITS, HITS_OLD),
         preemptions=samples.total(PREEMPTIONS),
     )
+
+
+def _ranks(samples: Samples) -> int:
+    """Return the number of data-parallel ranks that a request header can choose.
+
+    vLLM reads the header from version 0.13 on, which is also the first with the sleep state.
+    """
+    return samples.numbers("engine", RUNNING) if samples.series(SLEEP)[1] else 1
 
 
 def _waiting(samples: Samples) -> int | None:
@@ -142,6 +153,12 @@ def _adapters(samples: Samples) -> frozenset[str]:
         return frozenset()
     names = newest.labels.get("running_lora_adapters", "").split(",")
     return frozenset(name.strip() for name in names if name.strip())
+
+
+def _adapter_slots(samples: Samples) -> int | None:
+    """Return the largest `max_lora`; the metric is absent while no request has used an adapter."""
+    found = [whole(sample.labels.get("max_lora")) for sample in samples.series(LORA)[1]]
+    return max([number for number in found if number], default=None)
 
 
 # -- priorities ------------------------------------------------------------------------------------
@@ -204,7 +221,9 @@ ENGINE: Final = Engine(
     "vllm",
     order=1,
     marks=Marks(owned_by="vllm", metrics=(b"vllm:",)),
-    sources=(TextSource("/metrics", NAMES, read),),
+    sources=(
+        TextSource("/metrics", NAMES, read, ranks=Ranks("engine", _ranks, frozenset({LORA}))),
+    ),
     counts_live=True,
     native=[
         *native("chat", "/cohere/v2/chat", events=True),
@@ -247,8 +266,9 @@ ENGINE: Final = Engine(
         }
     ),
     control_below=("/fault_tolerance/",),
-    private_headers=frozenset({"x-vllm-priority"}),
+    private_headers=frozenset({"x-vllm-priority", "x-data-parallel-rank"}),
     refuses_models=True,
+    lists_adapters=True,
     adapters=Adapters({}),  # vLLM reads `model` on every path.
     dialect=DIALECT,
     # vLLM's defaults of StreamOptions: include_usage True, continuous_usage_stats False (see its
@@ -270,4 +290,5 @@ ENGINE: Final = Engine(
         running="vllm:num_requests_running",
     ),
     gauges_lag=True,
+    has_ranks=True,
 )

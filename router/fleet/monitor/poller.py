@@ -28,7 +28,15 @@ import msgspec
 
 from router.config.model import Config
 from router.core.lease import poll_begins
-from router.fleet.engines.common.base import INVALID, NO_FACTS, Facts, Known, Source, TextSource
+from router.fleet.engines.common.base import (
+    INVALID,
+    NO_FACTS,
+    Facts,
+    JsonSource,
+    Known,
+    Source,
+    TextSource,
+)
 from router.fleet.engines.common.base import decoded as decode
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.detect import QUESTIONS, detect
@@ -57,7 +65,12 @@ def gap_s(interval_s: float) -> float:
 class Observer(Protocol):
     """The receiver of poll results: the fleet."""
 
-    replicas: dict[str, Replica]
+    @property
+    def members(self) -> list[Replica]:
+        """The replicas that are polled. Their data-parallel ranks are polled with them."""
+
+    def set_ranks(self, replica: Replica, count: int, /) -> None:
+        """Set the number of data-parallel ranks behind the address of a replica."""
 
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float, /) -> None:
         """Record the signals of a poll.
@@ -109,7 +122,7 @@ class Poller:
         self._is_open = True
         for turn in self._turns.values():
             self._begin(turn)
-        for replica in self._fleet.replicas.values():
+        for replica in self._fleet.members:
             self.watch(replica)
 
     def watch(self, replica: Replica) -> None:
@@ -126,7 +139,7 @@ class Poller:
 
     def poll_early(self, replica: Replica) -> None:
         """Poll a replica as soon as possible, before its regular poll."""
-        turn = self._turns.get(replica)
+        turn = self._turns.get(replica.ranks[0])  # All ranks of an address are polled together.
         if turn is not None:
             turn.is_early = True
             turn.wake()
@@ -178,33 +191,43 @@ class Poller:
         try:
             engine = await self._engine(turn)
             await self._learn_facts(turn, engine)
-            signals, number = await self._ask(turn, engine)
+            signals, numbers = await self._ask(turn, engine)
         except NoAnswer as none:
             turn.missed(none.problem)
             if not replica.removed:
-                self._fleet.unobserved(replica, none.problem, monotonic())
+                for rank in replica.ranks:
+                    self._fleet.unobserved(rank, none.problem, monotonic())
             return
         turn.misses = 0
-        turn.seen_at = monotonic()
-        if not replica.removed:
-            self._fleet.observed(replica, _with_facts(signals, turn.facts), number, turn.seen_at)
+        turn.seen_at = now = monotonic()
+        if replica.removed:
+            return
+        count = replica.config.data_parallel_ranks or max(1, len(turn.by_rank))
+        self._fleet.set_ranks(replica, count)
+        each = _each(signals, turn.by_rank, turn.facts, len(replica.ranks))
+        for rank, own in zip(replica.ranks, each, strict=True):
+            number = numbers[rank.rank] if rank.rank < len(numbers) else poll_begins(rank, now)
+            self._fleet.observed(rank, own, number, now)
 
-    async def _ask(self, turn: _Turn, engine: Engine) -> tuple[Signals, int]:
+    async def _ask(self, turn: _Turn, engine: Engine) -> tuple[Signals, list[int]]:
         """Return the signals of the first source of metrics that reports requests.
+
+        The second value has the number of this poll for each rank of the replica.
 
         If no source reports running or waiting requests, use the first source with any signal.
         """
         if monotonic() >= turn.sources_at:  # A better source of metrics may exist by now.
             turn.source = 0
             turn.sources_at = monotonic() + self._refresh_s
-        some: tuple[Signals, int] | None = None
+        some: tuple[Signals, list[int]] | None = None
         problem: Problem = "status"
         # True: the next poll begins with the source that gives the signals of this poll.
         is_last = True
         for index in range(turn.source, len(engine.sources)):
             now = monotonic()
-            number = poll_begins(turn.replica, now)
-            turn.replica.asked_at = now
+            numbers = [poll_begins(rank, now) for rank in turn.replica.ranks]
+            for rank in turn.replica.ranks:
+                rank.asked_at = now
             try:
                 signals = await self._read(turn, engine, engine.sources[index])
             except NoAnswer as none:
@@ -219,8 +242,8 @@ class Poller:
                 continue
             if signals.running is not None or signals.waiting is not None:
                 turn.source = index if is_last else 0
-                return signals, number
-            some = some or (signals, number)
+                return signals, numbers
+            some = some or (signals, numbers)
         if some is None:
             turn.source = 0
             raise NoAnswer(problem)
@@ -237,13 +260,16 @@ class Poller:
         if isinstance(source, TextSource):
             reader = Reader(source.wanted)
             await self._get(turn, engine, source.path, timeout_s, reader.feed, size)
-            signals = source.parse_samples(reader.end(), known, odd)
+            samples = reader.end()
+            signals = source.parse_samples(samples, known, odd)
+            turn.by_rank = source.by_rank(samples, known)
         else:
             pieces: list[bytes] = []
             size = min(size, _JSON_BYTES)
             await self._get(turn, engine, source.path, timeout_s, keep(pieces), size)
             body = b"".join(pieces)
             signals = source.parse(body, known, odd)
+            turn.by_rank = source.by_rank(body, known) if isinstance(source, JsonSource) else []
             turn.empty = turn.empty + 1 if body.strip() == b"[]" else 0
         for name in odd:
             self.odd[name] = self.odd.get(name, 0) + 1
@@ -284,7 +310,8 @@ class Poller:
             if name is None and monotonic() >= turn.engine_at:
                 turn.engine_at = monotonic() + self._refresh_s
                 name = await self._find_out(turn)
-            replica.engine = name
+            for rank in replica.ranks:
+                rank.engine = name
         engine = engine_of(name)
         if engine is not turn.engine:
             turn.forget(engine)
@@ -343,9 +370,10 @@ class Poller:
             return
         if body is not None and (facts := engine.facts.parse(body)) != NO_FACTS:
             turn.facts = facts
-            turn.replica.by_priority = facts.by_priority
-            turn.replica.low_first = facts.low_first
-            turn.replica.metrics_on = facts.metrics_on
+            for rank in turn.replica.ranks:
+                rank.by_priority = facts.by_priority
+                rank.low_first = facts.low_first
+                rank.metrics_on = facts.metrics_on
 
 
 class _Turn:
@@ -355,6 +383,7 @@ class _Turn:
         "_waiter",
         "asked",
         "began",
+        "by_rank",
         "empty",
         "engine",
         "engine_at",
@@ -391,6 +420,7 @@ class _Turn:
         self.sources_at = 0.0  # The time at which to try the better sources of metrics again.
         self.facts: Facts = NO_FACTS
         self.facts_at = 0.0
+        self.by_rank: list[Signals] = []  # The last signals by rank; empty: there is one rank.
         self.last = NO_SIGNALS
         self.signals_from = ""  # The path that gave the last signals.
         self.empty = 0
@@ -435,6 +465,27 @@ class _Turn:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+def _each(whole: Signals, by_rank: list[Signals], facts: Facts, count: int) -> list[Signals]:
+    """Return the signals of each of `count` ranks. `whole`: the signals of all ranks together.
+
+    If the engine does not report each rank, only facts that hold for every rank are known.
+    """
+    whole = _with_facts(whole, facts)
+    if count == 1:
+        return [whole]
+    own = msgspec.structs.replace(
+        NO_SIGNALS,
+        kv_usage=whole.kv_usage,
+        block_tokens=whole.block_tokens,
+        asleep=whole.asleep,
+        started_at=whole.started_at,
+    )
+    slots = None if facts.slots is None else facts.slots // count or None
+    found = by_rank if len(by_rank) == count else [own] * count
+    facts = msgspec.structs.replace(facts, slots=slots)
+    return [_with_facts(signals, facts) for signals in found]
 
 
 def _with_facts(signals: Signals, facts: Facts) -> Signals:

@@ -69,7 +69,7 @@ class Prober:
         self._at_start = True
         self._asker.prepare()
         try:
-            first = [self._begin(replica) for replica in self._fleet.replicas.values()]
+            first = [self._begin(replica) for replica in self._fleet.members]
             if first:
                 await asyncio.wait(first, timeout=min(FIRST_ROUND_S, self._rules.timeout_s))
         finally:
@@ -124,7 +124,7 @@ class Prober:
         if good and not replica.health.up and replica.config.models is None:
             # The replica may serve another model than before, so its model list is read first.
             entries = await self._read_models(replica)
-            good = entries is not None or len(self._fleet.replicas) == 1
+            good = entries is not None or len(self._fleet.members) == 1
             why = "it does not list its models"
             is_due = False
         replica.health.why_down = "" if good else why
@@ -202,7 +202,8 @@ class Prober:
         if entries and not replica.removed:
             found = detect(owned_by=owners(entries))
             if found is not None and replica.config.engine is None:
-                replica.engine = found  # Another engine may now run at the address of the replica.
+                for rank in replica.ranks:
+                    rank.engine = found  # Another engine may now run at the address.
             self._fleet.learned(replica, entries)
         return entries
 

@@ -260,6 +260,18 @@ class PrefixIndex(Generic[K]):
                 self._remembered[mask, depth] = many
         return found | many if found else many
 
+    def is_reused(self, key: K, block: Block) -> bool:
+        """Return whether a replica holds a block that was matched since the CLOCK hand passed it.
+
+        A request whose own match is not confirmed yet is not counted.
+        """
+        slot = self._slots.get(key)
+        if slot is None:
+            return False
+        both = slot.both
+        mask = self._shards[hash(block) >> self._shift].get(block, 0)
+        return bool(mask & both == both)
+
     def insert(self, key: K, blocks: tuple[Block, ...], held: int = 0) -> None:
         """Record that a prompt was sent to a replica. `held`: the result of `match` for it."""
         slot = self._slots.get(key)

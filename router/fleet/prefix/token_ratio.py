@@ -28,16 +28,30 @@ class TokenRatio:
     WEIGHT: Final = 0.05
     # A prompt with fewer tokens is ignored, because it consists mostly of the chat template.
     MIN_TOKENS: Final = 16
+    # The largest ratio is learned from prompts of at least this many tokens. In shorter prompts,
+    # the syntax of JSON has a large share of the bytes.
+    LONG_TOKENS: Final = 256
+    # Each prompt with a smaller ratio lowers the largest ratio by this share of the difference.
+    FADES: Final = 0.01
     MODELS: Final = 1000  # Maximum number of models, because model names come from clients.
 
     __slots__ = ("_ratios",)
 
     def __init__(self) -> None:
-        self._ratios: dict[str | None, list[float]] = {}  # model -> [ratio, number of observations]
+        # model -> [ratio, number of observations, largest ratio]
+        self._ratios: dict[str | None, list[float]] = {}
 
     def of(self, model: str | None) -> float:
         known = self._ratios.get(model)
         return self.DEFAULT if known is None else known[0]
+
+    def largest(self, model: str | None) -> float:
+        """Return the largest ratio that was seen lately, to bound a prompt's tokens from below.
+
+        It begins with `MOST`, so nothing is assumed about a model that has not answered.
+        """
+        known = self._ratios.get(model)
+        return self.MOST if known is None else known[2]
 
     def tokens(self, model: str | None, size: int) -> int:
         """Return the estimated number of tokens of a prompt of `size` bytes."""
@@ -54,9 +68,12 @@ class TokenRatio:
         if known is None:
             if len(self._ratios) >= self.MODELS:
                 del self._ratios[next(iter(self._ratios))]  # drop the oldest entry
-            known = self._ratios[model] = [self.DEFAULT, 0.0]
+            known = self._ratios[model] = [self.DEFAULT, 0.0, self.MOST]
         count = known[1] = known[1] + 1.0
         weight = self.WEIGHT
         if count < 1.0 / weight:
             weight = 1.0 / (count + 1.0)
         known[0] += (seen - known[0]) * weight
+        if tokens >= self.LONG_TOKENS:
+            largest = known[2]
+            known[2] = max(seen, largest + (seen - largest) * self.FADES)

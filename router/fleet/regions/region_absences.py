@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.fleet.absences import Absences
 from router.fleet.model_pools import ModelPool
 
@@ -36,15 +36,15 @@ class RegionAbsences:
                     present.update(names)
         self._absences.update(known, present, now)
 
-    def since(self, model: str | None, allowed: AllowedRegions) -> float | None:
+    def since(self, model: str | None, allowed: Allowed) -> float | None:
         """Return the time since which no allowed region has had a fit replica for a model.
 
         `model`: `None` means any model. The result is `None` if the time is unknown.
         """
         return self._latest(model or "", allowed) or self._latest("", allowed)
 
-    def _latest(self, model: str, allowed: AllowedRegions) -> float | None:
-        times = [self._absences.since(_name(region, model)) for region in allowed.names]
+    def _latest(self, model: str, allowed: Allowed) -> float | None:
+        times = [self._absences.since(_name(region, model)) for region in allowed.regions or ()]
         return max([time for time in times if time is not None], default=None)
 
 

@@ -1,4 +1,4 @@
-"""The replicas for requests that are limited to some regions (data residency).
+"""The replicas for requests that are limited to some regions (data residency) or context lengths.
 
 The filter comes before the preference for replicas that are neither suspect nor busy. If all
 replicas of the allowed regions are busy, they are used, although replicas of other regions are not
@@ -11,6 +11,10 @@ the operator's limit forbids the replicas that exist. SDKs repeat a request afte
 403. If such a replica exists and is not up, the request waits as if no replica of the fleet were
 up, and then returns 503.
 
+A request that is too long for the context of a replica is not sent there, because the engine would
+refuse it. If the replicas with a long enough context are not up, the request waits for them. If no
+replica of the allowed regions has one, the context does not count: an engine answers the client.
+
 Must never: return a replica of another region.
 """
 
@@ -18,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.core.errors import Reason, RouterError
 from router.fleet.replica import Replica
 
@@ -26,32 +30,44 @@ from router.fleet.replica import Replica
 class Residents:
     """The replicas of some regions for one model. The object is replaced when the fleet changes."""
 
-    __slots__ = ("is_served", "others", "preferred")
+    __slots__ = ("is_served", "is_short", "others", "own", "preferred")
 
     def __init__(
         self,
         fit: Sequence[Replica],
         known: Sequence[Replica],
-        allowed: AllowedRegions,
+        allowed: Allowed,
+        model: str | None,
         now: float,
     ) -> None:
         """`fit`: the fit replicas for the model in all regions.
 
         `known`: all replicas that serve the model or may serve it, including replicas that are not
-        fit.
+        fit. `model`: the name of the model in the lists of replicas.
         """
         own = [replica for replica in known if allowed.allows(replica.region)]
         found = [replica for replica in fit if allowed.allows(replica.region)]
+        # Whether a replica of these regions serves the model, or may serve it.
+        self.is_served = len(own) > 0 or allowed.regions is None
+        # Whether replicas are up, but the context of each is too short for the request.
+        self.is_short = False
+        tokens = allowed.context
+        if tokens:
+            longer = [replica for replica in own if replica.lengths.fits(model, tokens)]
+            if longer:
+                own = longer
+                long = [replica for replica in found if replica.lengths.fits(model, tokens)]
+                self.is_short = len(found) > len(long)
+                found = long
         if not found:  # The replicas that are up are ejected.
             found = [replica for replica in own if not replica.is_away]
+        self.own: Sequence[Replica] = own  # The replicas to wait for, whether or not they are fit.
         self.preferred = tuple(preferred_of(found, now))
         # The fit replicas that are used only after all preferred ones have failed.
         self.others = without(found, self.preferred)
-        # Whether a replica of these regions serves the model, or may serve it.
-        self.is_served = len(own) > 0
 
 
-def not_allowed(model: str | None, allowed: AllowedRegions) -> RouterError:
+def not_allowed(model: str | None, allowed: Allowed) -> RouterError:
     """Return the error for a request that no replica of its allowed regions will ever serve."""
     what = "the request" if model is None else f"the model `{model}`"
     return RouterError(

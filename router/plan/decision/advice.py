@@ -40,7 +40,8 @@ class PlaceAdvice:
     # Tokens/s that the planned replicas serve at the utilisation limit, with this share of prompt
     # tokens.
     capacity: float
-    peak: float  # highest tokens/s of the demand that the plan must serve
+    # Highest tokens/s that the plan must serve: the forecast demand and the waiting requests.
+    peak: float
     # Utilisation of the present replicas in the last window; None: unknown.
     utilisation: float | None
     # The share of the slots that class batch may use until the next plan; None: the forecast is not

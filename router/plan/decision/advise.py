@@ -210,7 +210,7 @@ def _place(
             if place == state.place
         },
         capacity=types.utilisation * state.capacity(planned),
-        peak=max(ahead, default=0.0) / observed.window_s,
+        peak=max(ahead, default=0.0) / observed.window_s + state.waiting_per_s,
         utilisation=state.utilisation,
         batch_share=share,
     )

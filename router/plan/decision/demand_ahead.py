@@ -59,10 +59,14 @@ def loaded(
     present: Mapping[Place, Present],
     window_s: float,
 ) -> Segment:
-    """Return the segment with its loads. `tokens`: the forecast demand of each coming window."""
+    """Return the segment with its loads. `tokens`: the forecast demand of each coming window.
+
+    The replicas of each segment must also serve the requests that wait now, within one window.
+    """
     loads = {}
     for place, ahead in tokens.items():
         rate = max(ahead[segment.first : segment.end], default=0.0) / window_s
+        rate += present[place].waiting_per_s
         for kind, unit in present[place].units.items():
             loads[place, kind] = rate * unit
     return replace(segment, loads=loads)

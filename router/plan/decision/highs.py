@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 from router.core.extras import MissingExtra
@@ -98,14 +99,24 @@ def minimise(columns: Columns, costs: Sequence[float], highs: Sequence[float]) -
 def _quiet() -> Iterator[None]:
     """Discard what C code writes to the standard output of the process."""
     sys.stdout.flush()
-    flush = ctypes.CDLL(None).fflush
+    flush = _libc().fflush
     flush(None)
     kept = os.dup(1)
     try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
+        os.dup2(_nowhere(), 1)
         yield
     finally:
         flush(None)  # the lines that HiGHS printed are still in C's buffer
         os.dup2(kept, 1)
         os.close(kept)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+@cache
+def _nowhere() -> int:
+    """Return a file descriptor that discards what is written to it; it stays open."""
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)

@@ -34,12 +34,15 @@ class Present:
     prompt_share: float
     tokens_per_s: float  # demand of the last window
     waiting: float
+    # Tokens/s that serve the waiting requests within one window. A waiting request has as many
+    # tokens as the mean request of the last day.
+    waiting_per_s: float
     unchanged_s: float | None  # seconds since the last start or stop; None: none is known
 
     @property
     def utilisation(self) -> float | None:
         """The busy share of the replicas in the last window; None: unknown, or no replica runs."""
-        return None if self.counts is None else reactive.utilisation(self.pools())
+        return None if self.counts is None else reactive.utilisation(self._pools(self.tokens_per_s))
 
     def count(self, kind: str) -> int:
         return 0 if self.counts is None else self.counts.get(kind, 0)
@@ -51,11 +54,18 @@ class Present:
         return speed.min, speed.max
 
     def pools(self) -> list[Scaled]:
-        """Return the replicas in the form that the reactive rule needs."""
+        """Return the replicas in the form that the reactive rule needs.
+
+        The load has the waiting requests. Otherwise the utilisation of a full fleet would not tell
+        how many replicas are missing, and a queue would be served by the spare replicas only.
+        """
+        return self._pools(self.tokens_per_s + self.waiting_per_s)
+
+    def _pools(self, tokens_per_s: float) -> list[Scaled]:
         found = []
         for one in self.types:
             low, high = self.limits(one)
-            load = self.tokens_per_s * self.units[one.name]
+            load = tokens_per_s * self.units[one.name]
             found.append(Scaled(one.name, self.count(one.name), load, one.cost, low, high))
         return found
 
@@ -94,6 +104,7 @@ def present(types: Types, observed: Observed, place: Place) -> Present:
         speed = one.speed(place.model)
         if speed is not None:
             units[one.name] = speed.load(share, 1.0 - share)
+    waiting = observed.waiting.get(place, 0.0)
     return Present(
         place=place,
         types=served,
@@ -101,6 +112,9 @@ def present(types: Types, observed: Observed, place: Place) -> Present:
         units=units,
         prompt_share=share,
         tokens_per_s=observed.tokens_per_s(place),
-        waiting=observed.waiting.get(place, 0.0),
+        waiting=waiting,
+        waiting_per_s=0.0
+        if series is None
+        else waiting * series.tokens_per_request(windows) / observed.window_s,
         unchanged_s=observed.unchanged_s.get(place),
     )

@@ -13,9 +13,11 @@ from typing import Final
 
 from router.plan.forecasts.method import Fitted, Method
 
-_RECENT: Final = 8  # number of differences in the correction
-# Weight of the newest difference; each older one has 1 - _WEIGHT times the weight of the next.
-_WEIGHT: Final = 0.35
+RECENT: Final = 8  # number of recent values that correct a forecast
+_NEWEST: Final = 0.35
+_SUM: Final = 1.0 - (1.0 - _NEWEST) ** RECENT
+# Weights of the recent values, the newest first. Their sum is 1.
+WEIGHTS: Final = tuple(_NEWEST * (1.0 - _NEWEST) ** back / _SUM for back in range(RECENT))
 
 
 class SeasonalNaive(Method, Fitted):
@@ -27,7 +29,7 @@ class SeasonalNaive(Method, Fitted):
     def __init__(self, season: int, name: str) -> None:
         self.name = name
         self.season = season
-        self.least = season + _RECENT
+        self.least = season + RECENT
 
     def fit(self, history: Sequence[float]) -> Fitted:
         return self
@@ -35,8 +37,7 @@ class SeasonalNaive(Method, Fitted):
     def predict(self, history: Sequence[float], steps: int) -> list[float]:
         season, end = self.season, len(history)
         correction = weight = 0.0
-        for back in range(1, min(_RECENT, end - season) + 1):
-            share = _WEIGHT * (1.0 - _WEIGHT) ** (back - 1)
+        for back, share in enumerate(WEIGHTS[: end - season], start=1):
             correction += share * (history[end - back] - history[end - back - season])
             weight += share
         if weight:

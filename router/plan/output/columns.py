@@ -55,7 +55,7 @@ def table(made: Planned) -> Table:
         columns.append(Column("reactive", "reactive", "replicas", lambda pool: pool.reactive))
     columns += [
         Column("binding", "binding", text=reason),
-        Column("peak", "forecast peak", "tok/s", peak),
+        Column("peak", "peak demand", "tok/s", peak),
         Column("capacity", "capacity", "tok/s", capacity),
     ]
     if any(place.short for place in places.values()):

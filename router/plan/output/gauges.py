@@ -57,7 +57,7 @@ def registry(made: Planned, at_s: float) -> CollectorRegistry:
     )
     peak = Gauge(
         "hedgerow_plan_demand_tokens_per_second",
-        "Peak of the demand that the plan must serve.",
+        "Peak of the demand that the plan must serve, with the waiting requests.",
         _PLACE,
         registry=found,
     )

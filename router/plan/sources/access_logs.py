@@ -22,7 +22,7 @@ from router.simulator.arrival import Arrival
 from router.traces import open_trace
 
 _TELL_EVERY: Final = 4096  # requests between two calls of `on_progress`
-# Seconds; requests that waited at least this long in the queue are counted as waiting.
+# Seconds; shorter waits in the queue do not count.
 _WAITED_S: Final = 1.0
 
 
@@ -76,8 +76,7 @@ def read(
         running=running or None,
         unchanged_s=sightings.unchanged_s(begin, end),
         waiting={
-            place: float(series.requests[-1])
-            for place, series in waits.series_of(begin, end).items()
+            place: series.requests[-1] for place, series in waits.series_of(begin, end).items()
         },
         throughput=rates,
         notes=notes,
@@ -117,4 +116,5 @@ def _count(
             at_place, at, logged.replica, logged.replica_type, prompt + output, logged.ttft_s
         )
     if logged.wait_s >= _WAITED_S and not is_batch:
-        waits.add(place, at, 1.0, 0.0, 0.0)
+        # By Little's law, the sum is the mean number of requests that waited at the same time.
+        waits.add(place, at, logged.wait_s / waits.width_s, 0.0, 0.0)

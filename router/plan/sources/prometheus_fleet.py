@@ -5,9 +5,9 @@ Must never: guess the type of a replica.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
-from router.plan.observed import Place
+from router.plan.observed import Place, Series
 from router.plan.sources.prometheus_api import Prometheus, Sampled
 from router.plan.sources.question import TYPE, Question
 from router.plan.types_file import Types
@@ -60,10 +60,21 @@ def unchanged_s(server: Prometheus, question: Question, now_s: float) -> dict[Pl
 
 
 def waiting(
-    server: Prometheus, question: Question, now_s: float, places: Iterable[Place]
+    server: Prometheus, question: Question, now_s: float, demand: Mapping[Place, Series]
 ) -> dict[Place, float]:
-    """Return the number of waiting requests. The queues of routers are counted for every place."""
+    """Return the number of waiting requests.
+
+    The queues of routers do not state models and regions. Their requests are divided among all
+    places in proportion to the requests of the history.
+    """
     answers: Sequence[Sampled] = server.query(question.waiting, now_s)
     if question.names.waiting_by_model:
         return {question.place(one): one.last for one in answers}
-    return {place: one.last for one in answers for place in places}
+    requests = {place: sum(series.requests) for place, series in demand.items()}
+    everything = sum(requests.values())
+    return {
+        place: one.last * count / everything
+        for one in answers
+        for place, count in requests.items()
+        if everything > 0.0
+    }

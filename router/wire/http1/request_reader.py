@@ -89,6 +89,9 @@ class RequestReader:
         "via",
     )
 
+    _chunks: list[bytes]  # set together with `_parser`
+    on_body: Callable[[bytes], None]
+
     def __init__(
         self,
         limits: Limits,
@@ -104,8 +107,6 @@ class RequestReader:
         self._on_head = on_head
         # the router's own name; a request whose Via header has this name is in a loop
         self.via = via.lower()
-        self._chunks: list[bytes] = []
-        self.on_body = self._chunks.append  # the parser, which is written in C, calls `on_body`
         self.early = b""
         self.reset()
 
@@ -117,7 +118,7 @@ class RequestReader:
         self._carry: bytearray | None = None  # the beginning of a head that arrives in pieces
         self._line_whole = False
         self._blank = 0  # the bytes of empty lines before the head
-        self._body: list[bytes] = []
+        self._body: list[bytes] | None = None  # the pieces of the body that have arrived
         # The latest bytes of the body, from reads that were too small for a piece of their own.
         self._small: bytearray | None = None
         self.body_bytes = 0
@@ -142,8 +143,8 @@ class RequestReader:
         """Returns the pieces of the whole body, and removes them from the reader."""
         if self._small is not None:
             self._join_small(self._small)
-        body, self._body = self._body, []
-        return body
+        body, self._body = self._body, None
+        return [] if body is None else body
 
     def feed(self, data: bytes) -> None:
         """Reads received bytes. Afterwards `state` shows how far the request has been read.
@@ -206,6 +207,8 @@ class RequestReader:
                 rest = self._skip_blank(data)
                 if rest is not None:
                     return rest
+            self._chunks = []
+            self.on_body = self._chunks.append  # the parser, which is written in C, calls `on_body`
             self._parser = httptools.HttpRequestParser(self)
         if carry is not None:
             # The end of the head (CRLF CRLF) may have begun in the last three of the earlier bytes.
@@ -330,7 +333,7 @@ class RequestReader:
         if len(data) >= _PIECE or self.body_bytes == len(data):
             if small is not None:
                 self._join_small(small)
-            self._body.append(data)
+            self._add(data)
             return
         if small is None:
             small = self._small = bytearray()
@@ -339,8 +342,15 @@ class RequestReader:
             self._join_small(small)
 
     def _join_small(self, small: bytearray) -> None:
-        self._body.append(bytes(small))
+        self._add(bytes(small))
         self._small = None
+
+    def _add(self, piece: bytes) -> None:
+        body = self._body
+        if body is None:
+            self._body = [piece]  # takes less memory than an empty list with one append
+        else:
+            body.append(piece)
 
     def _feed_chunked(self, data: bytes) -> bytes:
         """Reads bytes of a chunked body. Returns the bytes after the body.

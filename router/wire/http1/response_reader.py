@@ -71,7 +71,7 @@ class ResponseReader:
         self._plans = Plans[ResponseHead]() if plans is None else plans
         self._for_head = for_head  # the request's method is HEAD
         self.head: ResponseHead | None = None
-        self.interim: list[ResponseHead] = []
+        self.interim: list[ResponseHead] | None = None  # interim responses, until they are taken
         self.parts: list[bytes] = []
         self.state = HEAD
         self.surplus = False
@@ -154,6 +154,8 @@ class ResponseReader:
                 if head.status == 101:
                     raise BadResponse("an unrequested switch of protocols")
                 self._parse(raw)
+                if self.interim is None:
+                    self.interim = []
                 self.interim.append(head)
                 self._interims += 1
                 if self._interims > _MAX_INTERIM:

@@ -337,8 +337,11 @@ def test_no_gate_is_ever_passed_by_more_than_its_target(seed: int, target: int, 
             world.leave(rng.choice(came))
         else:
             spot = rng.choice(spots)
-            spot.foreign_waiting, before = rng.choice((0, 0, 2)), spot.foreign_waiting
-            spot.waiting += spot.foreign_waiting - before
+            more = rng.choice((0, 0, 2)) - spot.foreign_waiting
+            spot.foreign_waiting += more
+            spot.waiting += more
+            spot.foreign_load += more
+            spot.load += more
             world.free(spot)
         for spot in spots:
             whole = spot.whole_fresh + spot.whole_older + spot.whole_seen

@@ -8,19 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
+import msgspec
 import pytest
 import yaml
 
 from router.cli import _parser
 from router.config.load import parse
-from router.config.model import Config
+from router.config.model import Config, Discovery, KubernetesReplicas
+from router.fleet.discovery.kubernetes.client import KubernetesClient
 from tests.places import ROOT
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
-PLACES = [KUBERNETES / "gateway", KUBERNETES / "sidecar"]
+GATEWAY = KUBERNETES / "gateway"
+DISCOVERY = KUBERNETES / "discovery"  # changes the gateway
+PLACES = [GATEWAY, KUBERNETES / "sidecar"]
 # Kinds that no Kubernetes version has: they belong to other projects.
 FOREIGN = {"Kustomization", "ServiceMonitor", "ScaledObject"}
 OLDEST = "1.29.0"  # the first version with sidecar containers by default
+# The patch of the gateway's Deployment, which is no whole object.
+PATCH = yaml.safe_load((DISCOVERY / "deployment.yaml").read_text())
 BY_PLACE = pytest.mark.parametrize("folder", PLACES, ids=lambda path: path.name)
 
 Object = dict[str, Any]
@@ -63,10 +69,10 @@ def config_of(folder: Path, tmp_path: Path) -> Config:
 @pytest.mark.parametrize("version", [OLDEST, kubernetes_validate.latest_version()])
 def test_kubernetes_accepts_every_object(version: str) -> None:
     foreign = set()
-    for one in objects(*PLACES, ROOT / "deploy" / "keda"):
+    for one in objects(*PLACES, DISCOVERY, ROOT / "deploy" / "keda"):
         if one["kind"] in FOREIGN:
             foreign.add(one["kind"])
-        else:
+        elif one != PATCH:
             kubernetes_validate.validate(one, version, strict=True)
     assert foreign == FOREIGN
 
@@ -185,3 +191,59 @@ def test_the_network_policy_lets_the_router_reach_its_replicas(tmp_path: Path) -
     # The admin port is reachable by nobody.
     open_ports = {port["port"] for rule in ours["spec"]["ingress"] for port in rule["ports"]}
     assert open_ports == {8080, 9902}
+
+
+def test_discovery_changes_what_the_gateway_has(tmp_path: Path) -> None:
+    (found,) = of_kind(DISCOVERY, "Kustomization")
+    files = [*found["resources"], *found["configMapGenerator"][0]["files"]]
+    files += [patch["path"] for patch in found["patches"]]
+    assert all((DISCOVERY / file).exists() for file in files)
+    (base,) = of_kind(GATEWAY, "Kustomization")
+    assert found["configMapGenerator"][0]["name"] == base["configMapGenerator"][0]["name"]
+    assert found["images"] == base["images"]
+    (deployment,) = of_kind(GATEWAY, "Deployment")
+    assert PATCH["metadata"]["name"] == deployment["metadata"]["name"]
+    assert PATCH["spec"] == {"template": {"spec": {"automountServiceAccountToken": True}}}
+    before, after = config_of(GATEWAY, tmp_path), config_of(DISCOVERY, tmp_path)
+    assert after.replicas == ()
+    assert msgspec.structs.replace(after, discovery=Discovery(), replicas=before.replicas) == before
+
+
+def test_discovery_may_do_what_the_client_does_and_nothing_else() -> None:
+    """The rule in the comment is that for pods."""
+    text = (DISCOVERY / "role.yaml").read_text()
+    for source, role in (
+        (KubernetesReplicas(service="vllm"), text),
+        (
+            KubernetesReplicas(pods="app=vllm"),
+            re.sub("^  - .*\n  #-", "  -", text, flags=re.MULTILINE),
+        ),
+    ):
+        path = KubernetesClient(None, source, "inference", 1.0)._path
+        *api, _, _, resource = path.strip("/").split("/")
+        group = api[1] if api[0] == "apis" else ""
+        (rules,) = [one["rules"] for one in yaml.safe_load_all(role) if one["kind"] == "Role"]
+        assert rules == [
+            {"apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"]}
+        ]
+
+
+def test_the_role_is_bound_to_the_account_of_the_router() -> None:
+    (role,), (binding,) = of_kind(DISCOVERY, "Role"), of_kind(DISCOVERY, "RoleBinding")
+    (account,) = of_kind(GATEWAY, "ServiceAccount")
+    (found,) = of_kind(DISCOVERY, "Kustomization")
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    assert (subject["name"], subject["namespace"]) == (
+        account["metadata"]["name"],
+        found["namespace"],
+    )
+    assert pod_of(GATEWAY)["spec"]["serviceAccountName"] == account["metadata"]["name"]
+
+
+def test_the_router_of_discovery_can_reach_the_api_server() -> None:
+    (policy,) = of_kind(DISCOVERY, "NetworkPolicy")
+    labels = pod_of(GATEWAY)["metadata"]["labels"].items()
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels
+    (rule,) = policy["spec"]["egress"]
+    assert {port["port"] for port in rule["ports"]} == {443, 6443}

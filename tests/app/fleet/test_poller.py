@@ -35,9 +35,18 @@ class Told:
     def __init__(self, table: Table) -> None:
         self.replicas = table.fleet.replicas
         self.table = table
+        self.has_ranks = False  # Whether the router chooses the data-parallel rank.
         self.signals: list[tuple[str, Signals, int]] = []
         self.problems: list[tuple[str, str]] = []
         self.times: list[float] = []
+
+    @property
+    def members(self) -> list[Replica]:
+        return self.table.fleet.members
+
+    def set_ranks(self, replica: Replica, count: int, /) -> None:
+        if self.has_ranks:
+            self.table.fleet.set_ranks(replica, count)
 
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float, /) -> None:
         self.signals.append((replica.id, signals, poll))

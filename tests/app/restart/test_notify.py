@@ -20,13 +20,16 @@ def test_each_state_is_one_datagram(tmp_path: Path, is_abstract: bool) -> None:
         notifier = Notifier({"NOTIFY_SOCKET": path})
         notifier.ready()
         notifier.reloading()
+        notifier.ready("first\nsecond")
         notifier.replaced(12)
         notifier.stopping()
-        found = [sock.recv(4096).decode() for _ in range(4)]
-    assert found[0] == "READY=1"
-    assert found[1].startswith("RELOADING=1\nMONOTONIC_USEC=")
-    assert int(found[1].rpartition("=")[2]) > 0
-    assert found[2:] == ["MAINPID=12\nREADY=1", "STOPPING=1"]
+        found = [sock.recv(4096).decode().split("\n") for _ in range(5)]
+    assert found[0] == ["READY=1", "STATUS="]
+    reloading, usec, status = found[1]
+    assert (reloading, status) == ("RELOADING=1", "STATUS=")
+    assert int(usec.removeprefix("MONOTONIC_USEC=")) > 0
+    assert found[2] == ["READY=1", "STATUS=first second"]
+    assert found[3:] == [["MAINPID=12", "READY=1", "STATUS="], ["STOPPING=1"]]
 
 
 @pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": "/nowhere/notify"}])

@@ -45,6 +45,20 @@ def test_a_part_without_a_goal_has_the_limit_alone() -> None:
     assert not instructions.judge(part, limit, 100_000, same_build=True).fails
 
 
+def test_a_count_that_is_too_high_is_repeated() -> None:
+    most = instructions.COUNTED["token"]
+    counts = [{"token": 2.0 * most}, {"token": float(most)}, {"token": 3.0 * most}]
+    (judged,) = instructions.judge_counts(lambda: counts.pop(0))
+    assert (judged.count, judged.fails, len(counts)) == (most, False, 1)
+
+
+def test_a_part_that_is_too_slow_in_every_run_fails() -> None:
+    most = instructions.COUNTED["token"]
+    counts = [{"token": factor * most} for factor in (3.0, 2.0, 4.0, 1.0)]
+    (judged,) = instructions.judge_counts(lambda: counts.pop(0))
+    assert (judged.count, judged.fails, len(counts)) == (2.0 * most, True, 1)
+
+
 def test_every_part_has_a_limit() -> None:
     """The part `internal` has no instruction limit: its clock is inside the request."""
     assert instructions.COUNTED.keys() == {part.name for part in PARTS} - {"internal"}
@@ -53,7 +67,7 @@ def test_every_part_has_a_limit() -> None:
 @pytest.mark.skipif(not is_compiled(), reason="limits are of compiled code")
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs Debian's valgrind")
 def test_no_part_takes_more_instructions_than_it_may() -> None:
-    judged = instructions.judge_all(instructions.count())
+    judged = instructions.judge_counts(instructions.count)
     assert len(judged) == len(instructions.COUNTED)
     for each in judged:
         print(f"{each.part.title}: {each.count:,.0f}: {each.words}")

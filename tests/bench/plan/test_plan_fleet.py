@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from bench.plan.fleet import SLO_S, Outcome, below, run
+from bench.plan.fleet import SLO_S, Controller, Outcome, Seen, below, run
 from bench.plan.traffic import STEP_S, Demand
 from bench.plan.world import GPU, THROUGHPUT, Counts, Kind, PoolKey, World
 
@@ -22,11 +22,18 @@ def played(
     first: int = 0,
 ) -> Outcome:
     """One region and one kind. `loads`: in replicas."""
+    found = run(one_region(loads, lead_s), first, {KEY: replicas}, of_counts(controller))
+    assert found is not None
+    return found
+
+
+def one_region(loads: Sequence[float], lead_s: float = STEP_S) -> World:
     tokens = tuple(load * FULL for load in loads)
-    world = World("x", {"": Demand("x", tokens, 0.5)}, lead_s)
-    return run(
-        world, first, {KEY: replicas}, lambda step, present: {KEY: controller(step, present[KEY])}
-    )
+    return World("x", {"": Demand("x", tokens, 0.5)}, lead_s)
+
+
+def of_counts(controller: Callable[[int, int], int]) -> Controller:
+    return lambda step, seen: {KEY: controller(step, seen.present[KEY])}
 
 
 def test_a_fleet_that_is_large_enough() -> None:
@@ -73,6 +80,36 @@ def test_the_newest_starts_are_cancelled_first() -> None:
     assert found.attainment == 1.0
 
 
+def test_a_controller_sees_the_replicas_and_the_queue() -> None:
+    states: list[Seen] = []
+
+    def controller(step: int, seen: Seen) -> Counts:
+        states.append(seen)
+        return {KEY: 3}
+
+    run(one_region([2.0, 2.0, 0.0], 2.0 * STEP_S), 0, {KEY: 1}, controller)
+    assert [seen.present[KEY] for seen in states] == [1, 3, 3]
+    assert [seen.serving[KEY] for seen in states] == [1, 1, 3]
+    assert [seen.waiting[""] / FULL for seen in states] == pytest.approx([0.0, 1.0, 2.0])
+
+
+def test_a_run_stops_when_its_attainment_is_out_of_reach() -> None:
+    asked: list[int] = []
+
+    def controller(step: int, seen: Seen) -> Counts:
+        asked.append(step)
+        return seen.present
+
+    world = one_region([2.0, 1.0, 1.0, 1.0])
+    whole = run(world, 0, {KEY: 1}, controller)
+    assert whole is not None
+    assert asked == [0, 1, 2, 3]
+    assert run(world, 0, {KEY: 1}, unchanged, whole.attainment) == whole
+    asked.clear()
+    assert run(world, 0, {KEY: 1}, controller, 0.9) is None
+    assert asked == [0]
+
+
 def test_only_the_steps_from_the_first_are_served() -> None:
     asked: list[int] = []
 
@@ -102,8 +139,8 @@ def regions(
     return World("x", demands, STEP_S, kinds, spill)
 
 
-def unchanged(step: int, present: Counts) -> Counts:
-    return present
+def unchanged(step: int, seen: Seen) -> Counts:
+    return seen.present
 
 
 FLEET = {PoolKey("eu", "gpu"): 2, PoolKey("us", "gpu"): 6}
@@ -115,6 +152,7 @@ def test_another_region_serves_a_share_if_it_has_free_replicas(spill: float, mov
     own = 4.0 - moved
     own_in_time = own if own <= 2.0 else own * SLO_S * 2.0 / (own - 2.0) / STEP_S
     found = run(regions([4.0], [3.0], spill=spill), 0, FLEET, unchanged)
+    assert found is not None
     assert found.attainment == pytest.approx((3.0 + moved + own_in_time) / 7.0)
 
 
@@ -128,6 +166,7 @@ def test_each_kind_has_its_cost() -> None:
     world = regions([1.0] * 12, [1.0] * 12, kinds)
     fleet = {PoolKey("eu", "a"): 3, PoolKey("us", "b"): 2}
     found = run(world, 0, fleet, unchanged)
+    assert found is not None
     assert found.gpu_hours == pytest.approx(5.0)
     assert found.cost == pytest.approx(3 * 2.0 + 2 * 0.5)
 
@@ -137,9 +176,9 @@ def test_replicas_are_reclaimed_at_random() -> None:
     world = regions([1.0] * 12, [1.0] * 12, kinds)
     left: list[Counts] = []
 
-    def watch(step: int, present: Counts) -> Counts:
-        left.append(present)
-        return present
+    def watch(step: int, seen: Seen) -> Counts:
+        left.append(seen.present)
+        return seen.present
 
     run(world, 0, {PoolKey("eu", "a"): 100, PoolKey("us", "spot"): 100}, watch)
     assert {one[PoolKey("eu", "a")] for one in left} == {100}

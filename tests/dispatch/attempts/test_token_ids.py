@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.dispatch.attempts.token_ids import TokenIds
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
@@ -18,14 +18,14 @@ async def test_a_prompt_is_tokenized_in_an_allowed_region_only() -> None:
         table.add(f"{region}-{number}", engine="vllm", region=region, url=url)
     ids = TokenIds(cast(Any, None), table.fleet)
 
-    def asked(allowed: AllowedRegions | None) -> set[str]:
+    def asked(allowed: Allowed | None) -> set[str]:
         targets = [ids._target("m", allowed) for _ in range(20)]
         return {target.url for target in targets if target is not None}
 
     assert len(asked(None)) == 5
-    assert asked(AllowedRegions(["eu"])) == {
+    assert asked(Allowed(["eu"])) == {
         "http://127.0.0.1:9001/tokenize",
         "http://127.0.0.1:9003/tokenize",
     }
-    assert asked(AllowedRegions(["mars"])) == set()
+    assert asked(Allowed(["mars"])) == set()
     table.close()

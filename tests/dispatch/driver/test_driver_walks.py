@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from policies.allowed import Allowed
 from policies.queueing.ticket import SENT, WAITING
-from policies.regions import AllowedRegions
 from router.admission.concurrency import Concurrency
 from router.config.model import (
     Classes,
@@ -35,13 +35,14 @@ from router.core.errors import Reason
 from router.core.urgency import CLASSES
 from router.dispatch.driver.attempt_state import Attempt
 from router.fleet.names import NamedModel
-from tests.dispatch.driven import Driven, World
+from tests.dispatch.driven import TOKENS, Driven, World
 
 # Classes by name, so that a failure is easy to read.
 HEDGINGS = {
     "off": Hedging(policy="off"),
     "late": Hedging(policy="fixed", options={"delay_s": 0.5}, classes=CLASSES, budget=1.0),
     "at once": Hedging(policy="fixed", options={"delay_s": 0.0}, classes=CLASSES, budget=0.5),
+    "warms": Hedging(policy="off", warm_up_s=60.0, budget=1.0),
     "dry": Hedging(policy="fixed", options={"delay_s": 0.0}, classes=CLASSES, dry_run=True),
 }
 _HURRIED = HighClass(timeouts=ClassTimeouts(connect_s=0.5))
@@ -70,9 +71,11 @@ TIMES = {
 REGIONS = (("",), ("eu", "us"), ("eu", "us", "asia"))
 ALLOWED = {
     "all": None,
-    "eu": AllowedRegions(["eu"]),
-    "us, asia": AllowedRegions(["us", "asia"]),
+    "eu": Allowed(["eu"]),
+    "us, asia": Allowed(["us", "asia"]),
 }
+# Prompts with common prefixes, in blocks.
+PROMPTS = ((), (1, 2, 3), (1, 2, 4), (1, 2, 5), (6,))
 LIVELY = 6  # maximum number of concurrent requests
 KNOWN = 6  # maximum number of replicas
 OWN = ("primary", "retry", "fallback")
@@ -117,6 +120,7 @@ class Walk(RuleBasedStateMachine):
             regions=regions,
             models=models,
         )
+        self.world.hedger._budget.spare = 1e5  # pays for warm-up copies
         self.concurrency = Concurrency(2)  # concurrency limit of the key "k"
         self.joined = replicas
 
@@ -143,6 +147,7 @@ class Walk(RuleBasedStateMachine):
         region=st.sampled_from(["", "eu", "us", "elsewhere"]),
         model=st.sampled_from(["m", "m", "another name"]),
         falls_back=st.booleans(),
+        blocks=st.sampled_from(PROMPTS),
         data=st.data(),
     )
     def arrives(
@@ -158,6 +163,7 @@ class Walk(RuleBasedStateMachine):
         region: str,
         model: str,
         falls_back: bool,
+        blocks: tuple[int, ...],
         data: st.DataObject,
     ) -> None:
         world = self.world
@@ -177,10 +183,12 @@ class Walk(RuleBasedStateMachine):
             allowed=ALLOWED[allowed],
             region=region,
             model=model,
+            tokens=TOKENS * max(1, len(blocks)),
+            blocks=blocks,
             named=FALLS_BACK if falls_back else None,
         )
 
-    def owner(self, data: st.DataObject, allowed: AllowedRegions | None) -> str | None:
+    def owner(self, data: st.DataObject, allowed: Allowed | None) -> str | None:
         """A replica that holds a stored response. The fleet refuses a replica of another region."""
         known = self.world.fleet.replicas.values()
         found = sorted(r.id for r in known if allowed is None or allowed.allows(r.region))
@@ -271,6 +279,26 @@ class Walk(RuleBasedStateMachine):
         ):
             request.asks_without_priority(attempt)
 
+    # -- warm-up copies -----------------------------------------------------------------------
+
+    copied = precondition(lambda self: bool(self.copied_requests()))
+
+    def copied_requests(self) -> list[Driven]:
+        """The requests whose warm-up copies are running."""
+        return [r for r in self.world.requests if r.running is not r.driver.live]
+
+    @copied
+    @rule(data=st.data())
+    def copy_shows(self, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(self.copied_requests())).copy_shows()
+
+    @copied
+    @rule(data=st.data(), reason=st.sampled_from([Reason.REPLICA_RESET, Reason.SERVER_ERROR]))
+    def copy_fails(self, data: st.DataObject, reason: Reason) -> None:
+        request = data.draw(st.sampled_from(self.copied_requests()))
+        assert request.driver.copy is not None
+        request.fails(request.driver.copy.attempt, reason)
+
     there = precondition(lambda self: bool(self.world.fleet.replicas))
 
     @there
@@ -292,7 +320,9 @@ class Walk(RuleBasedStateMachine):
         if is_new or not gone:
             gone = [f"r{self.joined}"]
             self.joined += 1
-        world.joins(gone[0], is_tried=is_tried)
+        replica = world.joins(gone[0], is_tried=is_tried)
+        if is_tried:
+            replica.health.begins_slowly(world.time.at)
 
     @there
     @rule(data=st.data(), good=st.booleans())
@@ -378,7 +408,7 @@ class Walk(RuleBasedStateMachine):
         paid = sum(a.tokens for a in copies if a.lease.held or a.is_sent)
         assert counts.fired_tokens == paid
         assert counts.fired_tokens + counts.returned_tokens == sum(a.tokens for a in copies)
-        assert bucket.level >= 0.0
+        assert bucket.level >= 0.0 and bucket.spare >= 0.0
 
     def check_tickets(self) -> None:
         """A ticket waits, or it belongs to the replica of its request's last attempt.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.config.load import parse
 from router.config.model import Queue
 from router.core.errors import Reason
@@ -115,7 +115,7 @@ def test_a_router_that_stops_begins_no_fallback() -> None:
 
 def test_the_fallback_stays_in_the_allowed_regions() -> None:
     at = World(2, models=("m", "b", "c"), regions=("eu", "us"))
-    request = falling(at, allowed=AllowedRegions(["us"]))
+    request = falling(at, allowed=Allowed(["us"]))
     assert request.driver.live[0].replica_id == "r1"
     request.driver.recall(at.time.at)
     assert request.driver.falls_back(Reason.SERVER_ERROR)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.config.model import Preemption, Queue
+from router.config.model import Preemption, Queue, QueueLimits
 from router.core.errors import Reason
 from router.fleet.membership import Duty
 from tests.dispatch.driven import Driven, World
@@ -39,6 +39,65 @@ def test_a_moved_ticket_goes_before_those_that_arrived_later() -> None:
     moved.whole(moved.driver.live[0])
     world.time.passes(0.5)
     assert sent(world)[3:] == ["third"]
+
+
+@pytest.mark.parametrize("others", ["full", "shut"])
+def test_a_request_without_a_ticket_waits_if_no_other_replica_accepts_it(others: str) -> None:
+    """It waits in the queue, in its old position. It does not stay until the machine goes away."""
+    world = World(2, queue=Queue(), most=1 if others == "full" else None)
+    moved = world.arrives("moved")
+    assert moved.ticket is None
+    blocked = world.replicas[1]
+    if others == "full":
+        ahead = world.arrives("ahead")
+    else:
+        assert world.queue is not None
+        world.queue.pools.unreached(blocked, world.time.at)  # its gate is shut for a time
+    assert reclaimed(world, "r0", moved)
+    assert moved.ticket is not None
+    assert not moved.driver.live
+    world.arrives("late")
+    world.time.turn()
+    assert "moved" not in sent(world)[1:]
+    world.said.clear()
+    if others == "full":
+        ahead.whole(ahead.driver.live[0])
+    world.time.passes(3.0)
+    begun = [said for said in world.said if said.split()[0] in ("send", "retry")]
+    assert begun[0] == "retry moved to r1"
+
+
+def test_a_request_that_gets_a_ticket_does_not_return_to_where_it_failed() -> None:
+    world = World(3, queue=Queue(), most=1)
+    moved = world.arrives("moved")
+    moved.fails(moved.driver.live[0], Reason.REPLICA_RESET)
+    world.time.passes(0.5)
+    assert world.said[-1] == "retry moved to r1"
+    at_r0, at_r2 = world.arrives("x"), world.arrives("y")
+    assert reclaimed(world, "r1", moved)
+    assert moved.ticket is not None
+    world.said.clear()
+    at_r0.whole(at_r0.driver.live[0])
+    world.time.passes(0.5)
+    assert sent(world) == []
+    at_r2.whole(at_r2.driver.live[0])
+    world.time.passes(0.5)
+    assert world.said[-1] == "retry moved to r2"
+
+
+def test_a_request_that_the_queue_refuses_stays() -> None:
+    """An attempt must not end before another replica, or the queue, takes the request over."""
+    world = World(2, queue=Queue(limits=QueueLimits(bytes=1)), most=1)
+    request = world.arrives("q", key="limited", concurrency=world.concurrency)
+    other = world.arrives("other")
+    assert not reclaimed(world, "r0", request)
+    assert request.ticket is None
+    assert request.is_counted
+    assert [attempt.replica_id for attempt in request.driver.live] == ["r0"]
+    for each in (request, other):
+        each.whole(each.driver.live[0])
+    world.time.passes(0.5)
+    world.check_empty()
 
 
 def test_without_another_replica_a_ticket_stays() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.config.model import (
     Classes,
     ClassSettings,
@@ -25,8 +25,8 @@ from router.core.urgency import CLASSES
 from router.fleet.membership import Duty
 from tests.dispatch.driven import World
 
-EU, US = AllowedRegions(["eu"]), AllowedRegions(["us"])
-BOTH = AllowedRegions(["eu", "us"])
+EU, US = Allowed(["eu"]), Allowed(["us"])
+BOTH = Allowed(["eu", "us"])
 COPIES = Hedging(policy="fixed", options={"delay_s": 0.5}, classes=CLASSES, budget=1.0)
 REGIONS = ("eu", "us")
 
@@ -75,7 +75,7 @@ def test_another_name_of_the_model() -> None:
 @pytest.mark.parametrize("queue", [Queue(enabled=False), Queue()])
 def test_regions_without_replicas_are_refused_at_once(queue: Queue) -> None:
     world = World(2, regions=REGIONS, queue=queue)
-    world.arrives("q", allowed=AllowedRegions(["mars"]))
+    world.arrives("q", allowed=Allowed(["mars"]))
     assert world.said == ["answer q: region_not_allowed"]
 
 
@@ -282,19 +282,24 @@ def test_a_reclaimed_stream_is_continued_in_its_regions_only() -> None:
         assert world.said[-1] == found
 
 
-def test_a_reclaimed_request_does_not_overtake_those_that_wait_for_its_regions() -> None:
+def test_a_reclaimed_request_keeps_its_place_among_those_that_wait_for_its_regions() -> None:
+    """r3 is free, and the moved request arrived before the one that waits."""
     world = World(4, regions=REGIONS, queue=Queue(), most=1)
     first = world.arrives("first", allowed=US)
     second = world.arrives("second", allowed=US)
     world.arrives("waits", allowed=US)
     assert world.said == ["send first to r1", "send second to r3", "queue waits"]
     second.whole(second.driver.live[0])
-    assert not first.driver.leave(first.driver.live[0], world.time.at)
+    world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
+    assert first.driver.leave(first.driver.live[0], world.time.at)
+    world.time.passes(0.5)
+    assert world.said[-1] == "retry first to r3"
+    first.whole(first.driver.live[0])
     world.time.passes(0.5)
     assert world.said[-1] == "send waits to r3"
 
 
-def test_a_reclaimed_request_does_not_overtake_one_that_waits_for_another_replica() -> None:
+def test_a_reclaimed_request_keeps_its_place_before_one_that_waits_for_another_replica() -> None:
     """r3 is free, and `waits` has tried it. The moved request is of the same lane, and queues."""
     world = World(4, regions=REGIONS, queue=Queue(), most=1)
     first = world.arrives("first", allowed=US)
@@ -307,7 +312,10 @@ def test_a_reclaimed_request_does_not_overtake_one_that_waits_for_another_replic
     world.time.passes(0.5)
     assert world.said[-1] == "queue waits"
     world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
-    assert not first.driver.leave(first.driver.live[0], world.time.at)
+    assert first.driver.leave(first.driver.live[0], world.time.at)
+    world.time.passes(0.5)
+    assert world.said[-1] == "retry first to r3"
+    first.whole(first.driver.live[0])
     world.time.passes(0.5)
     assert world.said[-1].endswith("waits to r3")
 

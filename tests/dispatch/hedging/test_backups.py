@@ -154,6 +154,18 @@ async def test_zones_of_another_region_are_other_zones() -> None:
 
 
 @scenario
+async def test_another_address_is_preferred_to_another_rank() -> None:
+    table = Table()
+    a, b = table.add("a", data_parallel_ranks=2), table.add("b")
+    for rank in a.ranks:
+        told(rank, started_at=5.0)
+    assert asked(a, *table.fleet.ready) == ["a@1", "b"]
+    assert apart(a, [a.ranks[1], b]) == [b]
+    assert apart(a, [a.ranks[1]]) == [a.ranks[1]]
+    table.close()
+
+
+@scenario
 async def test_a_large_pool_is_examined_a_few_replicas_at_a_time() -> None:
     table = Table()
     pool = [table.add(f"r{number}") for number in range(WINDOW + 10)]

@@ -22,7 +22,7 @@ def test_it_is_encoded_once(tmp_path: Path) -> None:
         keys = Keys(file=file_of(tmp_path, acme(models=["m0001", "m3000"])))
         async with running(one, keys=keys) as router:
             fleet = router.app.parts.fleet
-            before = fleet.model_list()
+            before = fleet.model_list(None)
             client = await router.client()
             await client.send(*[request("/v1/models")] * 20)
             for _ in range(20):
@@ -36,9 +36,9 @@ def test_it_is_encoded_once(tmp_path: Path) -> None:
                 assert answer.status == status
             answer = await router.ask(request("/v1/models/m0002"))
             assert answer.json()["id"] == "m0002"
-            assert fleet.model_list() is before
+            assert fleet.model_list(None) is before
             one.control.models = ("m0002", "new")
-            await eventually(lambda: fleet.model_list() is not before, "the list is read anew")
+            await eventually(lambda: fleet.model_list(None) is not before, "the list is read anew")
             answer = await router.ask(request("/v1/models"))
             assert [entry["id"] for entry in answer.json()["data"]] == ["m0002", "new"]
 

@@ -201,3 +201,28 @@ def test_a_region_without_the_model_is_refused_at_once(tmp_path: Path, path: str
             assert (await router.ask(asks(OPEN, FREE), "POST")).status == 200
 
     story()
+
+
+def test_models_of_other_regions_are_not_listed(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        async with two_regions(tmp_path, chat_either) as (router, eu, us):
+            eu.control.models, us.control.models = ("both", "eu-only"), ("both", "us-only")
+            everything = {"both", "eu-only", "us-only"}
+
+            async def listed(*fields: str) -> set[str]:
+                shown = (await router.ask(request("/v1/models", *fields))).json()["data"]
+                return {entry["id"] for entry in shown}
+
+            while await listed(FREE) != everything:  # the lists are read anew
+                await asyncio.sleep(0.02)
+            assert await listed(LIMITED) == {"both", "eu-only"}
+            for name, status in (("both", 200), ("eu-only", 200), ("us-only", 403)):
+                answer = await router.ask(request(f"/v1/models/{name}", LIMITED))
+                assert answer.status == status
+                assert (await router.ask(request(f"/v1/models/{name}", FREE))).status == 200
+            refused = await router.ask(chat(LIMITED, model="unknown"), "POST")
+            assert refused.status == 404
+            assert b"eu-only" in refused.body and b"us-only" not in refused.body
+
+    story()

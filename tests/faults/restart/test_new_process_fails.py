@@ -6,15 +6,17 @@ import asyncio
 import os
 import signal
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.faults.restart.helpers import IMPATIENT, held, is_alive, restarting
 from tests.harness.listeners import dead_url
-from tests.harness.messages import chat
+from tests.harness.messages import chat, request
 from tests.harness.replica import eventually
-from tests.harness.running import scenario
+from tests.harness.running import long_scenario, scenario
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,36 @@ async def test_an_invalid_configuration(tmp_path: Path, extra: str, why: str) ->
         one.write()
         assert (await one.router.restart())["message"] == "restarted"
         assert (await one.ask()).status == 200
+
+
+@pytest.mark.parametrize("file", ["batches/batches.sqlite", "usage.db"])
+@long_scenario
+async def test_a_file_of_another_version(tmp_path: Path, file: str) -> None:
+    """The new process looks at its files before it takes over, also at those in use."""
+    extra = (
+        f"batches: {{enabled: true, folder: {tmp_path / 'batches'}, disk_free: 0}}\n"
+        f"usage: {{file: {tmp_path / 'usage.db'}}}\n"
+    )
+
+    def mark(version: int) -> int:
+        """Set the version of the file; return the version before."""
+        with closing(sqlite3.connect(tmp_path / file)) as db:
+            (before,) = db.execute("PRAGMA user_version").fetchone()
+            db.execute(f"PRAGMA user_version = {version}")
+            return int(before)
+
+    async with restarting(tmp_path, extra=extra) as one:
+        before = mark(9)
+        event = await one.router.restart()
+        assert event["message"] == "restart failed"
+        assert "version 9" in event["why"]
+        assert str(tmp_path / file) in event["why"]
+        assert (await one.ask()).status == 200
+        batches = request("/v1/batches", "Authorization: Bearer key-1", "Connection: close")
+        assert (await one.ask(batches)).status == 200
+        mark(before)
+        assert (await one.router.restart())["message"] == "restarted"
+        assert (await one.ask(batches)).status == 200
 
 
 @scenario

@@ -139,20 +139,29 @@ async def test_systemd_is_told_what_happens(tmp_path: Path) -> None:
                 return (await loop.sock_recv(sock, 4096)).decode().split("\n")
 
         async with restarting(tmp_path, held(go), NOTIFY_SOCKET=path) as one:
-            assert await told() == ["READY=1"]
+            assert await told() == ["READY=1", "STATUS="]
             one.router.signal(signal.SIGHUP)
-            reloading, usec = await told()
+            reloading, usec, _ = await told()
             assert reloading == "RELOADING=1"
             assert usec.startswith("MONOTONIC_USEC=")
-            assert await told() == ["READY=1"]
+            assert await told() == ["READY=1", "STATUS="]
             one.write("nonsense: 1\n")
+            one.router.signal(signal.SIGHUP)
+            assert (await told())[0] == "RELOADING=1"
+            ready, status = await told()
+            assert ready == "READY=1"
+            assert status.startswith("STATUS=reload refused: ")
+            assert "nonsense" in status
             await one.router.restart()
             assert (await told())[0] == "RELOADING=1"
-            assert await told() == ["READY=1"]
+            ready, status = await told()
+            assert ready == "READY=1"
+            assert status.startswith("STATUS=restart failed: ")
+            assert "nonsense" in status
             one.write()
             event = await one.router.restart()
             assert (await told())[0] == "RELOADING=1"
-            assert await told() == [f"MAINPID={event['pid']}", "READY=1"]
+            assert await told() == [f"MAINPID={event['pid']}", "READY=1", "STATUS="]
             one.router.signal(signal.SIGTERM)
             assert await told() == ["STOPPING=1"]
             await one.router.next_event("drained")

@@ -137,6 +137,22 @@ def test_the_holders_of_a_shared_prompt_are_always_current() -> None:
     assert not index._remembered
 
 
+def test_a_block_is_reused_from_its_second_match_on() -> None:
+    index: PrefixIndex[str] = PrefixIndex(1000)
+    index.add_replica("a")
+    turns = chain("a", "b"), chain("a", "b", "c", "d")
+    for prompt in turns:
+        held = index.match(prompt).get("a", 0)
+        assert not index.is_reused("a", prompt[held - 1]), "no other request has matched it"
+        index.insert("a", prompt, held)
+        index.confirm("a", prompt, held)
+    assert index.is_reused("a", turns[0][-1]), "the second turn has matched it"
+    assert not index.is_reused("a", turns[1][-1])
+    assert not index.is_reused("b", turns[0][-1]) and not index.is_reused("a", 12345)
+    index.clear("a")
+    assert not index.is_reused("a", turns[0][-1])
+
+
 def test_unknown_replicas_change_nothing() -> None:
     index = index_of(A)
     index.insert(B, chain("x"))

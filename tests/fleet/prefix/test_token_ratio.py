@@ -89,9 +89,25 @@ def test_names_from_clients_are_bounded() -> None:
     assert ratio.of("m0") == TokenRatio.DEFAULT
 
 
+def test_the_largest_ratio_falls_slowly_and_rises_at_once() -> None:
+    ratio = TokenRatio()
+    assert ratio.largest("m") == TokenRatio.MOST
+    ratio.learn("m", 4000, 1000)
+    assert TokenRatio.MOST > ratio.largest("m") > 0.9 * TokenRatio.MOST
+    for _ in range(1000):
+        ratio.learn("m", 4000, 1000)
+    assert ratio.largest("m") == pytest.approx(4.0, rel=0.01)
+    ratio.learn("m", 9000, 1000)
+    assert ratio.largest("m") == 9.0
+    ratio.learn("m", 1500, 100)
+    assert ratio.largest("m") == 9.0, "the prompt was too short"
+    assert ratio.largest("other") == TokenRatio.MOST
+
+
 @given(st.lists(st.tuples(st.integers(-10, 10**9), st.none() | st.integers(-10, 10**7))))
 def test_the_ratio_stays_in_bounds_for_any_input(seen: list[tuple[int, int | None]]) -> None:
     ratio = TokenRatio()
     for size, tokens in seen:
         ratio.learn("m", size, tokens)
         assert TokenRatio.LEAST <= ratio.of("m") <= TokenRatio.MOST
+        assert TokenRatio.LEAST <= ratio.largest("m") <= TokenRatio.MOST

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.fleet.model_pools import ModelPool, ModelPools
 from router.fleet.regions.region_absences import RegionAbsences
 from router.fleet.replica import Replica
 from tests.dispatch.replicas import bare
 
-EU, BOTH = AllowedRegions(["eu"]), AllowedRegions(["eu", "us"])
+EU, BOTH = Allowed(["eu"]), Allowed(["eu", "us"])
 
 
 def replica(name: str, region: str) -> Replica:
@@ -51,4 +51,4 @@ def test_a_model_without_replicas_there_is_absent_as_long_as_the_region() -> Non
     absences = RegionAbsences()
     absences.update(pools_of(a, away=(a,)), 2.0)
     assert absences.since("unknown", EU) == 2.0
-    assert absences.since("m", AllowedRegions(["mars"])) is None
+    assert absences.since("m", Allowed(["mars"])) is None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.core.errors import Reason, RouterError
 from router.fleet.membership import Duty
 from router.fleet.replica import Replica
@@ -14,8 +14,8 @@ from router.wire.sweep import NEVER
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
-EU = AllowedRegions(["eu"])
-US_OR_ASIA = AllowedRegions(["us", "asia"])
+EU = Allowed(["eu"])
+US_OR_ASIA = Allowed(["us", "asia"])
 
 
 def world() -> tuple[Table, Replica, Replica, Replica]:
@@ -53,7 +53,7 @@ async def test_the_list_is_the_same_object_until_the_fleet_changes() -> None:
     table, a, b, _ = world()
     fleet = table.fleet
     found = fleet.serving("m", US_OR_ASIA)
-    assert fleet.serving("m", AllowedRegions(["asia", "us"])) is found
+    assert fleet.serving("m", Allowed(["asia", "us"])) is found
     fleet.probed(b, False)
     assert b not in fleet.serving("m", US_OR_ASIA)
     assert fleet.serving("m", EU) == (a,)
@@ -71,7 +71,7 @@ async def test_a_region_without_the_model_is_refused_at_once() -> None:
     assert refusal(lambda: fleet.eligible("us only", EU)).reason is Reason.REGION_NOT_ALLOWED
     waiting = fleet.refusal("us only", EU)
     assert waiting is not None and waiting.reason is Reason.REGION_NOT_ALLOWED
-    nowhere = AllowedRegions(["mars"])
+    nowhere = Allowed(["mars"])
     assert refusal(lambda: fleet.check("m", nowhere)).reason is Reason.REGION_NOT_ALLOWED
     assert refusal(lambda: fleet.check("invented", EU)).reason is Reason.MODEL_NOT_FOUND
     fleet.check("m", EU)
@@ -124,7 +124,7 @@ async def test_an_ejected_replica_is_used_if_its_region_has_no_other() -> None:
     assert a.health.is_ejected(fleet._clock())
     assert fleet.serving("m", None) == (b, c)
     assert fleet.serving("m", EU) == (a,)
-    assert fleet.serving("m", AllowedRegions(["eu", "us"])) == (b, c)
+    assert fleet.serving("m", Allowed(["eu", "us"])) == (b, c)
     assert fleet.absent_since("m", EU) == NEVER
     lease = table.lease(a)
     assert refusal(lambda: fleet.eligible("m", EU)).reason is Reason.FLEET_FULL
@@ -138,7 +138,7 @@ async def test_an_ejected_replica_is_used_if_its_region_has_no_other() -> None:
 async def test_a_new_replica_may_serve_the_model() -> None:
     table, *_ = world()
     new = table.add("new", None, region="asia", is_new=True)
-    asia = AllowedRegions(["asia"])
+    asia = Allowed(["asia"])
     table.fleet.check("m", asia)
     assert table.fleet.refusal("m", asia) is None
     table.fleet.learned(new, {"other": {"id": "other"}})

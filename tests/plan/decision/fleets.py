@@ -11,6 +11,7 @@ from router.plan.types_file import Types, parse
 
 WINDOW_S = 900.0
 RATE = 100.0  # tokens/s that one replica of the types file below serves
+REQUESTS = 1000.0
 PLACE = Place("m")
 
 
@@ -26,13 +27,16 @@ def types(more: str = "", speed: str = "", one: str = "") -> Types:
 def observed(
     now: int | None = None, load: float = 1.0, place: Place = PLACE, **more: Any
 ) -> Observed:
-    """`load`: replicas that the demand of the last window keeps busy."""
+    """`load`: replicas that the demand of the last window keeps busy.
+
+    Each window has `REQUESTS` requests.
+    """
     tokens = load * RATE * WINDOW_S
     return Observed(
         source="test",
         window_s=WINDOW_S,
         begin_s=0.0,
-        demand={place: Series([1.0] * 4, [0.75 * tokens] * 4, [0.25 * tokens] * 4)},
+        demand={place: Series([REQUESTS] * 4, [0.75 * tokens] * 4, [0.25 * tokens] * 4)},
         running=None if now is None else {place: {"gpu": now}},
         **more,
     )

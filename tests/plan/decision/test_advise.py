@@ -15,7 +15,7 @@ from router.plan.decision.problem import PlanError
 from router.plan.forecasts.forecast import Forecast
 from router.plan.observed import Observed, Place, Series
 from router.plan.types_file import Types, parse
-from tests.plan.decision.fleets import PLACE, RATE, WINDOW_S, forecast, observed, types
+from tests.plan.decision.fleets import PLACE, RATE, REQUESTS, WINDOW_S, forecast, observed, types
 
 
 def decided(kinds: Types, seen: Observed, ahead: Forecast) -> tuple[int, str]:
@@ -85,6 +85,17 @@ def test_no_replica_stops(about: dict[str, Any], reason: str) -> None:
     assert decided(kinds, observed(now=6, **about), forecast(8.5)) == (9, DEMAND)
 
 
+def test_waiting_requests_are_served_within_a_window() -> None:
+    seen = observed(now=6, waiting={PLACE: 2.0 * REQUESTS})  # two replicas for one window
+    assert decided(types(), seen, forecast(5.5)) == (8, DEMAND)
+    advice = advise(types(), seen, {PLACE: forecast(5.5)})
+    assert advice.places[0].peak == pytest.approx(7.5 * RATE)
+    doubt = forecast(5.5, distrust="error 90%")
+    assert decided(types("reactive: {up: 0.5, down: 0.1}"), seen, doubt) == (6, REACTIVE)
+    seen = observed(now=6, waiting={PLACE: 4.0 * REQUESTS})
+    assert decided(types("reactive: {up: 0.5, down: 0.1}"), seen, doubt) == (10, REACTIVE)
+
+
 def test_no_replica_stops_for_a_forecast_that_is_not_low() -> None:
     kinds = parse(
         f"types: [{{name: gpu, cost: 2, lead: 0, models: {{m: {{throughput: {RATE}}}}}}}]\n"
@@ -107,7 +118,7 @@ def test_the_rule_stops_no_replica_either(about: dict[str, Any]) -> None:
     doubt = forecast(50.0, distrust="error 90%")
     assert decided(kinds, observed(now=4, load=1.0), doubt) == (3, REACTIVE)
     assert decided(kinds, observed(now=4, load=1.0, **about), doubt) == (4, REACTIVE)
-    assert decided(kinds, observed(now=4, load=3.5, **about), doubt) == (5, REACTIVE)
+    assert decided(kinds, observed(now=4, load=3.4, **about), doubt) == (5, REACTIVE)
 
 
 def test_what_the_rule_would_do_is_always_told() -> None:

@@ -7,7 +7,7 @@ import pytest
 from router.plan.decision.demand_ahead import loaded, planned_windows, segments, steps
 from router.plan.decision.present import present
 from router.plan.types_file import parse
-from tests.plan.decision.fleets import PLACE, RATE, WINDOW_S, forecast, observed
+from tests.plan.decision.fleets import PLACE, RATE, REQUESTS, WINDOW_S, forecast, observed
 
 TYPES = parse(
     "types: [{name: quick, cost: 1, lead: 5m, models: {m: {throughput: 100}}},"
@@ -48,3 +48,14 @@ def test_the_load_is_that_of_the_busiest_window_of_the_segment() -> None:
     }
     assert loaded(late, tokens, states, WINDOW_S).loads[PLACE, "quick"] == pytest.approx(2.5)
     assert RATE == 100.0
+
+
+def test_each_segment_must_serve_the_waiting_requests() -> None:
+    early, late = segments(TYPES, WINDOW_S)
+    states = {PLACE: present(TYPES, observed(waiting={PLACE: 2.0 * REQUESTS}), PLACE)}
+    tokens = {PLACE: forecast(1.0).high}
+    for segment in (early, late):
+        assert loaded(segment, tokens, states, WINDOW_S).loads == {
+            (PLACE, "quick"): pytest.approx(3.0),
+            (PLACE, "slow"): pytest.approx(1.5),
+        }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from router.plan.decision.present import COOLDOWN, FORECAST, QUEUE, present
-from router.plan.observed import Place
+from router.plan.observed import Place, Series
 from router.plan.types_file import parse
-from tests.plan.decision.fleets import PLACE, RATE, WINDOW_S, forecast, observed, types
+from tests.plan.decision.fleets import PLACE, RATE, REQUESTS, WINDOW_S, forecast, observed, types
 
 
 def test_the_utilisation_is_that_of_the_last_window() -> None:
@@ -18,6 +19,21 @@ def test_the_utilisation_is_that_of_the_last_window() -> None:
     assert state.capacity({"gpu": 4}) == pytest.approx(4 * RATE)
     assert present(types(), observed(load=3.0), PLACE).utilisation is None
     assert present(types(), observed(now=0, load=3.0), PLACE).utilisation is None
+
+
+def test_the_rule_must_serve_the_waiting_requests_too() -> None:
+    seen = observed(now=4, load=2.0, waiting={PLACE: 0.5 * REQUESTS})
+    state = present(types(), seen, PLACE)
+    assert state.waiting_per_s == pytest.approx(1.0 * RATE)  # each has the tokens of a mean request
+    assert [pool.load for pool in state.pools()] == pytest.approx([3.0])
+    assert state.utilisation == pytest.approx(0.5)
+
+
+def test_waiting_requests_of_unknown_size_are_no_demand() -> None:
+    seen = replace(observed(now=4, waiting={PLACE: 9.0}), demand={})
+    assert present(types(), seen, PLACE).waiting_per_s == 0.0
+    empty = replace(seen, demand={PLACE: Series([0.0], [0.0], [0.0])})
+    assert present(types(), empty, PLACE).waiting_per_s == 0.0
 
 
 def test_prefill_and_decode_are_weighted_by_the_mix() -> None:

@@ -61,12 +61,48 @@ def test_a_known_sine_has_no_error_and_no_band() -> None:
     assert found.high == pytest.approx(found.mean)
 
 
-def test_the_smallest_error_wins() -> None:
+def test_the_mean_of_the_good_methods_is_used() -> None:
     values = [100.0] * 80
-    found = chosen(values, 3, Factor(1.2), Factor(1.1), Factor(0.7))
-    assert [one.method for one in found.tested] == ["times 1.1", "times 1.2", "times 0.7"]
-    assert [one.error for one in found.tested] == pytest.approx([0.1, 0.2, 0.3])
+    found = chosen(values, 3, Factor(1.18), Factor(1.1), Factor(0.7))
+    names = ["times 1.1", "times 1.18", "times 0.7"]
+    assert [one.method for one in found.tested] == ["mean of times 1.1, times 1.18", *names]
+    assert [one.error for one in found.tested] == pytest.approx([0.14, 0.1, 0.18, 0.3])
+    forecast = found.forecast(values, 3)
+    assert forecast.mean == pytest.approx((114.0,) * 3)
+    assert forecast.error == pytest.approx(0.14)
+    assert forecast.high == pytest.approx(forecast.mean)
+    assert forecast.low == pytest.approx((100.0,) * 3)
+
+
+def test_errors_in_opposite_directions_cancel() -> None:
+    values = [100.0] * 80
+    found = chosen(values, 3, Factor(1.1), Factor(0.9)).forecast(values, 3)
+    assert found.error == pytest.approx(0.0)
+    assert found.mean == found.high == pytest.approx((100.0,) * 3)
+
+
+def test_a_single_good_method_is_used_alone() -> None:
+    values = [100.0] * 80
+    found = chosen(values, 3, Factor(0.7), Factor(1.1))
+    assert [one.method for one in found.tested] == ["times 1.1", "times 0.7"]
     assert found.forecast(values, 3).mean == pytest.approx((110.0,) * 3)
+
+
+class Once(Factor):
+    """Can be fitted to the tested values only."""
+
+    def fit(self, history: Sequence[float]) -> Fitted:
+        if self.fits:
+            raise ValueError("not again")
+        return super().fit(history)
+
+
+def test_a_method_that_cannot_be_fitted_again_is_left_out() -> None:
+    values = [100.0] * 80
+    found = chosen(values, 3, Once(1.0), Factor(1.1))
+    assert [one.method for one in found.tested] == ["times 1.1", "times 1"]
+    assert found.forecast(values, 3).mean == pytest.approx((110.0,) * 3)
+    assert chosen(values, 3, Once(1.0)).distrust == "no forecast (times 1: cannot be fitted)"
 
 
 def test_held_out_values_are_not_used_for_their_forecast() -> None:
@@ -119,4 +155,6 @@ def test_the_methods_that_a_history_allows() -> None:
 
     assert names(DAY) == ["ARIMA(3,1,2)"]
     assert names(DAY + 1) == ["seasonal naive (day)", "ARIMA(3,1,2)"]
+    assert "day profile" not in names(2 * DAY)
+    assert "day profile" in names(2 * DAY + 1)
     assert "seasonal naive (week)" in names(7 * DAY + 1)

@@ -31,7 +31,7 @@ def test_the_table() -> None:
     lines = plain(table(plan())).splitlines()
     assert lines[0].split() == [
         *("model", "region", "type", "now", "utilisation", "plan", "reactive", "binding"),
-        *("forecast", "peak", "capacity", "cost"),
+        *("peak", "demand", "capacity", "cost"),
     ]
     rows = [line.split() for line in lines[3:]]
     assert rows[0] == ["m", "eu", "gpu", "3", "100", "4", "4", "demand", "600", "400", "8.00"]

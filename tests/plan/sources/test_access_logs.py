@@ -55,7 +55,8 @@ def test_a_queue_at_the_end_is_seen(tmp_path: Path) -> None:
         if row["ts"] >= EPOCH + 4 * 900.0:  # the last complete window, and the incomplete one
             row["queue_ms"] = 3000.0
     log = write(tmp_path / "a.log", iter(rows))
-    assert read([log], 900.0, 2.0, TYPES)[0].waiting == {Place("m"): 5.0}
+    # Five requests waited for three seconds each of the 900.
+    assert read([log], 900.0, 2.0, TYPES)[0].waiting == {Place("m"): pytest.approx(15.0 / 900.0)}
     for row in rows:
         row["queue_ms"] = 3000.0 if row["ts"] < EPOCH + 3 * 900.0 else None
     log = write(tmp_path / "b.log", iter(rows))

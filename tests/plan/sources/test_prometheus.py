@@ -91,7 +91,9 @@ def test_hedgerows_counters() -> None:
     assert series.prompt == [600.0] * 10  # without the cached ones
     assert series.output == [200.0] * 10
     assert observed.demand[Place("n")].tokens == [0.0] * 10
-    assert observed.waiting == {Place("m"): 3.0, Place("n"): 3.0}
+    # The queue has both models; it is divided in proportion to 90 and 9 requests.
+    shares = [observed.waiting[Place(name)] for name in "mn"]
+    assert shares == pytest.approx([3.0 * 90 / 99, 3.0 * 9 / 99])
     assert observed.running is None
     assert observed.notes == ["Prometheus warns: partial"]
 

@@ -29,7 +29,7 @@ def read(
     except BadResponse:
         return BAD
     whole = reader.eof() if eof else reader.state == COMPLETE
-    interim = [(head.status, head.lines) for head in reader.interim]
+    interim = [(head.status, head.lines) for head in reader.interim or ()]
     return told(reader.head), interim, b"".join(reader.parts), whole, reader.surplus
 
 
@@ -161,7 +161,7 @@ def test_interim_responses_are_capped_when_their_reader_takes_them_away() -> Non
     with pytest.raises(BadResponse):
         for _ in range(1000):
             reader.feed(ok(status=b"100 Continue"))
-            reader.interim.clear()
+            reader.interim = None
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ class Persona:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.ranks: Sequence[Engine] = (engine,)  # all data-parallel ranks of the server
         self.settings = engine.settings
         self.model = engine.settings.models[0]
         if engine.settings.engine_version is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from router.emulator.core.histogram import Histogram
 
@@ -70,3 +70,30 @@ class Exposition:
         if self._is_rust and value == int(value):
             return str(int(value))
         return str(float(value))
+
+
+def merged(pages: Sequence[str]) -> str:
+    """Join the pages of several engines behind one server. Samples with the same labels are added.
+
+    Each family stays in one piece, as the format requires.
+    """
+    if len(pages) == 1:
+        return pages[0]
+    families: dict[str, tuple[list[str], dict[str, float]]] = {}
+    for page in pages:
+        head: list[str] = []
+        samples: dict[str, float] = {}
+        for line in page.splitlines():
+            if line.startswith("# TYPE "):
+                samples = families.setdefault(line.split()[2], ([*head, line], {}))[1]
+                head = []
+            elif line.startswith("#"):
+                head = [line]
+            else:
+                series, _, value = line.rpartition(" ")
+                samples[series] = samples.get(series, 0.0) + float(value)
+    lines: list[str] = []
+    for head, found in families.values():
+        lines += head
+        lines += [f"{series} {value}" for series, value in found.items()]
+    return "\n".join(lines) + "\n"

@@ -29,6 +29,7 @@ from router.emulator.http.personas.base import (
     flat_error,
     whole_number,
 )
+from router.emulator.http.personas.exposition import merged
 from router.emulator.http.personas.flat import FlatPersona
 from router.emulator.http.personas.sglang_metrics import gen_throughput, hit_rate, render
 from router.emulator.http.replies import json_value
@@ -105,7 +106,7 @@ class Sglang(FlatPersona):
         router.add_post("/abort_request", abort)
 
     def exposed(self) -> str:
-        return render(self.engine)
+        return merged([render(engine) for engine in self.ranks])
 
     # Requests.
 
@@ -166,13 +167,23 @@ class Sglang(FlatPersona):
     async def _loads(self, request: web.Request) -> web.Response:
         if request.query.get("format") == "prometheus":
             return await self.answer_metrics(request)
-        core, settings = self.engine.core, self.settings
+        return json_value(
+            {
+                "timestamp": datetime.now(UTC).isoformat(),
+                "version": self.version,
+                "accelerator": "emulated",
+                "num_accelerators": len(self.ranks),
+                "loads": [self._load(engine) for engine in self.ranks],
+            }
+        )
+
+    def _load(self, engine: Engine) -> dict[str, Any]:
+        core, settings = engine.core, self.settings
         size = settings.block_size
         used = core.kv.used * size
-        now = datetime.now(UTC).isoformat()
-        load = {
+        return {
             "timestamp": time(),
-            "dp_rank": 0,
+            "dp_rank": engine.rank,
             "num_running_reqs": core.running,
             "num_waiting_reqs": core.waiting,
             "num_waiting_uncached_tokens": core.uncached_waiting(),
@@ -182,8 +193,8 @@ class Sglang(FlatPersona):
             "max_total_num_tokens": settings.num_blocks * size,
             "max_running_requests": settings.max_num_seqs,
             "token_usage": round(core.kv_usage, 4),
-            "gen_throughput": gen_throughput(self.engine),
-            "cache_hit_rate": hit_rate(self.engine),
+            "gen_throughput": gen_throughput(engine),
+            "cache_hit_rate": hit_rate(engine),
             "utilization": round(core.running / settings.max_num_seqs, 4),
             "queues": {
                 "waiting": core.waiting,
@@ -194,15 +205,6 @@ class Sglang(FlatPersona):
             },
             "disaggregation": {"mode": "null"},
         }
-        return json_value(
-            {
-                "timestamp": now,
-                "version": self.version,
-                "accelerator": "emulated",
-                "num_accelerators": 1,
-                "loads": [load],
-            }
-        )
 
     async def _server_info(self, _: web.Request) -> web.Response:
         settings = self.settings
@@ -217,6 +219,10 @@ class Sglang(FlatPersona):
             "enable_metrics": settings.metrics,
             "enable_priority_scheduling": settings.by_priority,
             "schedule_low_priority_values_first": settings.low_priority_values_first,
+            "dp_size": len(self.ranks),
+            "internal_states": [
+                {"effective_max_running_requests_per_dp": settings.max_num_seqs} for _ in self.ranks
+            ],
         }
         if self.engine.kv_listener is not None:
             info["kv_events"] = self.engine.kv_listener.server_info()

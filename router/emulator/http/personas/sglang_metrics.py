@@ -31,6 +31,8 @@ def render(engine: Engine) -> str:
     if settings.by_priority:
         common["priority"] = ""
     scheduler = {**common, "moe_ep_rank": "0", "pp_rank": "0", "tp_rank": "0"}
+    if settings.data_parallel_size > 1:
+        scheduler["dp_rank"] = str(engine.rank)
     out = Exposition("sglang:", scheduler)
     sign = 1 if settings.low_priority_values_first else -1
 
@@ -68,6 +70,12 @@ def render(engine: Engine) -> str:
     )
     out.gauge("page_size", settings.block_size, "KV cache page size in tokens.")
     out.gauge("num_pages", settings.num_blocks, "Number of KV cache pages.")
+
+    if settings.adapters:
+        used, slots = engine.adapters.used, settings.max_loras
+        out.gauge("lora_pool_slots_used", used, "Number of LoRA slots in use.")
+        out.gauge("lora_pool_slots_total", slots, "Total number of LoRA slots.")
+        out.gauge("lora_pool_utilization", round(used / slots, 4), "LoRA pool utilization.")
 
     tokenizer = Exposition("sglang:", common)
     tokenizer.family("cached_tokens_total", "counter", "Number of cached prompt tokens by source.")

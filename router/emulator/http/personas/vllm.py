@@ -17,6 +17,7 @@ from router.emulator.http.bodies import Body, Refusal
 from router.emulator.http.job import Job
 from router.emulator.http.kv_wire import vllm_payload
 from router.emulator.http.personas.base import Killer, Persona, whole_number
+from router.emulator.http.personas.exposition import merged
 from router.emulator.http.personas.vllm_metrics import render
 from router.emulator.http.replies import json_value
 from router.emulator.http.shapes.base import Shape, Usage
@@ -70,7 +71,7 @@ class Vllm(Persona):
         router.add_post("/abort_requests", abort)
 
     def exposed(self) -> str:
-        return render(self.engine)
+        return merged([render(engine) for engine in self.ranks])
 
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
         """The priority for the engine core; a lower number is served earlier.
@@ -116,8 +117,9 @@ class Vllm(Persona):
         return {}
 
     async def _kv_event_sources(self, _: web.Request) -> web.Response:
-        listener = self.engine.kv_listener
-        return json_value({} if listener is None else listener.sources())
+        listeners = [engine.kv_listener for engine in self.ranks]
+        known = [listener for listener in listeners if listener is not None]
+        return json_value({str(rank): one.source() for rank, one in enumerate(known)})
 
     async def _load(self, _: web.Request) -> web.Response:
         # vLLM reports a value other than 0 only with a flag that is rarely used.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import time
+
 from router.emulator.engine import Engine
 from router.emulator.http.personas.exposition import Exposition
 
@@ -11,7 +13,7 @@ def render(engine: Engine) -> str:
     core, settings, stats = engine.core, engine.settings, engine.stats
     running, waiting, kv_usage = engine.gauges()
     model = settings.models[0]
-    out = Exposition("vllm:", {"engine": "0", "model_name": model})
+    out = Exposition("vllm:", {"engine": str(engine.rank), "model_name": model})
     out.gauge("num_requests_running", running, "Number of requests in model execution batches.")
     out.gauge("num_requests_waiting", waiting, "Number of requests waiting to be processed.")
     out.family(
@@ -87,6 +89,8 @@ def render(engine: Engine) -> str:
     out.histogram(
         "e2e_request_latency_seconds", stats.whole, "Histogram of e2e request latency in seconds."
     )
+    if engine.adapters.used and not engine.rank:  # The metric has no label with the rank.
+        _adapters(out, engine)
     out.family("cache_config_info", "gauge", "Information of the LLMEngine CacheConfig")
     config = Exposition("vllm:", {})
     config.sample(
@@ -95,9 +99,26 @@ def render(engine: Engine) -> str:
         block_size=str(settings.block_size),
         cache_dtype="auto",
         enable_prefix_caching=str(settings.prefix_caching),
-        engine="0",
+        engine=str(engine.rank),
         num_gpu_blocks=str(settings.num_blocks),
         num_gpu_blocks_override="None",
     )
     out.append(config)
     return out.text()
+
+
+def _adapters(out: Exposition, engine: Engine) -> None:
+    """The adapters of running and waiting requests. The value is the time of the sample."""
+    core = engine.core
+    running = {job.adapter for job in core.rows()} - {""}
+    waiting = {job.adapter for job in core.queued()} - {""} - running
+    out.family("lora_requests_info", "gauge", "Running stats on lora requests.")
+    info = Exposition("vllm:", {})
+    info.sample(
+        "lora_requests_info",
+        time(),
+        max_lora=str(engine.settings.max_loras),
+        running_lora_adapters=",".join(sorted(running)),
+        waiting_lora_adapters=",".join(sorted(waiting)),
+    )
+    out.append(info)

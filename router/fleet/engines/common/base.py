@@ -74,10 +74,26 @@ class Source:
         raise NotImplementedError
 
 
-class TextSource(Source):
-    """A page in the Prometheus text format."""
+class Ranks:
+    """How a metrics page shows the data-parallel ranks of an engine.
 
-    __slots__ = ("read", "wanted")
+    `label`: the label with the rank's number. `count`: returns the number of ranks to which the
+    router can send requests; 1 if there is only one, or if the engine's version cannot be told
+    which rank to use. `shared`: the metrics of the whole engine, which count for each rank.
+    """
+
+    __slots__ = ("count", "label", "shared")
+
+    def __init__(self, label: str, count: Callable[[Samples], int], shared: frozenset[str]) -> None:
+        self.label = label
+        self.count = count
+        self.shared = shared | {START_TIME}
+
+
+class TextSource(Source):
+    """A page in the Prometheus text format. `ranks`: `None`: the engine has no ranks."""
+
+    __slots__ = ("ranks", "read", "wanted")
 
     def __init__(
         self,
@@ -85,10 +101,12 @@ class TextSource(Source):
         names: tuple[str, ...],
         read: Callable[[Samples, Known], Signals],
         timeout_s: float = 0.0,
+        ranks: Ranks | None = None,
     ) -> None:
         super().__init__(path, timeout_s)
         self.wanted = Wanted(*names, START_TIME)
         self.read = read
+        self.ranks = ranks
 
     def parse(
         self, body: bytes, known: Known = NOTHING_KNOWN, odd: Odd | None = None
@@ -101,20 +119,38 @@ class TextSource(Source):
             odd |= samples.odd
         return signals
 
+    def by_rank(self, samples: Samples, known: Known) -> list[Signals]:
+        """Return the signals of each data-parallel rank; empty if there is only one rank."""
+        ranks = self.ranks
+        count = 1 if ranks is None else ranks.count(samples)
+        if ranks is None or count < 2:
+            return []
+        label, shared = ranks.label, ranks.shared
+        return [self.read(samples.having(label, str(rank), shared), known) for rank in range(count)]
+
 
 class JsonSource(Source):
-    """A JSON document."""
+    """A JSON document. `split`: returns a document for each data-parallel rank."""
 
-    __slots__ = ("read",)
+    __slots__ = ("read", "split")
 
     def __init__(
         self,
         path: str,
         read: Callable[[Any, Known, Odd], Signals | None],
         timeout_s: float = 0.0,
+        split: Callable[[Any], list[Any]] | None = None,
     ) -> None:
         super().__init__(path, timeout_s)
         self.read = read
+        self.split = split
+
+    def by_rank(self, body: bytes, known: Known) -> list[Signals]:
+        """Return the signals of each data-parallel rank; empty if there is only one rank."""
+        documents = [] if self.split is None else self.split(decoded(body))
+        read = [self.read(document, known, set()) for document in documents]
+        found = [signals for signals in read if signals is not None]
+        return found if len(found) > 1 and len(found) == len(documents) else []
 
     def parse(
         self, body: bytes, known: Known = NOTHING_KNOWN, odd: Odd | None = None

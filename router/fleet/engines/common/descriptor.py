@@ -124,6 +124,7 @@ class Engine:
         private_headers: frozenset[str] = frozenset(),
         # Attributes for models.
         refuses_models: bool = False,
+        lists_adapters: bool = False,
         names_adapters: bool = False,
         adapters: Adapters | None = None,
         # Attributes for priorities.
@@ -146,6 +147,7 @@ class Engine:
         reserves_output: bool = False,
         displaces_by: int | None = None,
         gauges_lag: bool = False,
+        has_ranks: bool = False,
     ) -> None:
         self.name = name
         self.order = order  # The order of the detection requests; common engines have low numbers.
@@ -168,6 +170,8 @@ class Engine:
         self.private_headers = frozenset([header.encode() for header in private_headers])
         # Whether the engine answers 404 for a model that it does not list.
         self.refuses_models = refuses_models
+        # Whether the engine lists its LoRA adapters in /v1/models.
+        self.lists_adapters = lists_adapters
         # Whether the engine accepts `model:adapter` as the name of a model's adapter.
         self.names_adapters = names_adapters
         # `None`: the engine reads `model` on all paths, except paths of other engines' own APIs.
@@ -198,6 +202,8 @@ class Engine:
         self.reserves_output = reserves_output
         # A new request preempts a running request whose priority number is worse by more than this.
         self.displaces_by = displaces_by
+        # True: the engine can have data-parallel ranks behind one address.
+        self.has_ranks = has_ranks
         self.gauges_lag = gauges_lag  # True: the engine's gauges lag by up to a second.
 
     def __repr__(self) -> str:

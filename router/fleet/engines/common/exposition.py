@@ -72,6 +72,25 @@ class Samples:
                 return name, found
         return names[-1], ()
 
+    def having(self, label: str, value: str, shared: frozenset[str]) -> Samples:
+        """Return the samples with a label of this value, and all samples of the metrics `shared`.
+
+        If no sample of a metric has the label, the metric is left out.
+        """
+        found = Samples()
+        for name, samples in self._found.items():
+            for sample in samples:
+                if name in shared or sample.labels.get(label) == value:
+                    found.add(name, sample)
+        return found
+
+    def numbers(self, label: str, *names: str) -> int:
+        """Return how many values of a label the samples of a metric have, if these values are 0, 1,
+        2 and so on; else 1. The metric is the first of `names` that is on the page."""
+        values = {sample.labels.get(label, "") for sample in self.series(*names)[1]}
+        count = len(values)
+        return count if values == {str(number) for number in range(count)} else 1
+
     def total(
         self, *names: str, where: Callable[[Mapping[str, str]], bool] | None = None
     ) -> int | None:

@@ -130,7 +130,7 @@ class Subscriber:
         self._loop = loop
         self._pump = pump
         self._index = index
-        self._key = key
+        self.key = key
         self._counters = counters
         self._timeout_s = replay_timeout_s
         self._stream = Stream(source.replay is not None, counters)
@@ -199,7 +199,7 @@ class Subscriber:
         self._steps.clear()
         self._raws.clear()
         self._events.clear()
-        self._index.remove(self._key, self.source.rank)
+        self._index.remove(self.key, self.source.rank)
         self._pump.kick()
 
     # -- work ---------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Subscriber:
         while True:
             if self._events:
                 event = self._events.popleft()
-                self._index.apply(self._key, self.source.rank, event)
+                self._index.apply(self.key, self.source.rank, event)
             elif self._raws:
                 self._decode(self._raws.popleft())
             elif self._steps:
@@ -247,7 +247,7 @@ class Subscriber:
             else:
                 self._raws.extend(raws)
         elif isinstance(step, Begin):
-            self._index.clear(self._key, self.source.rank, complete=step.complete)
+            self._index.clear(self.key, self.source.rank, complete=step.complete)
             self._pump.kick()
         elif isinstance(step, Ask):
             self._ask(step.start)

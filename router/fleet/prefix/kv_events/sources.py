@@ -6,13 +6,16 @@ from router.config.model import KvEvents
 from router.fleet.engines.common.publishers import Source, connectable
 
 
-def configured(settings: KvEvents, host: str) -> list[Source]:
+def configured(settings: KvEvents, host: str, ranks: int = 1) -> list[Source]:
     """Return the configured sources of KV events, which override the replica's answers.
 
-    `host`: the replica's host.
+    `host`: the replica's host. `ranks`: the number of its data-parallel ranks. The settings are
+    those of rank 0; rank r publishes on port + r, as in vLLM and SGLang.
     """
-    endpoint = connectable(settings.endpoint, host, 0)
-    if endpoint is None:
-        return []
-    replay = settings.replay and connectable(settings.replay, host, 0)
-    return [Source(endpoint, replay or None, settings.topic)]
+    found: list[Source] = []
+    for rank in range(ranks):
+        endpoint = connectable(settings.endpoint, host, rank)
+        if endpoint is not None:
+            replay = settings.replay and connectable(settings.replay, host, rank)
+            found.append(Source(endpoint, replay or None, settings.topic, rank))
+    return found

@@ -2,7 +2,8 @@
 
 One task per replica queries its HTTP endpoints (or uses the configuration) repeatedly: engines
 start late, move to another port, or begin to publish later. The watcher uses its own connections,
-and never delays a request. Received events go into one `ExactIndex`, keyed by the replica.
+and never delays a request. Received events go into one `ExactIndex`, keyed by the replica. If the
+router chooses the data-parallel rank, the events of each rank are keyed by the replica of the rank.
 """
 
 from __future__ import annotations
@@ -93,6 +94,9 @@ class KvWatcher:
         task = asyncio.ensure_future(self._watch(replica))
         self._tasks[replica] = task
 
+    def watches(self, replica: Replica) -> bool:
+        return replica in self._tasks
+
     def unwatch(self, replica: Replica) -> None:
         """Unsubscribe from a replica's publishers, and drop the replica's blocks from the index."""
         task = self._tasks.pop(replica, None)
@@ -167,7 +171,7 @@ class KvWatcher:
         kept."""
         host = replica.address.host
         if replica.config.kv_events is not None:
-            return configured(replica.config.kv_events, host)
+            return configured(replica.config.kv_events, host, len(replica.ranks))
         answered = False
         for publisher in publishers_of(replica.descriptor):
             raw = await self._get(replica, publisher.path)
@@ -209,8 +213,9 @@ class KvWatcher:
         found = self._subscribers.setdefault(replica, {})
         # Stop the old subscribers first, because the index entries of a data-parallel rank belong
         # to one subscriber at a time.
-        for source in [s for s, used in found.items() if sources.get(s) != used.source]:
-            found.pop(source).stop()
+        for source, used in [*found.items()]:
+            if sources.get(source) != used.source or used.key is not _holder(replica, source):
+                found.pop(source).stop()
         for source, resolved in sources.items():
             if source not in found:
                 found[source] = Subscriber(
@@ -219,7 +224,7 @@ class KvWatcher:
                     asyncio.get_running_loop(),
                     self._pump,
                     self.index,
-                    replica,
+                    _holder(replica, source),
                     resolved,
                     self.counters,
                     self._replay_timeout_s,
@@ -258,3 +263,9 @@ class KvWatcher:
                 return raw
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
             return None
+
+
+def _holder(replica: Replica, source: Source) -> Replica:
+    """Return the replica whose cache a publisher reports."""
+    ranks = replica.ranks
+    return ranks[source.rank] if source.rank < len(ranks) else replica

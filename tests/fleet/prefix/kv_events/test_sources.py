@@ -124,6 +124,14 @@ def test_the_configuration() -> None:
     assert configured(KvEvents(endpoint="gpu-1:5557"), HOST) == []
 
 
+def test_each_configured_rank_has_the_next_port() -> None:
+    settings = KvEvents(endpoint="tcp://*:5557", replay="tcp://10.0.0.7:6557", topic="kv")
+    assert configured(settings, HOST, 3) == [
+        Source(f"tcp://gpu-1:{5557 + rank}", f"tcp://10.0.0.7:{6557 + rank}", "kv", rank)
+        for rank in range(3)
+    ]
+
+
 @given(st.binary() | st.text().map(str.encode))
 def test_nonsense_is_no_source(raw: bytes) -> None:
     assert from_vllm(raw, HOST) == []

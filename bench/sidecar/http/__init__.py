@@ -1,0 +1,1 @@
+"""Measures several router processes in front of one fleet of emulated engines."""

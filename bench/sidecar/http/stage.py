@@ -1,0 +1,102 @@
+"""Measures one setup with one seed: new engines, new routers, and the clients of all routers."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from bench.fleet import engines
+from bench.fleet.contestants import HedgerowWith
+from bench.fleet.run import doubts
+from bench.fleet.statistics import summarise
+from bench.overhead import cpu
+from bench.overhead.measure import Running
+from bench.overhead.peers import Site
+from bench.overhead.processes import Orderly, Placement
+from bench.priority.http.stage import SPEC
+from bench.priority.http.traffic import Size
+from bench.sidecar.figures import Counted, Figures
+from bench.sidecar.setups import Setup
+
+
+class Sidecar(HedgerowWith):
+    """One of several routers, with the settings of a setup and otherwise the defaults."""
+
+    setup = Setup(1)
+
+    def config(self) -> dict[str, object]:
+        return {
+            **super().config(),
+            **self.setup.settings(),
+            # A tenant is the user named by a request without an API key.
+            "keys": {"names_users": True},
+            # All routers need the same hashes of prompts, if a policy hashes prompts to replicas.
+            "access_log": {"path": "", "salt": "the same in all routers"},
+        }
+
+
+def measure(setup: Setup, seed: int, size: Size, placement: Placement, load: Orderly) -> Figures:
+    """Measure a setup. Raises PeerError, `router.emulator.spawn.FleetError` and ValueError."""
+    kind = type("Sidecar", (Sidecar,), {"setup": setup, "policy": setup.policy})
+    more = ("--kv-events",) if setup.is_exact else ()
+    spec = replace(SPEC, more=(*SPEC.more, *more))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hedgerow-sidecar-")))
+        log = folder / "engines.log"
+        fleet = stack.enter_context(engines.Engines(spec, placement.others, log=log))
+        peers = []
+        for number in range(setup.routers):
+            place = folder / str(number)
+            place.mkdir()
+            site = Site(place, fleet.ports, placement)
+            peers.append(stack.enter_context(Running(kind(site))))
+        pids = [peer.pid for peer in peers]
+        before, began = _read(pids, fleet.pid), monotonic()
+        played: dict[str, Any] = load.ask(
+            {
+                "seed": seed,
+                "warm": size.warm,
+                "measured": size.measured,
+                "ports": [peer.port for peer in peers],
+                "model": engines.MODEL,
+                "engines": fleet.urls,
+            }
+        )
+        after, seconds = _read(pids, fleet.pid), monotonic() - began
+        ended = [
+            f"a router ended with {code} during the run"
+            for peer in peers
+            if peer.process is not None and (code := peer.process.poll()) is not None
+        ]
+    routers_cpu, engines_cpu = (
+        cpu.spent_s(one, other) / seconds for one, other in zip(before, after, strict=True)
+    )
+    summary = summarise(played, inf)
+    found = figures(played, summary.hit_rate or 0.0, size)
+    found.problems = [*ended, *doubts(summary, routers_cpu, engines_cpu)]
+    return found
+
+
+def figures(played: dict[str, Any], hit_rate: float, size: Size) -> Figures:
+    """Return the figures of a run. Raises ValueError if a class has no request with an answer."""
+    counted = Counted(size.warm, size.until)
+    for record in played["records"]:
+        counted.add(
+            record["urgency"],
+            record["user"],
+            record["due"],
+            record["due"] + record["seconds"],
+            None if record["error"] else record["ttft"],
+            record["prompt_tokens"],
+            record["output_tokens"],
+        )
+    return counted.figures(hit_rate)
+
+
+def _read(routers: list[int], fleet: int) -> tuple[cpu.Reading, cpu.Reading]:
+    return cpu.read([pid for one in routers for pid in cpu.tree(one)]), cpu.read([fleet])

@@ -1,0 +1,1 @@
+"""LoRA adapters: which model names mean adapters, and which adapters replicas have in memory."""

@@ -1,0 +1,62 @@
+"""Which LoRA adapters a replica has in memory, as far as the router knows.
+
+An engine lists all its adapters in /v1/models, and can serve each of them. But only a few fit into
+the memory of its GPU at once: `max_loras` in vLLM, `max_loras_per_batch` in SGLang. A request for
+another adapter waits until the engine has loaded it. Both engines replace the adapter that was used
+least recently, so the router keeps the same order from its own requests. vLLM also reports which
+adapters run (`vllm:lora_requests_info`); these count as used at the time of the poll.
+
+Pure. Must never: make a replica ineligible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+# The number of adapters that fit into the memory of an engine that does not report it: the default
+# of SGLang's `max_loras_per_batch`.
+_SLOTS: Final = 8
+
+
+class LoadedAdapters:
+    """The adapters in the memory of one replica, the least recently used one first."""
+
+    __slots__ = ("_names", "slots")
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+        self.slots = _SLOTS  # Maximum number of adapters in memory at once.
+
+    def use(self, name: str) -> None:
+        """Note that a request for an adapter is sent to the replica."""
+        names = self._names
+        names.pop(name, None)
+        names[name] = None
+        if len(names) > self.slots:
+            self._trim()
+
+    def reported(self, running: Iterable[str], slots: int | None) -> None:
+        """Note the adapters that run, and how many fit into the memory (`None`: unknown)."""
+        if slots:
+            self.slots = slots
+        for name in sorted(running):
+            self.use(name)
+        self._trim()
+
+    def holds(self, name: str) -> bool:
+        return name in self._names
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another adapter replaces one of these."""
+        return len(self._names) >= self.slots
+
+    def clear(self) -> None:
+        """Forget all adapters: the engine was restarted, or sleeps."""
+        self._names.clear()
+
+    def _trim(self) -> None:
+        names = self._names
+        while len(names) > self.slots:
+            del names[next(iter(names))]

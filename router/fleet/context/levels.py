@@ -1,0 +1,91 @@
+"""Decides which context length a request needs at least, if the replicas have different lengths.
+
+The need of a request is a lower bound: its limit of output tokens, and the fewest tokens that its
+prompt can have. The fewest tokens of a prompt follow from its bytes and from the largest ratio of
+bytes per token that was seen lately (`prefix/token_ratio.py`). So a request that could fit is not
+kept away from a replica, although the router does not know the tokenizer.
+
+The need is rounded up to the next context length of a replica (a level). So requests for one model
+have few different limits, and few queue lanes. If the context of every replica is too short, there
+is no limit, and an engine answers the client.
+
+Must never: decide by the state of a replica; replicas that are down count as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from policies.allowed import Allowed, with_context
+from policies.facts import RequestView
+from router.fleet.context.lengths import ContextLengths
+from router.fleet.prefix.token_ratio import TokenRatio
+
+_MODELS: Final = 1024  # Maximum number of models whose levels are cached.
+_UNKNOWN: Final = 0
+_NONE: Final = -1  # The context of every replica is too short.
+
+Lengths = Callable[[str | None], Iterable[int]]
+Known = Mapping[object, tuple[ContextLengths, frozenset[str] | None]]
+
+
+class ContextLevels:
+    """The context lengths of one fleet, by model."""
+
+    __slots__ = ("_known", "_lengths", "_levels", "_ratio", "is_used", "shortest", "version")
+
+    def __init__(self, lengths: Lengths, ratio: TokenRatio) -> None:
+        """`lengths`: returns the context length of each replica of a model; 0: unknown."""
+        self._lengths = lengths
+        self._ratio = ratio
+        self._known: Known = {}
+        self._levels: dict[str | None, tuple[int, ...]] = {}
+        self.is_used = False  # Whether the replicas of the fleet have different context lengths.
+        self.shortest = 0  # The shortest known context length of any replica and model.
+        self.version = 0  # Changes whenever a limit that was computed before may be outdated.
+
+    def rebuilt(self, known: Known) -> None:
+        """Use the lengths and the models of all replicas after a change of the fleet."""
+        self._levels.clear()
+        if known == self._known:
+            return
+        self._known = known
+        self.version += 1
+        found: set[int] = set()
+        for lengths, _ in known.values():
+            found.add(lengths.usual)
+            found.update(lengths.by_model.values())
+        self.is_used = len(found) > 1
+        self.shortest = min(found - {_UNKNOWN}, default=0)
+
+    def limited(self, view: RequestView, model: str | None) -> Allowed | None:
+        """Return `view.allowed` with the context length that the request needs at a model."""
+        return with_context(view.allowed, max(0, self._needed(view, model)))
+
+    def is_too_long(self, view: RequestView, model: str | None) -> bool:
+        """Whether a request is too long for every replica of a model."""
+        return self._needed(view, model) == _NONE
+
+    def _needed(self, view: RequestView, model: str | None) -> int:
+        """Return the context length that a request needs; 0: all replicas may be long enough."""
+        if not self.is_used or not view.decodes:
+            return 0
+        tokens = max(view.output_limit, 0)
+        if view.bounded_bytes:
+            tokens += int(view.bounded_bytes / self._ratio.largest(model))
+        if tokens <= self.shortest:
+            return 0
+        levels = self._levels.get(model)
+        if levels is None:
+            if len(self._levels) >= _MODELS:  # Clients may invent names of models.
+                self._levels.clear()
+            levels = self._levels[model] = tuple(sorted(set(self._lengths(model))))
+        known = [level for level in levels if level != _UNKNOWN]
+        if not known or tokens <= known[0]:
+            return 0
+        for level in known:
+            if tokens <= level:
+                return level
+        # Only a replica whose context length is unknown may be long enough.
+        return known[-1] + 1 if levels[0] == _UNKNOWN else _NONE

@@ -1,0 +1,159 @@
+"""`hedgerow bench sidecar`: setups, dealt requests, figures, the table, and short simulations."""
+
+from __future__ import annotations
+
+from math import isclose
+
+import pytest
+
+from bench.findings import written
+from bench.priority.http import traffic as texts
+from bench.priority.traffic import CLASSES
+from bench.sidecar.figures import HIGH_S, Counted, Figures
+from bench.sidecar.found import Row, found
+from bench.sidecar.http.load import dealt
+from bench.sidecar.http.stage import figures
+from bench.sidecar.setups import SIMULATED, SOME, TENANTS, Setup, setups
+from bench.sidecar.simulated import Length, Task
+
+SHORT = Length(warm_s=10.0, measured_s=15.0, seeds=1)
+
+
+def counted() -> Counted:
+    """Two requests of each class, before and in a window from 5 to 15 s."""
+    seen = Counted(5.0, 15.0)
+    for name in CLASSES:
+        seen.add(name, "a", 1.0, 2.0, 9.0, 100, 10)
+        seen.add(name, "a", 9.0, 12.0, 0.4, 100, 10)
+    return seen
+
+
+# -- setups ---------------------------------------------------------------------------------------
+
+
+def test_every_kind_has_one_router_first() -> None:
+    wanted = setups(SIMULATED, SOME)
+    assert len(set(wanted)) == len(wanted)
+    assert [one.routers for one in wanted] == [*SIMULATED, *SIMULATED, *SOME, *SOME]
+    assert {one.is_exact for one in wanted if one.routers == 4} == {True, False}
+
+
+def test_sidecars_belong_to_tenants() -> None:
+    assert TENANTS == 16
+    pods = {one.routers: one.pods for one in setups((), (1, 8, 32)) if one.is_sidecar}
+    assert pods == {1: 1, 8: 1, 32: 2}
+    assert Setup(8).pods == 0
+
+
+def test_requests_are_dealt_to_all_routers_and_none_is_lost() -> None:
+    script = texts.script(1, texts.Size(1.0, 4.0))
+    parts = dealt(script, 4, 1)
+    assert sorted(one.at for part in parts for one in part.conversations) == [
+        one.at for one in script.conversations
+    ]
+    sizes = [len(part.conversations) for part in parts]
+    assert min(sizes) > 0.5 * max(sizes)
+    assert dealt(script, 1, 1) == [script]
+
+
+# -- figures --------------------------------------------------------------------------------------
+
+
+def test_requests_of_the_warm_up_do_not_count() -> None:
+    found = counted().figures(0.5)
+    assert found.ttft_mean_s == dict.fromkeys(CLASSES, 0.4)
+    assert (found.in_slo, found.hit_rate, found.errors) == (1.0, 0.5, 0)
+    assert found.tokens_s == 40 / 10.0
+
+
+def test_a_failed_request_is_the_slowest_one() -> None:
+    seen = counted()
+    seen.add("high", "b", 9.0, 14.0, HIGH_S + 0.1, 100, 10)
+    seen.add("high", "b", 9.0, 9.1, None, 100, 0)
+    found = seen.figures(0.0)
+    assert isclose(found.ttft_mean_s["high"], (0.4 + 2 * (HIGH_S + 0.1)) / 3)
+    assert (found.in_slo, found.errors) == (1 / 3, 1)
+
+
+def test_fairness_is_that_of_the_tenants_of_class_batch() -> None:
+    seen = counted()  # 110 tokens for tenant a
+    seen.add("low", "b", 9.0, 12.0, 0.4, 5000, 10)
+    assert seen.figures(0.0).jain == 1.0
+    seen.add("batch", "b", 9.0, 12.0, 0.4, 320, 10)
+    assert isclose(seen.figures(0.0).jain, (110 + 330) ** 2 / (2 * (110**2 + 330**2)))
+
+
+def test_a_run_without_an_answer_of_a_class_has_no_figures() -> None:
+    with pytest.raises(ValueError, match="class high"):
+        Counted(0.0, 1.0).figures(0.0)
+
+
+def test_records_of_the_load_generator_become_figures() -> None:
+    record = {
+        "user": "batch-0",
+        "due": 2.5,
+        "seconds": 1.0,
+        "ttft": 0.25,
+        "prompt_tokens": 90,
+        "output_tokens": 10,
+        "error": "",
+    }
+    records = [{**record, "urgency": name} for name in CLASSES]
+    records.append({**record, "urgency": "high", "error": "status 500"})
+    found = figures({"records": records}, 0.3, texts.Size.quick())
+    assert (found.ttft_mean_s["high"], found.in_slo, found.errors) == (0.25, 0.5, 1)
+    assert found.tokens_s == 40 / 4.0
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+
+def test_each_kind_is_compared_with_one_router_of_the_same_kind() -> None:
+    def runs(high: float, hits: float) -> list[Figures]:
+        times = dict.fromkeys(CLASSES, 1.0)
+        return [
+            Figures({**times, "high": high * seed}, times, 0.9, hits, 1.0, 100.0)
+            for seed in range(1, 6)
+        ]
+
+    rows = [
+        Row(Setup(1), runs(0.2, 0.7)),
+        Row(Setup(4), runs(0.5, 0.4)),
+        Row(Setup(1, is_exact=True), runs(0.1, 0.7)),
+        Row(Setup(4, is_exact=True), runs(0.1, 0.6)),
+    ]
+    rows[1].runs[0].problems.append("the router used 90% of a CPU")
+    text = written.text([found("title", "method", rows)])
+    assert "2.50 (2.50 to 2.50)" in text
+    assert "-30.0 (-30.0 to -30.0)" in text and "-10.0 (-10.0 to -10.0)" in text
+    assert text.count("1.00 (1.00 to 1.00)") == 3
+    assert "! 4 routers, kv_aware: the router used 90% of a CPU" in text
+
+
+# -- short simulations ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def simulated() -> dict[Setup, Figures]:
+    wanted = (Setup(1), Setup(4), Setup(4, is_exact=True))
+    return {setup: Task(setup, 1, SHORT).run() for setup in wanted}
+
+
+def test_urgent_requests_do_not_wait_for_slots_that_other_routers_fill(
+    simulated: dict[Setup, Figures],
+) -> None:
+    assert [seen.errors for seen in simulated.values()] == [0, 0, 0]
+    # If they do, 41 % of those of four routers are in time, and with KV events 46 %.
+    assert simulated[Setup(4)].in_slo > 0.6
+    assert simulated[Setup(4, is_exact=True)].in_slo > 0.6
+
+
+def test_routers_with_kv_events_find_more_in_the_caches(simulated: dict[Setup, Figures]) -> None:
+    alone, blind, exact = (
+        simulated[one].hit_rate for one in (Setup(1), Setup(4), Setup(4, is_exact=True))
+    )
+    assert blind < exact - 0.05 and exact < alone + 0.05
+
+
+def test_one_router_is_the_fairest(simulated: dict[Setup, Figures]) -> None:
+    assert simulated[Setup(1)].jain > simulated[Setup(4)].jain

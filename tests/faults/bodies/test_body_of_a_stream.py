@@ -1,0 +1,54 @@
+"""The body of a request is kept until its stream begins, longer only if it may be sent again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from router.config.model import Continuation, Hedging
+from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import running, scenario
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_kept"),
+    [
+        ({}, False),
+        ({"continuation": Continuation(enabled=True), "replica": {"engine": "vllm"}}, True),
+        ({"hedging": Hedging(warm_up_s=60.0)}, True),
+    ],
+    ids=["as shipped", "continuation", "warm-up copies"],
+)
+@scenario
+async def test_it_leaves_the_memory_at_the_first_content(
+    settings: dict[str, Any], is_kept: bool
+) -> None:
+    begin, end = asyncio.Event(), asyncio.Event()
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(SSE_HEAD)
+            await begin.wait()
+            await connection.send(chunk(token("a")))
+            await end.wait()
+            await connection.send(chunk(token("b", "stop")), chunk(DONE), LAST_CHUNK)
+
+    async with running(behave, **settings) as router:
+        front = router.app.parts.front
+        asked = asyncio.create_task(router.ask(chat(stream=True), "POST"))
+        (exchange,) = await exchanges(router.app.parts.dispatcher)
+        assert front.held_bytes, "it may have to be sent again"
+        begin.set()
+        await eventually(lambda: exchange.reply.bytes_out > 0, "the first token")
+        assert bool(front.held_bytes) is is_kept
+        end.set()
+        assert (await asked).complete
+        assert not front.held_bytes
+
+
+async def exchanges(dispatcher: Any) -> list[Any]:
+    await eventually(lambda: len(dispatcher.exchanges) == 1, "a request")
+    return list(dispatcher.exchanges)

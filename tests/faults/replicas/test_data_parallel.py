@@ -1,0 +1,144 @@
+"""Engines with several data-parallel ranks behind one port."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from router.config.model import Replica
+from router.core.errors import Reason
+from tests.harness.emulated import Emulated, emulated
+from tests.harness.messages import chat
+from tests.harness.replica import eventually
+from tests.harness.running import Router, assert_error, running, scenario
+
+PERSONAS = pytest.mark.parametrize("persona", ["vllm", "sglang"])
+LONG = "A conversation that is long enough for several blocks of a prefix. " * 40
+
+
+def asked(engine: Emulated) -> list[int]:
+    """The number of requests at each rank."""
+    return [rank.stats.asked for rank in engine.ranks]
+
+
+def _cached(core: Any) -> tuple[int, int]:
+    return core.prefix_queries, core.prefix_hits
+
+
+async def ask(router: Router, words: str = "hello", **fields: Any) -> int:
+    body = {"messages": [{"role": "user", "content": words}], "max_tokens": 4, **fields}
+    answer = await router.ask(chat(**body))
+    return answer.status
+
+
+def ranks(router: Router) -> list[str]:
+    return sorted(router.app.parts.fleet.replicas)
+
+
+@PERSONAS
+@pytest.mark.parametrize("metrics", [True, False])
+@scenario
+async def test_ranks_are_found_and_share_the_requests(persona: str, metrics: bool) -> None:
+    if persona == "vllm" and not metrics:
+        pytest.skip("vLLM always has metrics")
+    async with (
+        emulated(persona, data_parallel_size=3, metrics=metrics) as engine,
+        running(engine.url) as router,
+    ):
+        await eventually(lambda: ranks(router) == ["r0", "r0@1", "r0@2"], "the ranks")
+        found = await asyncio.gather(*(ask(router, max_tokens=400) for _ in range(12)))
+        assert found == [200] * 12
+        assert asked(engine) == [4, 4, 4]
+
+
+@scenario
+async def test_a_conversation_stays_at_its_rank() -> None:
+    async with (
+        emulated("vllm", data_parallel_size=2) as engine,
+        running(engine.url) as router,
+    ):
+        await eventually(lambda: len(ranks(router)) == 2, "the ranks")
+        prompts = [f"{number} {LONG}" for number in range(4)]
+        assert await asyncio.gather(*(ask(router, each) for each in prompts)) == [200] * 4
+        assert asked(engine) == [2, 2]
+        for each in prompts:
+            assert await ask(router, each) == 200
+        cores = [rank.core for rank in engine.ranks]
+        tokens, hits = (sum(values) for values in zip(*map(_cached, cores), strict=True))
+        assert hits > 0.45 * tokens, "each prompt of the second round was cached at its rank"
+
+
+@scenario
+async def test_a_client_cannot_choose_the_rank() -> None:
+    async with (
+        emulated("vllm", data_parallel_size=2) as engine,
+        running(engine.url, replica={"data_parallel_ranks": 1}) as router,
+    ):
+        for _ in range(2):
+            answer = await router.ask(chat("x-data-parallel-rank: 1"))
+            assert answer.status == 200
+        assert asked(engine) == [2, 0], "the engine has chosen the rank"
+        await asyncio.sleep(0.2)
+        assert ranks(router) == ["r0"]
+
+
+@scenario
+async def test_a_reload_changes_the_number_of_ranks() -> None:
+    async with (
+        emulated("vllm", data_parallel_size=2) as engine,
+        running(replicas=(Replica(url=engine.url, id="a", data_parallel_ranks=1),)) as router,
+    ):
+        assert ranks(router) == ["a"]
+        router.change(replicas=(router.at(0, data_parallel_ranks=2),))
+        await router.app.reload()
+        assert ranks(router) == ["a", "a@1"]
+        found = await asyncio.gather(*(ask(router, max_tokens=400) for _ in range(8)))
+        assert found == [200] * 8 and asked(engine) == [4, 4]
+        router.change(replicas=(router.at(0, data_parallel_ranks=None, weight=2.0),))
+        await router.app.reload()
+        await asyncio.sleep(0.2)
+        assert ranks(router) == ["a", "a@1"], "the metrics show them"
+        weights = {r.id: r.weight for r in router.app.parts.fleet.replicas.values()}
+        assert weights == {"a": 2.0, "a@1": 2.0}
+        router.change(replicas=())
+        router.change(replicas=(Replica(url=engine.url, id="b"),))
+        await router.app.reload()
+        assert ranks(router)[0] == "b" and "a@1" not in ranks(router)
+        assert await ask(router) == 200
+
+
+@scenario
+async def test_the_admin_api_drains_all_ranks_together() -> None:
+    async with (
+        emulated("vllm", data_parallel_size=2) as engine,
+        running(engine.url) as router,
+    ):
+        await eventually(lambda: len(ranks(router)) == 2, "the ranks")
+        for path, method in (("/replicas/r0@1/drain", "POST"), ("/replicas/r0@1", "DELETE")):
+            refused = await router.admin(path, method)
+            assert refused.status == 409
+            assert json.loads(refused.body)["error"]["code"] == "is_a_rank"
+        assert (await router.admin("/replicas/r0/drain", "POST")).status == 200
+        assert_error(await router.ask(chat()), Reason.NO_REPLICA)
+        assert (await router.admin("/replicas/r0/uncordon", "POST")).status == 200
+        assert await ask(router) == 200
+        assert (await router.admin("/replicas/r0", "DELETE")).status == 202
+        assert ranks(router) == []
+
+
+@scenario
+async def test_an_address_that_is_down_takes_no_rank_of_its_requests() -> None:
+    async with emulated("vllm") as other, AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(emulated("vllm", data_parallel_size=3))
+        async with running(engine.url, other.url) as router:
+            await eventually(lambda: len(ranks(router)) == 4, "the ranks")
+            await stack.aclose()
+            for _ in range(4):
+                assert await ask(router) == 200
+            fleet = router.app.parts.fleet
+            await eventually(lambda: [r.id for r in fleet.ready] == ["r1"], "all ranks down")
+            assert sum(asked(other)) == 4

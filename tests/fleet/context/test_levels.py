@@ -1,0 +1,104 @@
+"""The context length that a request needs at least."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.allowed import Allowed
+from policies.facts import RequestView
+from router.fleet.context.lengths import ContextLengths
+from router.fleet.context.levels import ContextLevels
+from router.fleet.prefix.token_ratio import TokenRatio
+
+MOST = TokenRatio.MOST  # bytes per token that are assumed before anything was learned
+
+
+def levels_of(*lengths: int, ratio: TokenRatio | None = None) -> ContextLevels:
+    """The levels of a fleet of one model; 0: the length of a replica is unknown."""
+    found = ContextLevels(lambda _: lengths, ratio or TokenRatio())
+    known = {number: (ContextLengths({}, each), None) for number, each in enumerate(lengths)}
+    found.rebuilt(known)
+    return found
+
+
+def view_of(tokens: int = 0, output: int = -1) -> RequestView:
+    """A request whose prompt has at least `tokens` tokens."""
+    view = RequestView("chat", "m", output_limit=output)
+    view.bounded_bytes = int(tokens * MOST)
+    return view
+
+
+@pytest.mark.parametrize(
+    ("lengths", "tokens", "context"),
+    [
+        ((1000, 4000), 1000, 0),
+        ((1000, 4000), 1001, 4000),
+        ((1000, 4000), 4000, 4000),
+        ((1000, 4000), 4001, 0),  # no replica is long enough, so an engine answers
+        ((1000, 2000, 4000), 1500, 2000),
+        ((1000, 2000, 4000), 2001, 4000),
+        ((1000, 1000), 9000, 0),
+        ((1000, 0), 999, 0),
+        ((1000, 0), 1001, 1001),  # only the replica of an unknown length
+        ((0, 0), 10**9, 0),
+    ],
+)
+def test_the_next_length_is_needed(lengths: tuple[int, ...], tokens: int, context: int) -> None:
+    levels = levels_of(*lengths)
+    limited = levels.limited(view_of(tokens), "m")
+    assert (limited.context if limited is not None else 0) == context
+    assert levels.is_too_long(view_of(tokens), "m") == (lengths[0] == 1000 and tokens == 4001)
+
+
+def test_prompt_and_answer_count_together() -> None:
+    levels = levels_of(1000, 4000)
+    assert levels.limited(view_of(600, 400), "m") is None
+    assert levels.limited(view_of(600, 401), "m") == Allowed(None, 4000)
+    assert levels.limited(view_of(0, 1001), "m") == Allowed(None, 4000)
+
+
+def test_the_regions_stay() -> None:
+    view = view_of(2000)
+    view.allowed = Allowed(["eu"])
+    assert levels_of(1000, 4000).limited(view, "m") == Allowed(["eu"], 4000)
+    view.allowed = Allowed(["eu"], 4000)
+    view.bounded_bytes = 0
+    assert levels_of(1000, 4000).limited(view, "m") == Allowed(["eu"])
+
+
+def test_the_margin_is_the_largest_ratio_seen() -> None:
+    ratio = TokenRatio()
+    levels = levels_of(1000, 4000, ratio=ratio)
+    view = RequestView("chat", "m")
+    view.bounded_bytes = 8000
+    assert levels.limited(view, "m") is None, "8,000 bytes may be 500 tokens"
+    for _ in range(1000):
+        ratio.learn("m", 4000, 1000)
+    assert levels.limited(view, "m") == Allowed(None, 4000)
+    ratio.learn("m", 9000, 1000)
+    assert levels.limited(view, "m") is None, "a prompt with 9 bytes per token was seen"
+    assert levels.limited(view, "other") is None
+
+
+def test_a_request_that_generates_nothing_has_no_limit() -> None:
+    view = view_of(2000)
+    view.decodes = False
+    assert levels_of(1000, 4000).limited(view, "m") is None
+
+
+def test_the_version_changes_with_the_lengths() -> None:
+    levels = levels_of(1000, 4000)
+    version = levels.version
+    known = {0: (ContextLengths({}, 1000), None), 1: (ContextLengths({}, 4000), None)}
+    levels.rebuilt(known)
+    assert levels.version == version and levels.is_used
+    levels.rebuilt({0: known[0]})
+    assert levels.version > version and not levels.is_used
+    assert levels.limited(view_of(2000), "m") is None
+
+
+def test_names_from_clients_are_bounded() -> None:
+    levels = levels_of(1000, 4000)
+    for number in range(5000):
+        levels.limited(view_of(2000), f"m{number}")
+    assert len(levels._levels) <= 1024

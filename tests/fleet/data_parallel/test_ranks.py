@@ -1,0 +1,204 @@
+"""Several ranks behind one address: what they share, and what each has for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from router.core.build import is_compiled
+from router.core.errors import Reason
+from router.fleet.membership import Duty
+from router.fleet.replica import Replica
+from router.fleet.signals import Signals
+from tests.fleet.helpers import Table
+from tests.harness.running import scenario
+
+ENTRIES: dict[str, dict[str, Any]] = {"m": {"id": "m", "max_model_len": 4096, "parent": None}}
+
+
+def ids(*replicas: Replica) -> list[str]:
+    return [replica.id for replica in replicas]
+
+
+@scenario
+async def test_each_rank_is_a_replica_with_a_header_of_its_own() -> None:
+    table = Table()
+    lead = table.add("a", data_parallel_ranks=3)
+    fleet = table.fleet
+    assert ids(*fleet.serving("m", None)) == ["a", "a@1", "a@2"]
+    assert [r.rank_line for r in lead.ranks] == [
+        b"\r\nx-data-parallel-rank: %d" % rank for rank in range(3)
+    ]
+    assert ids(*fleet.members) == ["a"]
+    assert len({r.connections for r in lead.ranks}) == 1, "one address, one pool"
+    assert all(r.ranks == lead.ranks for r in lead.ranks)
+    table.close()
+
+
+@scenario
+async def test_a_single_rank_has_no_header() -> None:
+    table = Table()
+    lead = table.add("a", data_parallel_ranks=1)
+    assert (lead.ranks, lead.rank_line) == ((lead,), b"")
+    table.fleet.set_ranks(lead, 2)
+    assert lead.rank_line
+    table.fleet.set_ranks(lead, 1)
+    assert (lead.ranks, lead.rank_line) == ((lead,), b"")
+    table.close()
+
+
+@scenario
+async def test_the_number_of_ranks_follows_the_metrics() -> None:
+    table = Table()
+    lead, other = table.add("a"), table.add("b")
+    fleet = table.fleet
+    fleet.set_ranks(lead, 3)
+    assert ids(*fleet.ready) == ["a", "b", "a@1", "a@2"]
+    second, third = lead.ranks[1:]
+    lease = table.lease(third)
+    fleet.set_ranks(lead, 2)
+    assert ids(*fleet.ready) == ["a", "b", "a@1"]
+    assert lead.ranks == (lead, second), "the ranks that stay keep their state"
+    assert third in fleet.leaving
+    lease.release()
+    fleet.attempt_ended(third)
+    assert third not in fleet.leaving
+    assert not lead.pool._closed
+    fleet.remove("a")
+    assert ids(*fleet.ready) == ["b"]
+    assert lead.pool._closed and not other.pool._closed
+    fleet.set_ranks(lead, 4)
+    assert ids(*fleet.replicas.values()) == ["b"]
+    table.close()
+
+
+@scenario
+async def test_probes_models_and_duties_are_those_of_the_address() -> None:
+    table = Table(fall=1, rise=1)
+    lead = table.add("a", None, is_new=True, data_parallel_ranks=2)
+    fleet = table.fleet
+    fleet.learned(lead, ENTRIES)
+    fleet.probed(lead, True)
+    assert ids(*fleet.serving("m", None)) == ["a", "a@1"]
+    assert all(r.lengths.of("m") == 4096 for r in lead.ranks)
+    fleet.timed(lead, 0.25)
+    assert all(r.speed.rtt_s == lead.speed.rtt_s > 0.0 for r in lead.ranks)
+    fleet.set_duty(lead, Duty.CORDONED)
+    assert not fleet.ready
+    fleet.set_duty(lead, Duty.IN_SERVICE)
+    fleet.set_standby({"a"})
+    assert not fleet.ready
+    fleet.set_standby(())
+    fleet.probed(lead, False)
+    assert not fleet.ready
+    table.close()
+
+
+@scenario
+async def test_a_rank_that_joins_is_in_the_state_of_its_address() -> None:
+    table = Table(fall=1)
+    lead = table.add("a", None)
+    fleet = table.fleet
+    fleet.learned(lead, ENTRIES)
+    fleet.set_duty(lead, Duty.DRAINING)
+    fleet.set_ranks(lead, 2)
+    rank = lead.ranks[1]
+    assert rank.duty == Duty.DRAINING and rank.models == {"m"} and rank.health.up
+    assert rank.objects == lead.objects and rank.lengths == lead.lengths
+    table.close()
+
+
+@scenario
+async def test_a_refused_connection_counts_against_all_ranks() -> None:
+    table = Table(eject_after=2, eject_share=1.0)
+    lead, _ = table.add("a", data_parallel_ranks=3), table.add("b")
+    fleet = table.fleet
+    for _ in range(2):
+        fleet.failed(lead.ranks[1], Reason.CONNECT_FAILED)
+    assert ids(*fleet.ready) == ["b"]
+    table.close()
+
+
+@scenario
+async def test_a_rank_that_loses_requests_is_ejected_alone() -> None:
+    table = Table(eject_after=2)
+    lead = table.add("a", data_parallel_ranks=3)
+    fleet = table.fleet
+    for _ in range(2):
+        fleet.failed(lead.ranks[1], Reason.REPLICA_RESET)
+    assert ids(*fleet.ready) == ["a", "a@2"]
+    table.close()
+
+
+@pytest.mark.skipif(is_compiled(), reason="a compiled replica takes no other pool")
+@scenario
+async def test_waiting_requests_leave_the_connections_with_the_last_rank() -> None:
+    table = Table(eject_after=1, eject_share=1.0, fall=1)
+    lead, _ = table.add("a", data_parallel_ranks=2), table.add("b")
+    calls: list[str] = []
+    pool = Mock(give_up=lambda: calls.append("give up"))
+    for rank in lead.ranks:
+        rank._pool = pool
+    fleet = table.fleet
+    fleet.failed(lead.ranks[1], Reason.REPLICA_RESET)
+    assert not calls, "the other rank uses the connections"
+    fleet.failed(lead, Reason.REPLICA_RESET)
+    assert len(calls) == 1
+    fleet.probed(lead, False)
+    assert len(calls) == 2
+    table.close()
+
+
+@scenario
+async def test_a_change_of_the_number_is_reported() -> None:
+    table = Table()
+    lead = table.add("a")
+    told: list[tuple[str, list[str]]] = []
+    table.fleet.on_ranks = lambda replica, left: told.append((replica.id, ids(*left)))
+    table.fleet.set_ranks(lead, 3)
+    table.fleet.set_ranks(lead, 3)
+    table.fleet.set_ranks(lead, 1)
+    assert told == [("a", []), ("a", ["a@1", "a@2"])]
+    table.close()
+
+
+@scenario
+async def test_load_and_prefixes_are_those_of_the_rank() -> None:
+    table = Table()
+    lead = table.add("a", data_parallel_ranks=2)
+    fleet = table.fleet
+    one = lead.ranks[1]
+    fleet.observed(lead, Signals(running=1, waiting=0, kv_usage=0.1), 1, 1.0)
+    fleet.observed(one, Signals(running=9, waiting=4, kv_usage=0.9), 1, 1.0)
+    assert (lead.load, one.load) == (1, 13)
+    assert (lead.kv_polled, one.kv_polled) == (0.1, 0.9)
+    fleet.knowledge.sent(one, (1, 2, 3), 0)
+    assert set(fleet.knowledge.prefixes.match((1, 2, 3))) == {one}
+    table.close()
+
+
+@scenario
+async def test_a_reload_that_moves_the_address_keeps_its_ranks() -> None:
+    table = Table()
+    lead = table.add("a")
+    fleet = table.fleet
+    fleet.set_ranks(lead, 3)
+    successor = table.make("a")
+    successor.continues(lead)
+    fleet.change(["a"], [successor])
+    assert ids(*fleet.ready) == ["a", "a@1", "a@2"]
+    assert fleet.replicas["a@1"] is successor.ranks[1] is not lead.ranks[1]
+    assert all(r.connections is successor.connections for r in successor.ranks)
+    table.close()
+
+
+@scenario
+async def test_ranks_are_different_engines_with_one_start_time() -> None:
+    table = Table()
+    lead = table.add("a", data_parallel_ranks=2)
+    for rank in lead.ranks:
+        table.fleet.observed(rank, Signals(running=0, started_at=100.0), 1, 1.0)
+    assert lead.ranks[1] in lead.apart and lead in lead.ranks[1].apart
+    table.close()
