@@ -203,6 +203,7 @@ class Arrivals(QueueState):
         account = ticket.flow.account
         estimate = estimates.of(urgency, state, account, predicted_s, forecast.idle_s, now)
         forecast.estimate = estimate
+        self._progress.begins(forecast, urgency, self._turns)
         if not self._rules.classes[urgency].refuses_late:
             return None
         due = min(ticket.deadline, ticket.view.arrived + ticket.view.ttft_slo_s)

@@ -27,6 +27,7 @@ from router.admission.service_rate import ServiceRate
 from router.admission.timers import Expired, QueueTimers
 from router.admission.turn_model import TurnModel
 from router.admission.wait_forecast import WaitForecaster
+from router.admission.wait_progress import WaitProgress
 from router.admission.waiting.choice import Choice
 from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.wait_lists import Orders, WaitLists
@@ -51,6 +52,7 @@ class QueueState:
         "_outputs",
         "_pool",
         "_preemption",
+        "_progress",
         "_reservations",
         "_rules",
         "_running",
@@ -98,6 +100,7 @@ class QueueState:
         self._outputs = OutputPredictor()
         self._service_rate = ServiceRate()
         self._forecaster = WaitForecaster()
+        self._progress = WaitProgress()
         self._estimates = estimates
         self._order: OrderPolicy = make_order(config.queue.policy, config.queue.options)
         self._rules = Rules(config, by_class=self._order.by_class)

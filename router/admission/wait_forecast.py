@@ -52,10 +52,12 @@ class WaitForecast:
 
     __slots__ = (
         "began",
+        "chosen",
         "estimate",
         "idle_s",
         "in_class",
         "in_flow",
+        "is_waiting",
         "predicted_s",
         "service_s",
         "wait_s",
@@ -69,7 +71,9 @@ class WaitForecast:
         self.began = 0.0  # Time at which the wait begins, in monotonic seconds.
         self.in_class = self.in_flow = 0.0  # Positions among waiting tickets, counted from 1.
         self.predicted_s: list[float] = []  # Predicted waits by estimator; below 0: unknown.
+        self.chosen = BY_TURNS  # The chosen estimator: an index into `ESTIMATORS`.
         self.wait_s = UNKNOWN_S  # The prediction of the chosen estimator.
+        self.is_waiting = True  # Whether the ticket waits in the queue that predicted the wait.
         self.estimate: TtftEstimate | None = None
 
 
@@ -142,11 +146,13 @@ class WaitForecaster:
             if index == BY_TURNS:
                 error -= CLEARLY
             if predicted_s >= 0.0 and (forecast.wait_s < 0.0 or error < least):
+                forecast.chosen = index
                 forecast.wait_s = predicted_s
                 least = error
 
     def sent(self, forecast: WaitForecast, urgency: int, now: float) -> None:
         """Learn from a ticket whose wait has ended, because it is sent."""
+        forecast.is_waiting = False
         took_s = max(now - forecast.began, _SHORTEST_S)
         estimators = self.estimators[urgency]
         for index in range(len(estimators)):
