@@ -16,9 +16,10 @@ ticket.
    headroom (`headroom.py`) keeps slots free of batch, and few batch requests wait at a replica. If
    only these limits close the gate, class batch still has turns (`_batch_turn`). In a turn, the
    limit of waiting requests is that of the other classes. Class batch has a turn in these cases:
-   - A critical or high ticket may go to the replica, too, or a ticket of any class may use a slot
-     of the headroom. The replica gets one more request in both cases, so the headroom is not kept
-     free, and the turns of the classes decide which ticket goes.
+   - A ticket of another class may go to the replica, too. The replica gets one more request in both
+     cases, so the headroom is not kept free, and the turns of the classes decide which ticket goes.
+     If the classes have no turns by weight, this applies only to a critical or high ticket, and to
+     slots of the headroom.
    - The classes have turns by weight, and class batch is behind its share. Requests of other
      classes that are sent without a wait count for the shares. So a replica at which such requests
      wait at all times is not closed to batch.
@@ -231,11 +232,12 @@ class Choice:
             return False
         rows, classes = self._rows, self._rules.classes
         is_contested = rows[CRITICAL] is not None or rows[HIGH] is not None
-        if gate.is_kept:
+        is_weighted = self._rules.mode == WEIGHTED
+        if is_weighted or gate.is_kept:
             is_contested = any(rows[:BATCH])
         is_due = is_contested or level < LOW + 0.5
         if not is_due:
-            is_due = self._rules.mode == WEIGHTED and self.stride.is_behind(BATCH)
+            is_due = is_weighted and self.stride.is_behind(BATCH)
         aged = classes[int(level + 0.5)]
         return is_due and gate.takes_turn(classes[BATCH], aged, is_contested=is_contested)
 

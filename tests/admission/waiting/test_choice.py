@@ -228,6 +228,20 @@ def test_batch_has_turns_at_a_slot_that_is_kept_free_while_any_other_class_waits
     assert parts.chosen(spot) is batch
 
 
+@pytest.mark.parametrize("order", ["weighted", "strict"])
+def test_batch_has_turns_by_weight_at_a_full_replica_while_low_waits(order: str) -> None:
+    """The replica gets one more request in both cases, so the headroom is not kept free."""
+    spot = Spot("a", slots=16)
+    spot.inflight = spot.load = 16
+    parts = Parts(spot, **{**WEIGHTED, "order": order})
+    parts.headroom.level = 1.0  # batch leaves a quarter of the slots free
+    batch = parts.waits(number=4.0)
+    assert parts.chosen(spot) is None
+    low = parts.waits(number=3.0)
+    parts.choice.stride.passes[3] = 1e9
+    assert parts.chosen(spot) is (batch if order == "weighted" else low)
+
+
 def test_batch_keeps_its_share_of_the_slots_in_its_turn() -> None:
     spot = Spot("a", slots=16)
     classes = {**WEIGHTED["classes"], "batch": {**PATIENT, "slots": 0.25}}
