@@ -100,6 +100,9 @@ The modules, from the simplest decision to the final one
     preemption      which running request is preempted for a more urgent one
     timers          periodic work: aging, expiry, early polls
     service_rate    how fast the queue is served, for Retry-After
+    turn_model      how fast each class will be served, by its turns
+    wait_forecast   predicts the wait of a new ticket
+    wait_progress   compares the progress of waiting tickets with their predictions
     output_lengths  predicts the length of an answer
     counts          the queue's counters
     the queue: one class, written in five layers

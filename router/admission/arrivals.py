@@ -185,12 +185,15 @@ class Arrivals(QueueState):
         ):
             ticket.forecast = None
             return None
+        if not self._turns.is_fresh(now):
+            self._model_turns(now)
         self._forecaster.begins(
             forecast,
             urgency,
-            wait_lists.eligible_of,
+            wait_lists.eligible_of[urgency],
             holders.waiting_in(ticket),
             self._service_rate,
+            self._turns,
             now,
         )
         if forecast.wait_s < 0.0 or forecast.service_s <= 0.0:
@@ -200,6 +203,7 @@ class Arrivals(QueueState):
         account = ticket.flow.account
         estimate = estimates.of(urgency, state, account, predicted_s, forecast.idle_s, now)
         forecast.estimate = estimate
+        self._progress.begins(forecast, urgency, self._turns)
         if not self._rules.classes[urgency].refuses_late:
             return None
         due = min(ticket.deadline, ticket.view.arrived + ticket.view.ttft_slo_s)
@@ -207,6 +211,15 @@ class Arrivals(QueueState):
             return None
         estimate.void()
         return estimate.late_error(due)
+
+    def _model_turns(self, now: float) -> None:
+        """Predict the service of all classes from the present state of the queue."""
+        turns, wait_lists, counts = self._turns, self._wait_lists, self.counts
+        arrived = [counts.passed[urgency] + counts.queued[urgency] for urgency in range(CLASSES)]
+        turns.rates.count(arrived, now)
+        each_s = self._service_rate.expected_s(None, 1, now) if wait_lists.eligible else 0.0
+        rate = 1.0 / each_s if each_s > 0.0 else 0.0
+        turns.compute(wait_lists.eligible_of, wait_lists.oldest_s(now), rate, now)
 
     def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
         """Whether, at the measured service rate, a new request cannot be served before its

@@ -184,6 +184,7 @@ class Dispatches(Arrivals):
         if ticket.forecast is not None:
             self._forecaster.sent(ticket.forecast, ticket.urgency, now)
             ticket.forecast = None
+        self._progress.sent(ticket.urgency, now)
         self._begin(ticket, gate, now, True, ticket.eligible_since)
         self.counts.granted[ticket.urgency] += 1
         for urgency in range(ticket.urgency):

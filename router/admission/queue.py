@@ -92,6 +92,8 @@ class Queue(Outcomes):
         found = [t for t in self._wait_lists.tickets() if queues.get(t.model, default) is not self]
         for ticket in found:
             self._wait_lists.drop(ticket, NEW)
+            if ticket.forecast is not None:
+                ticket.forecast.is_waiting = False
         return found
 
     def set_lane(self, ticket: Ticket, lane: str, now: float) -> None:
@@ -128,6 +130,7 @@ class Queue(Outcomes):
             self._recount()
         self._preemption.adopt(rules, self._running)
         self._choice.adopt(rules, order)
+        self._turns.adopt(rules)
         self._wait_lists.adopt(rules, order)
         self._timers.adopt(rules)
         if is_other:

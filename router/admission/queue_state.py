@@ -25,7 +25,9 @@ from router.admission.preemption import Preemption
 from router.admission.rules import Rules
 from router.admission.service_rate import ServiceRate
 from router.admission.timers import Expired, QueueTimers
+from router.admission.turn_model import TurnModel
 from router.admission.wait_forecast import WaitForecaster
+from router.admission.wait_progress import WaitProgress
 from router.admission.waiting.choice import Choice
 from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.wait_lists import Orders, WaitLists
@@ -50,11 +52,13 @@ class QueueState:
         "_outputs",
         "_pool",
         "_preemption",
+        "_progress",
         "_reservations",
         "_rules",
         "_running",
         "_service_rate",
         "_timers",
+        "_turns",
         "_wait_lists",
         "_weighed_at",
         "config",
@@ -96,6 +100,7 @@ class QueueState:
         self._outputs = OutputPredictor()
         self._service_rate = ServiceRate()
         self._forecaster = WaitForecaster()
+        self._progress = WaitProgress()
         self._estimates = estimates
         self._order: OrderPolicy = make_order(config.queue.policy, config.queue.options)
         self._rules = Rules(config, by_class=self._order.by_class)
@@ -107,6 +112,7 @@ class QueueState:
         )
         self._preemption = Preemption(self._rules)
         self._choice = Choice(self._rules, self._order, pool, self._reservations)
+        self._turns = TurnModel(self._rules, self._choice.stride)
         self._wait_lists = WaitLists(
             self._rules,
             self._order,

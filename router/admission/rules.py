@@ -37,6 +37,7 @@ class ClassRules:
         "slots",
         "tpot_s",
         "ttft_slo_s",
+        "turn_waiting",
         "wait_s",
         "waiting",
         "weight",
@@ -55,6 +56,8 @@ class ClassRules:
         # tickets first.
         self.promote_s = PROMOTED * own.starvation_s
         self.waiting = gates.waiting if own.waiting is None else own.waiting
+        # With this many waiting requests, a replica takes no request of the class whose turn it is.
+        self.turn_waiting = max(self.waiting, gates.waiting)
         tokens = gates.prefill_tokens if own.prefill_tokens is None else own.prefill_tokens
         self.prefill_tokens = float(tokens)
         self.kv_usage = gates.kv_usage if own.kv_usage is None else own.kv_usage

@@ -1,19 +1,18 @@
 """Predicts how long a new ticket will wait, by the estimator that has fitted best lately.
 
-Each estimator multiplies the position of the ticket in a queue by the seconds per position. No
-estimator fits every queue, so there are four. Each class uses the estimator with the smallest
-recent error:
+No estimator fits every queue, so there are four. Each class uses the estimator `turns`, unless the
+recent error of another one is clearly smaller, or the model knows no rate:
 
-- `class_rate` uses the position in the class, and the service rate of the class.
-- `total_rate` uses the position among the tickets of the class and of more urgent classes, and the
-  service rate of all classes together.
+- `class_rate`: the position of the ticket in its class, divided by the service rate of the class
+  over the last two minutes (`service_rate.py`).
+- `turns`: a model of the service that the turns of the classes give to the class from now on. It
+  includes the requests that will arrive and overtake the ticket (`turn_model.py`).
 - `class_waits` uses the position in the class, and the waits of the tickets that were sent last.
 - `flow_waits` uses the position among the tickets of the same class and flow (an account's user),
   and the waits of the tickets that were sent last. It is for order policies that share by flow.
 
-The service rates are averages over two minutes (`service_rate.py`). The last two estimators take
-their rate from past waits; Ibrahim and Whitt (M&SOM 2009) compare such estimators. They need no
-service rate, so their predictions are available first.
+The last two estimators take their rate from past waits; Ibrahim and Whitt (M&SOM 2009) compare such
+estimators. They need no service rate, so their predictions are available first.
 
 Nothing is learned from a ticket that leaves without being sent. The ticket behind it moves up, and
 the wait of that ticket is learned.
@@ -28,18 +27,24 @@ from typing import Final
 
 from policies.queueing.ticket import CLASSES
 from router.admission.service_rate import ServiceRate
+from router.admission.turn_model import TurnModel
 from router.core.ttft_estimate import TtftEstimate
 
 BY_CLASS_RATE: Final = 0
-BY_TOTAL_RATE: Final = 1
+BY_TURNS: Final = 1
 BY_CLASS_WAITS: Final = 2
 BY_FLOW_WAITS: Final = 3
-ESTIMATORS: Final = ("class_rate", "total_rate", "class_waits", "flow_waits")
+ESTIMATORS: Final = ("class_rate", "turns", "class_waits", "flow_waits")
 # Weight of a new wait in the mean wait, and of a new error in the mean error.
 SMOOTHING: Final = 1.0 / 16.0
 UNKNOWN_S: Final = -1.0
 _SHORTEST_S: Final = 1e-3
 _UNTRIED: Final = 1.0  # The assumed error of an estimator that was not compared yet.
+# Another estimator is used instead of `turns` if its error is smaller by this much. The errors are
+# those of tickets that were sent, so they are as old as the waits. If the service rates change, the
+# other estimators become wrong, and that is known only afterwards. A constant error of `turns` does
+# no harm, because the intervals learn it (`core/conformal.py`).
+CLEARLY: Final = 0.3
 
 
 class WaitForecast:
@@ -47,10 +52,12 @@ class WaitForecast:
 
     __slots__ = (
         "began",
+        "chosen",
         "estimate",
         "idle_s",
         "in_class",
         "in_flow",
+        "is_waiting",
         "predicted_s",
         "service_s",
         "wait_s",
@@ -64,7 +71,9 @@ class WaitForecast:
         self.began = 0.0  # Time at which the wait begins, in monotonic seconds.
         self.in_class = self.in_flow = 0.0  # Positions among waiting tickets, counted from 1.
         self.predicted_s: list[float] = []  # Predicted waits by estimator; below 0: unknown.
+        self.chosen = BY_TURNS  # The chosen estimator: an index into `ESTIMATORS`.
         self.wait_s = UNKNOWN_S  # The prediction of the chosen estimator.
+        self.is_waiting = True  # Whether the ticket waits in the queue that predicted the wait.
         self.estimate: TtftEstimate | None = None
 
 
@@ -107,21 +116,18 @@ class WaitForecaster:
         self,
         forecast: WaitForecast,
         urgency: int,
-        eligible_of: list[int],
+        in_class: int,
         in_flow: int,
         rate: ServiceRate,
+        turns: TurnModel,
         now: float,
     ) -> None:
         """Fill in the forecast of a ticket that begins to wait.
 
-        `eligible_of`: the number of waiting tickets of each class. `in_flow`: the number of waiting
-        tickets of the same flow and class. The new ticket is not counted in these numbers.
+        `in_class`: the number of waiting tickets of the same class. `in_flow`: how many of them are
+        of the same flow. The new ticket is not counted in these numbers.
         """
         estimators = self.estimators[urgency]
-        in_class = eligible_of[urgency]
-        urgent = 0
-        for other in range(urgency + 1):
-            urgent += eligible_of[other]
         forecast.began = now
         forecast.in_class = in_class + 1.0
         forecast.in_flow = in_flow + 1.0
@@ -129,7 +135,7 @@ class WaitForecaster:
         # waits.
         forecast.predicted_s = [
             rate.expected_s(urgency, in_class + 1, now) if in_class else UNKNOWN_S,
-            rate.expected_s(None, urgent + 1, now) if urgent else UNKNOWN_S,
+            turns.wait_s(urgency, float(in_class)),
             estimators[BY_CLASS_WAITS].of(forecast.in_class),
             estimators[BY_FLOW_WAITS].of(forecast.in_flow),
         ]
@@ -137,12 +143,16 @@ class WaitForecaster:
         for index in range(len(estimators)):
             predicted_s = forecast.predicted_s[index]
             error = estimators[index].error
+            if index == BY_TURNS:
+                error -= CLEARLY
             if predicted_s >= 0.0 and (forecast.wait_s < 0.0 or error < least):
+                forecast.chosen = index
                 forecast.wait_s = predicted_s
                 least = error
 
     def sent(self, forecast: WaitForecast, urgency: int, now: float) -> None:
         """Learn from a ticket whose wait has ended, because it is sent."""
+        forecast.is_waiting = False
         took_s = max(now - forecast.began, _SHORTEST_S)
         estimators = self.estimators[urgency]
         for index in range(len(estimators)):

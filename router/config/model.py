@@ -587,10 +587,12 @@ class BatchClass(ClassSettings, frozen=True):
     # a restart that loads a large model takes minutes.
     absent_s: SecondsOrOff = 600.0
     starvation_s: Seconds = 1800.0
-    # A replica on which this many requests wait for their first token gets no batch requests. While
-    # a critical or high request waits in the queue for the same place, the place is given by weight
-    # instead. With `prefill_tokens` above 0, many batch requests at once go to replicas that have
-    # free slots.
+    # A replica on which this many requests wait for their first token gets no batch requests. With
+    # many running requests, the limit is one for each 48 of them, up to that of `queue.gates`. The
+    # limit is also that of `queue.gates` in three cases: a request of another class waits in the
+    # queue for the same place, so that the place is given by weight; batch has less than its share
+    # by weight; the oldest batch request has waited for a quarter of `batch_becomes_normal_after`.
+    # With `prefill_tokens` above 0, many batch requests at once go to replicas with free slots.
     waiting: Count | None = 1
     prefill_tokens: CountOrNone | None = 0
     # Maximum share of the slots of a replica that batch requests of this router use, if the number
@@ -743,7 +745,8 @@ class Queue(Frozen, frozen=True):
     # of all classes. policy: the policy declares one of these.
     order: Literal["policy", "weighted", "strict", "together"] = "policy"
     # A waiting request becomes more urgent with time, up to the class `high`. This is the time from
-    # the class `batch` to the class `normal`. 0: requests do not become more urgent.
+    # the class `batch` to the class `normal`. 0: requests do not become more urgent. An older batch
+    # request gets a larger share by weight, but the limits of class `batch` apply to it.
     batch_becomes_normal_after_s: SecondsOrOff = 600.0
     # When a replica has room, this many waiting requests are compared by how much of their prefix
     # is in its cache. 0: cached prefixes do not change the order.

@@ -17,9 +17,14 @@ replace all scores of the others. So:
 The largest account is found by the majority vote of Boyer and Moore, which finds an account that
 gives more than half of the feedback. The vote stores only one account and one counter.
 
-A request in a queue may wait for minutes. When it has waited longer than the upper bound of its
-interval, the miss is counted at once, not when its first token comes. Otherwise all requests that
-arrive in these minutes would get an interval that has become too short.
+A request in a queue may wait for minutes. So it is counted before its first token comes whether
+its interval is missed. Otherwise all requests that arrive in these minutes would get an interval
+that has become wrong. Each request is counted once, at the first of these times:
+
+- It has waited longer than the upper bound of its interval.
+- A part of the requests ahead of it has been served (`admission/wait_progress.py`), and the time
+  for this part shows by how much the prediction is wrong.
+- Its first token comes.
 
 Must never: keep more than two cells, or read a clock.
 """
@@ -44,13 +49,13 @@ _NEVER: Final = float("-inf")
 class Awaited:
     """An estimate whose actual time to first token may not be known yet."""
 
-    __slots__ = ("account", "is_missed", "is_open")
+    __slots__ = ("account", "is_counted", "is_open")
 
     def __init__(self, account: str) -> None:
         self.account = account
         self.is_open = True  # True: the actual time is not known yet.
-        # True: the upper bound of the interval passed while the request waited.
-        self.is_missed = False
+        # True: it was counted whether the interval is missed.
+        self.is_counted = False
 
 
 class Cell:
@@ -66,7 +71,8 @@ class Cell:
         self.due: list[tuple[float, int, Awaited]] = []
         # Number of estimates that were given and whose actual times are not known yet.
         self.pending = 0
-        self.learned_at = _NEVER  # Time of the last first token, in monotonic seconds.
+        # Time of the last first token or progress, in monotonic seconds.
+        self.learned_at = _NEVER
 
     def copy(self) -> Cell:
         """Return a cell with a copy of the interval and without pending estimates."""
@@ -119,10 +125,20 @@ class EstimateCells:
         while due and due[0][0] <= now:
             estimate = heappop(due)[2]
             if estimate.is_open:
-                estimate.is_missed = True
-                # If the account now has another cell, the miss says nothing about that cell.
-                if self.of(estimate.account) is cell:
-                    cell.interval.judged(False, True, cell.pending)
+                self.count(cell, estimate, False, True)
+
+    def count(self, cell: Cell, estimate: Awaited, is_below: bool, is_above: bool) -> None:
+        """Count whether the interval of an estimate, which came from `cell`, is missed.
+
+        `is_below`, `is_above`: see `ConformalInterval.judged`. Only the first call for an estimate
+        has an effect.
+        """
+        if estimate.is_counted:
+            return
+        estimate.is_counted = True
+        # If the account now has another cell, the estimate says nothing about that cell.
+        if self.of(estimate.account) is cell:
+            cell.interval.judged(is_below, is_above, cell.pending)
 
     def learn(self, account: str, score: float, is_cut: bool, now: float) -> None:
         """Count the feedback of an account and add its score; see `ConformalInterval.add`."""

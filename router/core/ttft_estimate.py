@@ -10,11 +10,14 @@ prediction.
   their predictions.
 - The errors of an account with most of the requests are learned separately, so that this account
   does not decide the intervals of other accounts (`estimate_cells.py`).
+- A request that waits for minutes is learned before its first content, from the progress of the
+  queue (`progressed`), and a last time at its first content.
 - The actual time is that of the request's first content, whichever attempt it came from. A request
   that ended without content is censored (`conformal.py`).
 - Answers that are not streamed have no first token, so they get no estimates.
 
-Memory is limited. A request costs two insertions into short sorted lists; a token costs nothing.
+Memory is limited. A request costs two insertions into short sorted lists, and two more if it waits
+behind many others; a token costs nothing.
 
 Must never: do I/O, read a clock, or hold a reference to a request.
 """
@@ -37,8 +40,9 @@ LATER: Final = 3  # The request waits in the router's queue, behind many request
 STATES: Final = ("at_once", "engine_full", "soon", "later")
 FEW: Final = 8  # With at least this many requests ahead, the state is LATER.
 
-# A request is refused only if a first token was learned in the last `FRESH_S` seconds. Otherwise an
-# outdated estimate could refuse all requests, and no first token would correct the estimate.
+# A request is refused only if a first token or the progress of a waiting request was learned in
+# the last `FRESH_S` seconds. Otherwise an outdated estimate could refuse all requests, and nothing
+# would correct the estimate.
 FRESH_S: Final = 30.0
 RETRY_MOST_S: Final = 600
 _SHORTEST_S: Final = 1e-4
@@ -102,6 +106,16 @@ class TtftEstimate(Awaited):
         if self._close():
             self._learn(now, False)
 
+    def progressed(self, score: float, now: float) -> None:
+        """Learn from a request that still waits. `score`: the expected error of the prediction, as
+        log(actual / predicted), from the progress of the queue until now."""
+        if not self.is_open:
+            return
+        if self.is_given:
+            time_s = self.predicted_s * exp(score)
+            self._cells.count(self._cell, self, time_s < self.low_s, time_s > self.high_s)
+        self._cells.learn(self.account, score, False, now)
+
     def ended(self, now: float) -> None:
         """Note the end of the request. If it had no content, it is learned as censored."""
         if self._close():
@@ -126,11 +140,7 @@ class TtftEstimate(Awaited):
             is_below, is_above = took_s < self.low_s, took_s > self.high_s
             self.is_judged = True
             self.is_kept = not (is_below or is_above)
-            cell = self._cell
-            if (
-                cell is cells.of(account) and not self.is_missed
-            ):  # The account still uses the same cell, and the miss was not counted before.
-                cell.interval.judged(is_below, is_above, cell.pending)
+            cells.count(self._cell, self, is_below, is_above)
         cells.learn(account, log(max(took_s, _SHORTEST_S) / self.predicted_s), is_cut, now)
 
     def is_late(self, due: float, now: float) -> bool:

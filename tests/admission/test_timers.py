@@ -148,14 +148,14 @@ def test_a_ticket_passes_another_gate_at_every_half_level() -> None:
     """Two levels in 20 s; the row must be checked only at these times."""
     classes = every_class(**PATIENT)
     parts = Parts(Spot("a"), policy="fifo", classes=classes, batch_becomes_normal_after_s=20.0)
-    ticket = parts.waits(0.0, number=4.0)
-    gates, now = {0.0: 4}, 0.0
+    ticket = parts.waits(0.0, number=3.0)
+    gates, now = {0.0: 3}, 0.0
     while (ticked := aged(parts, now)).next_at < 100.0:
         assert ticked.next_at > now
         now = ticked.next_at
         gates[round(now, 1)] = parts.choice.gate(ticket.row, ticket, now)
-    # Age ends at high, so there is no tick at 35 s.
-    assert gates == {0.0: 4, 5.0: 3, 15.0: 2, 25.0: 1}
+    # Age ends at high, so there is no tick at 25 s.
+    assert gates == {0.0: 3, 5.0: 2, 15.0: 1}
 
 
 # -- preemption victims -----------------------------------------------------------------------

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from router.admission.rules import Rules
 from router.admission.service_rate import ServiceRate
+from router.admission.turn_model import TurnModel
 from router.admission.wait_forecast import (
     BY_CLASS_WAITS,
     BY_FLOW_WAITS,
+    BY_TURNS,
     UNKNOWN_S,
     WaitForecast,
     WaitForecaster,
 )
-
-NORMAL = 2
+from router.admission.waiting.stride import Stride
+from router.core.urgency import CRITICAL, NORMAL
+from tests.admission.world import config
 
 
 def young_rate() -> ServiceRate:
@@ -27,18 +31,25 @@ def young_rate() -> ServiceRate:
 NO_RATE = young_rate()
 
 
+def no_turns() -> TurnModel:
+    rules = Rules(config())
+    return TurnModel(rules, Stride(rules.classes))
+
+
 def begins(
     forecaster: WaitForecaster,
     in_class: int,
     in_flow: int = 0,
     *,
-    urgent: int = 0,
     rate: ServiceRate = NO_RATE,
+    turns: TurnModel | None = None,
     now: float = 0.0,
 ) -> WaitForecast:
     """A ticket of class normal begins to wait behind these tickets."""
     forecast = WaitForecast(0.1, 0.1)
-    forecaster.begins(forecast, NORMAL, [urgent, 0, in_class, 9, 9], in_flow, rate, now)
+    forecaster.begins(
+        forecast, NORMAL, in_class, in_flow, rate, no_turns() if turns is None else turns, now
+    )
     return forecast
 
 
@@ -61,7 +72,7 @@ def test_other_classes_learn_apart() -> None:
     forecaster = WaitForecaster()
     forecaster.sent(begins(forecaster, 0), NORMAL, 2.0)
     forecast = WaitForecast(0.1, 0.1)
-    forecaster.begins(forecast, 4, [0, 0, 0, 0, 1], 0, NO_RATE, 0.0)
+    forecaster.begins(forecast, 4, 1, 0, NO_RATE, no_turns(), 0.0)
     assert forecast.wait_s == UNKNOWN_S
 
 
@@ -86,10 +97,25 @@ def test_the_service_rate_predicts_before_a_ticket_was_sent() -> None:
     assert forecast.wait_s == pytest.approx(5.0, rel=0.05)
 
 
-def test_the_total_rate_counts_more_urgent_requests() -> None:
-    rate = ServiceRate()
-    rate.began(0, 0.0, is_first=True)
-    for number in range(1, 21):
-        rate.served(0, number / 2.0, waited=True)
-    forecast = begins(WaitForecaster(), 0, urgent=9, rate=rate, now=10.0)
-    assert forecast.wait_s == pytest.approx(5.0, rel=0.05)
+def crowded(ahead: int) -> TurnModel:
+    """Ten more urgent requests and `ahead` of class normal wait; two are served per second."""
+    turns = no_turns()
+    turns._stride.serves(CRITICAL, 100.0, 0.0)
+    turns.compute([10, 0, ahead, 0, 0], [0.0] * 5, 2.0, 0.0)
+    return turns
+
+
+def test_the_turns_predict_before_a_ticket_of_the_class_was_sent() -> None:
+    forecast = begins(WaitForecaster(), 4, turns=crowded(4))
+    assert forecast.wait_s == forecast.predicted_s[BY_TURNS]
+    assert 7.5 <= forecast.wait_s < 1.14 * 7.5
+
+
+@pytest.mark.parametrize(("off", "is_used"), [(1.2, True), (3.0, False)])
+def test_another_estimator_is_used_if_it_is_clearly_better(off: float, is_used: bool) -> None:
+    forecaster = WaitForecaster()
+    for _ in range(60):
+        forecast = begins(forecaster, 4, turns=crowded(4))
+        forecaster.sent(forecast, NORMAL, off * forecast.predicted_s[BY_TURNS])
+    forecast = begins(forecaster, 4, turns=crowded(4))
+    assert (forecast.wait_s == forecast.predicted_s[BY_TURNS]) is is_used

@@ -220,7 +220,7 @@ def test_a_miss_of_an_account_that_learns_apart_now_is_not_one_of_the_others() -
     assert cells.of("burst") is not cells.shared
     before = cells.shared.interval.high_level
     estimates.of(NORMAL, LATER, "other", 10.0, 0.0, slow.high_s + 1.0)
-    assert slow.is_missed
+    assert slow.is_counted
     assert cells.shared.interval.high_level == before
 
 

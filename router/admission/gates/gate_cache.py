@@ -23,7 +23,7 @@ from router.admission.gates.gate import (
     Facts,
     obstacle,
     open_to,
-    takes_instead,
+    takes_turn,
 )
 from router.admission.gates.peer_load import PeerLoad
 from router.admission.headroom import Headroom
@@ -92,11 +92,14 @@ class CachedGate:
         """Whether the routing policy closes the gate to a class."""
         return bool(self.kept_away & (1 << urgency))
 
-    def takes_instead(self, rules: ClassRules) -> bool:
-        """Whether the replica may take a request of the class of `rules` instead of a request of
-        another class, to which the gate is open."""
+    def takes_turn(self, rules: ClassRules, aged: ClassRules, *, is_contested: bool) -> bool:
+        """Whether the replica may take a request of class batch whose turn it is; see
+        `gate.takes_turn`."""
+        if self.is_shut:
+            return False
         learned = self.learned
-        return takes_instead(self.facts, rules, 0 if learned is None else learned.allowed())
+        limit = 0 if learned is None else learned.allowed()
+        return takes_turn(self.facts, rules, aged, limit, is_contested=is_contested)
 
     def needs_slot(self) -> bool:
         """Whether urgent requests must wait for a free slot of the replica."""

@@ -13,12 +13,21 @@ ticket.
    the replica. Starved tickets are exceptions (`_opens`).
 
    Class batch has limits of its own, which protect the time to first token of urgent requests: the
-   headroom (`headroom.py`) keeps slots free of batch, and few batch requests wait at a replica. A
-   slot that is kept free may be used if a ticket of another class could use it as well. The limit
-   of waiting requests does not apply if a critical or high ticket may go to the replica: such a
-   ticket waits in the queue, so its time depends on the turns of the classes. Otherwise, while all
-   classes have a lasting backlog, batch tickets would be sent only when they are starved. They
-   would be sent in the order of arrival, and the tenants would not share the service.
+   headroom (`headroom.py`) keeps slots free of batch, and few batch requests wait at a replica. If
+   only these limits close the gate, class batch still has turns (`_batch_turn`). In a turn, the
+   limit of waiting requests is that of the other classes. Class batch has a turn in these cases:
+   - A ticket of another class may go to the replica, too. The replica gets one more request in both
+     cases, so the headroom is not kept free, and the turns of the classes decide which ticket goes.
+     If the classes have no turns by weight, this applies only to a critical or high ticket, and to
+     slots of the headroom.
+   - The classes have turns by weight, and class batch is behind its share. Requests of other
+     classes that are sent without a wait count for the shares. So a replica at which such requests
+     wait at all times is not closed to batch.
+   - The oldest batch ticket is as old as a ticket of class low.
+   In a turn, the order policy chooses the ticket, so the tenants of class batch share its turns.
+   The age of the oldest batch ticket changes the limits of KV cache usage and of the time per token
+   in a turn, but opens no gate otherwise until the ticket is starved. If it did, all batch tickets
+   that arrived at the same time would be sent at once.
 2. Choose among the classes. Class critical is first. The next is a class whose oldest ticket is
    starved. While other classes have tickets, starved classes get at most every other dispatch;
    several starved classes take turns. Among the remaining classes, the choice is by weight and age
@@ -39,12 +48,12 @@ from policies.queueing.base import OrderPolicy
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
 from router.admission.gates.gate_cache import CachedGate
 from router.admission.pool import Pool
-from router.admission.rules import STRICT, TOGETHER, Rules
+from router.admission.rules import STRICT, TOGETHER, WEIGHTED, Rules
 from router.admission.waiting.class_queue import ClassQueue, Lane
 from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.stride import Stride
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import BATCH, CRITICAL, HIGH, NORMAL
+from router.core.urgency import BATCH, CRITICAL, HIGH, LOW, NORMAL
 
 NOBODY: Final[list[ClassQueue]] = []
 _PATIENCE: Final = 0.1
@@ -100,9 +109,10 @@ class Choice:
 
     def gate(self, row: ClassQueue, ticket: Ticket, now: float) -> int:
         """Return the class to which a replica's gate must be open for a ticket. Age may make this
-        class more urgent than the ticket's own class. A class queue is checked with the class of
-        its oldest ticket."""
-        return _gate(self._rules.aged(float(row.urgency), now - ticket.arrival), ticket.starved)
+        class more urgent than the ticket's own class, except for class batch (see above). A class
+        queue is checked with the class of its oldest ticket."""
+        level = self._rules.aged(float(row.urgency), now - ticket.arrival)
+        return _gate(row.urgency, level, ticket.starved)
 
     def next_for(self, gate: CachedGate, lanes: dict[str, Lane], now: float) -> Ticket | None:
         """Return the next ticket to send to a replica; `None`: no ticket may be sent there."""
@@ -165,19 +175,16 @@ class Choice:
                     self._rows = [None, None, None, None, None]
                     self._starving = None
                     return
-                eldest_goes = self._opens(gate, row, eldest, _gate(level, eldest.starved), now)
+                aged = _gate(urgency, level, eldest.starved)
+                eldest_goes = self._opens(gate, row, eldest, aged, now)
                 is_open = eldest_goes
                 if not is_open and gate.is_kept_away(BATCH):  # The oldest ticket may be lost.
                     leader = row.line.first(now)
                     is_open = leader is not None and self._opens(
                         gate, row, leader, self.gate(row, leader, now), now
                     )
-                is_instead = urgency == BATCH and (
-                    not is_open or (gate.is_kept and not eldest.starved)
-                )
-                if is_instead:
-                    is_open = self._takes_batch(gate)
-                if not is_open:
+                is_instead = urgency == BATCH and not is_open
+                if not (is_open or is_instead):
                     continue
                 if reservations.enabled:
                     first = row.line.first(now)
@@ -207,19 +214,32 @@ class Choice:
                     ):
                         since = eldest.arrival
                         starving = row
-        has_turns = rows[CRITICAL] is not None or rows[HIGH] is not None
-        if gate.is_kept:
-            has_turns = any(rows[:BATCH])
-        if instead is not None and has_turns and rows[BATCH] is None:
-            rows[BATCH] = instead
-            levels[BATCH] = instead_level
-        self._batch_has_turns = has_turns and rows[BATCH] is not None and self._takes_batch(gate)
+        self._batch_has_turns = False
+        if instead is not None or rows[BATCH] is not None:
+            level = instead_level if rows[BATCH] is None else levels[BATCH]
+            self._batch_has_turns = self._batch_turn(gate, level)
+            if instead is not None and rows[BATCH] is None and self._batch_has_turns:
+                rows[BATCH] = instead
+                levels[BATCH] = instead_level
         self._starving = starving
 
-    def _takes_batch(self, gate: CachedGate) -> bool:
-        """Whether class batch may be sent to a replica if its limits of slots and of waiting
-        requests are ignored."""
-        return not gate.is_kept_away(BATCH) and gate.takes_instead(self._rules.classes[BATCH])
+    def _batch_turn(self, gate: CachedGate, level: float) -> bool:
+        """Whether class batch has a turn at a replica that its own limits may close to it.
+
+        `level`: the aged level of the oldest batch ticket.
+        """
+        if gate.is_kept_away(BATCH):
+            return False
+        rows, classes = self._rows, self._rules.classes
+        is_contested = rows[CRITICAL] is not None or rows[HIGH] is not None
+        is_weighted = self._rules.mode == WEIGHTED
+        if is_weighted or gate.is_kept:
+            is_contested = any(rows[:BATCH])
+        is_due = is_contested or level < LOW + 0.5
+        if not is_due:
+            is_due = is_weighted and self.stride.is_behind(BATCH)
+        aged = classes[int(level + 0.5)]
+        return is_due and gate.takes_turn(classes[BATCH], aged, is_contested=is_contested)
 
     def _opens(
         self, gate: CachedGate, row: ClassQueue, ticket: Ticket, aged: int, now: float
@@ -326,9 +346,11 @@ class Choice:
         self.stride.serves(row.urgency, cost(ticket), level)
 
 
-def _gate(level: float, starved: bool) -> int:
+def _gate(urgency: int, level: float, starved: bool) -> int:
     gate = int(level + 0.5)
-    return NORMAL if starved and gate > NORMAL else gate
+    if starved:
+        return min(gate, NORMAL)
+    return BATCH if urgency == BATCH else gate
 
 
 def _allowed(band: list[Ticket], place: ReplicaLoad) -> Ticket | None:

@@ -9,26 +9,40 @@ Source: Waldspurger and Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995. When a
 tickets again, its pass is raised to the lowest pass of the other waiting classes. So the class gets
 no extra turns for the time in which it had no tickets.
 
+A class may wait and not be served, because all gates are closed to it. Meanwhile requests of other
+classes are sent, also without a wait. The class is then behind, but at most by `LAG`. So later it
+gets its share, and no long run of turns.
+
 Must never: apply weights to the critical class, which is always first.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from policies.queueing.ticket import CLASSES
 from router.admission.rules import ClassRules
 from router.core.urgency import HIGH
+
+# The maximum by which a waiting class is behind another class, in tokens divided by weights. If one
+# request costs more than half of that, the maximum is twice the cost.
+LAG: Final = 4096.0
+COST_SHARE: Final = 1.0 / 64.0  # The share of one request in the mean cost of the last requests.
 
 
 class Stride:
     """The passes of all classes of one queue (stride scheduling)."""
 
-    __slots__ = ("_time", "_weights", "passes", "waiting")
+    __slots__ = ("_time", "_weights", "costs", "mean_cost", "passes", "waiting")
 
     def __init__(self, classes: list[ClassRules]) -> None:
         self.passes = [0.0] * CLASSES
         self.waiting = [0] * CLASSES  # By priority class: the number of tickets that may be served.
         self._time = 0.0  # The lowest pass of the waiting classes when a ticket was last served.
         self._weights: list[float] = []
+        # The mean cost of the last requests: by class, and of all classes.
+        self.costs = [1.0] * CLASSES
+        self.mean_cost = 0.0  # 0: no request was served yet.
         self.adopt(classes)
 
     def adopt(self, classes: list[ClassRules]) -> None:
@@ -53,6 +67,12 @@ class Stride:
     def serves(self, urgency: int, cost: float, level: float) -> None:
         """Charge the class for a ticket that is served. `level`: the aged level of its oldest
         ticket."""
+        if not self.mean_cost:
+            self.mean_cost = cost
+            self.costs = [cost] * CLASSES
+        self.mean_cost = self.mean_cost + COST_SHARE * (cost - self.mean_cost)
+        costs = self.costs
+        costs[urgency] = costs[urgency] + COST_SHARE * (cost - costs[urgency])
         if urgency < HIGH:
             return
         passes, waiting = self.passes, self.waiting
@@ -62,7 +82,19 @@ class Stride:
                 lowest = passes[other]
         if lowest > self._time:
             self._time = lowest
-        passes[urgency] = passes[urgency] + cost / self.weight(level)
+        step = cost / self.weight(level)
+        after = passes[urgency] + step
+        passes[urgency] = after
+        least = after - max(LAG, 2.0 * step)
+        for other in range(HIGH, CLASSES):
+            if waiting[other] and passes[other] < least:
+                passes[other] = least
+
+    def is_behind(self, urgency: int) -> bool:
+        """Whether another class was served more than this class, relative to its weight."""
+        passes = self.passes
+        own = passes[urgency]
+        return any(passes[other] > own for other in range(HIGH, CLASSES))
 
     def weight(self, level: float) -> float:
         """Return the weight of a class whose oldest ticket has this level. Between the levels of

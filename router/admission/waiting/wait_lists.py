@@ -387,6 +387,20 @@ class WaitLists(Blocker):
                     ages[eldest.urgency] = max(ages[eldest.urgency], age_s)
         return ages
 
+    def oldest_s(self, now: float) -> list[float]:
+        """Return the seconds that each class's oldest ticket has waited; 0: no ticket waits.
+
+        Tickets that the limit of their API key blocks are not counted.
+        """
+        ages = [0.0] * CLASSES
+        for lane in self.active.values():
+            for row in lane.rows:
+                eldest = None if row is None else row.eldest()
+                if eldest is not None:
+                    urgency = eldest.urgency
+                    ages[urgency] = max(ages[urgency], now - eldest.arrival)
+        return ages
+
     def tickets(self) -> list[Ticket]:
         """Return all waiting tickets, in no particular order."""
         found: list[Ticket] = []

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.queueing.contract import order_names
-from policies.queueing.ticket import WAITING
 from router.admission.timers import EARLY_S
 from router.core.kv_estimate import report_kv
 from tests.admission.world import Spot, World, config
@@ -61,30 +60,6 @@ def test_a_batch_without_known_prompts_is_not_without_end() -> None:
     assert world.pool.spots[0].waiting == 8192 // 64
 
 
-def test_a_door_that_age_has_opened_is_for_the_old() -> None:
-    """`shortest` delays long requests; a gate that opens by age must not admit young short ones."""
-    rules = config(
-        policy="shortest",
-        batch_becomes_normal_after_s=20.0,
-        classes={"batch": {"wait_s": 1000}},
-        gates=NARROW,
-    )
-    world = World([Spot("a", slots=1)], rules)
-    world.come(number=1.0, tokens=10, output=10**6)
-    world.run(1.0)
-    # one waits at the engine, so batch requests are not sent
-    world.come(number=1.0, tokens=10, output=10)
-    old = world.come(number=4.0, tokens=5000, output=10)
-    world.run(4.9)
-    young = [world.come(number=4.0, tokens=10, output=10) for _ in range(5)]
-    assert old.state == WAITING
-    world.run(0.2)
-    assert old in world.started  # from half a level on, the ticket is treated as low
-    assert not any(ticket in world.started for ticket in young)
-    world.run(5.0)
-    assert any(ticket in world.started for ticket in young)  # later they are old enough, too
-
-
 def test_the_batch_rule_needs_a_free_slot() -> None:
     world = World([Spot("a", slots=4)])
     for _ in range(20):
@@ -101,6 +76,21 @@ def test_batch_goes_only_where_nothing_waits() -> None:
     assert world.queue.waiting == 1
     world.run(0.6)
     assert late in world.started
+
+
+@pytest.mark.parametrize(("running", "most"), [(20, 1), (95, 1), (96, 2), (144, 3), (250, 3)])
+def test_more_batch_requests_may_wait_at_an_engine_on_which_many_run(
+    running: int, most: int
+) -> None:
+    world = World([Spot("a", slots=256)])
+    for _ in range(running):
+        world.come(tokens=1, output=10**6)
+    world.run(60.0)
+    spot = world.pool.spots[0]
+    assert (spot.load, spot.waiting) == (running, 0)
+    for _ in range(10):
+        world.come(**BATCH, tokens=5000, output=10)
+    assert spot.waiting == most
 
 
 def test_idle_batch_goes_only_where_nothing_runs() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from policies.queueing.ticket import Ticket
 from router.admission.waiting.choice import cost
+from router.core.urgency import LOW
 from tests.admission.parts import PATIENT, Parts
 from tests.admission.world import Spot, every_class, holds
 from tests.tickets import make_ticket
@@ -139,13 +140,80 @@ def test_batch_has_turns_by_weight_while_high_waits() -> None:
     assert order.count(4.0) == pytest.approx(10, abs=1)
 
 
-def test_batch_has_no_turns_while_only_less_urgent_classes_wait() -> None:
+@pytest.mark.parametrize("number", [2.0, 3.0])
+def test_batch_has_turns_by_weight_while_normal_or_low_waits(number: float) -> None:
+    spot = closed_to_batch()
+    classes = {**every_class(**PATIENT, weight=3.0), "batch": {**PATIENT, "weight": 1.0}}
+    parts = Parts(spot, **{**WEIGHTED, "classes": classes})
+    for _ in range(40):
+        parts.waits(number=4.0, tokens=99)
+    for _ in range(30):
+        parts.waits(number=number, tokens=99)
+    assert numbers(parts.served(spot, most=36)).count(4.0) == pytest.approx(9, abs=1)
+
+
+@pytest.mark.parametrize("order", ["strict", "together"])
+def test_without_turns_by_weight_low_goes_before_batch(order: str) -> None:
+    spot = closed_to_batch()
+    parts = Parts(spot, **{**WEIGHTED, "order": order})
+    parts.waits(number=4.0)
+    for _ in range(9):
+        parts.waits(number=3.0, tokens=1000)
+    assert set(numbers(parts.served(spot))) == {3.0}
+
+
+def test_batch_that_is_behind_its_share_has_the_limit_of_the_other_classes() -> None:
+    """No other ticket waits: the requests of class low are sent at once."""
     spot = closed_to_batch()
     parts = Parts(spot, **WEIGHTED)
+    for _ in range(9):
+        parts.waits(number=4.0, tokens=100)
+    assert parts.chosen(spot) is None
+    parts.choice.stride.serves(LOW, 1000.0, float(LOW))
+    # Half of the cost, because batch has half of the weight of low.
+    assert len(parts.served(spot)) == 5
+    parts.choice.stride.serves(LOW, 10_000.0, float(LOW))
+    spot.inflight = spot.waiting = spot.load = 3  # the limit of the other classes
+    assert parts.chosen(spot) is None
+
+
+@pytest.mark.parametrize("order", ["strict", "together"])
+def test_without_turns_by_weight_batch_is_never_behind(order: str) -> None:
+    spot = closed_to_batch()
+    parts = Parts(spot, **{**WEIGHTED, "order": order})
     parts.waits(number=4.0)
-    for number in 9 * (2.0, 3.0):
-        parts.waits(number=number, tokens=1000)
-    assert set(numbers(parts.served(spot))) == {2.0, 3.0}
+    parts.choice.stride.serves(LOW, 1000.0, float(LOW))
+    assert parts.chosen(spot) is None
+
+
+@pytest.mark.parametrize("is_aged", [False, True])
+def test_batch_that_is_behind_its_share_leaves_the_headroom_free(is_aged: bool) -> None:
+    spot = Spot("a", slots=16)
+    spot.inflight = spot.load = 13
+    parts = Parts(spot, **{**WEIGHTED, "batch_becomes_normal_after_s": 1.0 * is_aged})
+    parts.waits(number=4.0)
+    parts.choice.stride.serves(LOW, 1000.0, float(LOW))
+    parts.headroom.level = 1.0  # batch leaves a quarter of the slots free
+    assert parts.chosen(spot, 100.0) is None
+    parts.headroom.level = 0.0
+    assert parts.chosen(spot, 100.0) is not None
+
+
+def test_aged_batch_tickets_are_not_sent_all_at_once() -> None:
+    spot = Spot("a", slots=16)
+    aging = {**WEIGHTED, "batch_becomes_normal_after_s": 20.0}
+    aging["classes"] = every_class(**PATIENT, prefill_tokens=8192)
+    aging["classes"]["batch"] = {**PATIENT, "prefill_tokens": 0}
+    parts = Parts(spot, **aging)
+    old = [parts.waits(0.0, number=4.0, tokens=1) for _ in range(9)]
+    spot.inflight = spot.waiting = spot.load = 2
+    assert parts.chosen(spot, 4.0) is None
+    assert parts.chosen(spot, 20.0) is old[0]
+    spot.inflight = spot.waiting = spot.load = 3
+    assert parts.chosen(spot, 20.0) is None
+    low = parts.waits(20.0, number=3.0, tokens=1)  # one prefill batch may wait
+    parts.choice.stride.passes[3] = 1e9
+    assert parts.chosen(spot, 20.0) is low
 
 
 def test_batch_has_turns_at_a_slot_that_is_kept_free_while_any_other_class_waits() -> None:
@@ -160,6 +228,33 @@ def test_batch_has_turns_at_a_slot_that_is_kept_free_while_any_other_class_waits
     assert parts.chosen(spot) is batch
 
 
+@pytest.mark.parametrize("order", ["weighted", "strict"])
+def test_batch_has_turns_by_weight_at_a_full_replica_while_low_waits(order: str) -> None:
+    """The replica gets one more request in both cases, so the headroom is not kept free."""
+    spot = Spot("a", slots=16)
+    spot.inflight = spot.load = 16
+    parts = Parts(spot, **{**WEIGHTED, "order": order})
+    parts.headroom.level = 1.0  # batch leaves a quarter of the slots free
+    batch = parts.waits(number=4.0)
+    assert parts.chosen(spot) is None
+    low = parts.waits(number=3.0)
+    parts.choice.stride.passes[3] = 1e9
+    assert parts.chosen(spot) is (batch if order == "weighted" else low)
+
+
+def test_batch_keeps_its_share_of_the_slots_in_its_turn() -> None:
+    spot = Spot("a", slots=16)
+    classes = {**WEIGHTED["classes"], "batch": {**PATIENT, "slots": 0.25}}
+    parts = Parts(spot, **{**WEIGHTED, "classes": classes})
+    parts.waits(number=4.0)
+    low = parts.waits(number=3.0)
+    parts.choice.stride.passes[3] = 1e9
+    parts.gates.of(spot).batch = 4
+    assert parts.chosen(spot) is low
+    parts.gates.of(spot).batch = 3
+    assert parts.chosen(spot) is not low
+
+
 def test_batch_has_no_turns_while_another_limit_closes_the_gate() -> None:
     spot = closed_to_batch()
     spot.kv_usage = 0.9  # above the limit of class batch
@@ -170,16 +265,29 @@ def test_batch_has_no_turns_while_another_limit_closes_the_gate() -> None:
     assert set(numbers(parts.served(spot))) == {1.0}
 
 
-def test_an_old_batch_ticket_does_not_go_first_in_a_turn_by_weight() -> None:
-    """By its age, it could go to the replica alone."""
+@pytest.mark.parametrize(("age_s", "goes"), [(4.0, False), (20.0, True)])
+def test_the_age_of_batch_changes_the_limit_of_kv_cache_in_its_turn(
+    age_s: float, goes: bool
+) -> None:
+    spot = closed_to_batch()
+    spot.kv_usage = 0.92  # above the limits of batch and low
+    parts = Parts(spot, **{**WEIGHTED, "batch_becomes_normal_after_s": 20.0})
+    batch = parts.waits(0.0, number=4.0)
+    parts.choice.stride.serves(LOW, 1000.0, float(LOW))
+    assert (parts.chosen(spot, age_s) is batch) is goes
+
+
+@pytest.mark.parametrize("is_contested", [False, True])
+def test_an_old_batch_ticket_does_not_go_first_in_a_turn(is_contested: bool) -> None:
+    """The class has the turn because of the old ticket; the order policy chooses the ticket."""
     spot = closed_to_batch()
     shortest = {**WEIGHTED, "policy": "shortest", "batch_becomes_normal_after_s": 20.0}
     parts = Parts(spot, **shortest)
-    old = parts.waits(0.0, number=4.0, tokens=900)
+    parts.waits(0.0, number=4.0, tokens=900)
     young = parts.waits(20.0, number=4.0, tokens=1)
-    assert parts.chosen(spot, 20.0) is old
-    parts.waits(20.0, number=1.0)
-    parts.choice.stride.passes[1] = 1e9
+    if is_contested:
+        parts.waits(20.0, number=1.0)
+        parts.choice.stride.passes[1] = 1e9
     assert parts.chosen(spot, 20.0) is young
 
 
@@ -214,13 +322,23 @@ def test_the_batch_ticket_that_ranks_first_has_the_turn_whatever_its_lane(first:
 
 
 def test_a_gate_that_only_age_has_opened_is_for_tickets_of_that_age() -> None:
-    spot = closed_to_batch()
+    spot = Spot("a")
+    spot.inflight = spot.load = 1
+    spot.kv_usage = 0.92  # above the limit of class low
     shortest = {**STRICT, "policy": "shortest", "batch_becomes_normal_after_s": 20.0}
     parts = Parts(spot, **shortest)
-    old = parts.waits(0.0, number=4.0, tokens=900)
-    parts.waits(20.0, number=4.0, tokens=1)  # first ticket of its class queue
+    old = parts.waits(0.0, number=3.0, tokens=900)
+    parts.waits(20.0, number=3.0, tokens=1)  # first ticket of its class queue
     assert parts.chosen(spot, 2.0) is None
     assert parts.chosen(spot, 20.0) is old
+    assert parts.choice.gate(old.row, old, 20.0) == 1
+
+
+def test_age_opens_no_gate_to_batch_until_a_ticket_is_starved() -> None:
+    parts = Parts(Spot("a"), **{**STRICT, "batch_becomes_normal_after_s": 20.0})
+    old = parts.waits(0.0, number=4.0)
+    assert parts.choice.gate(old.row, old, 20.0) == 4
+    old.row.promote(20.0, 1.0, 9)
     assert parts.choice.gate(old.row, old, 20.0) == 2
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.queueing.ticket import CLASSES
 from router.admission.rules import Rules
-from router.admission.waiting.stride import Stride
+from router.admission.waiting.stride import LAG, Stride
 from router.core.urgency import BATCH, CRITICAL, HIGH, LOW, NORMAL
 from tests.admission.world import config
 
@@ -67,6 +67,30 @@ def test_a_class_keeps_its_excess_while_others_wait() -> None:
     stride.ends(BATCH)
     stride.begins(BATCH)
     assert served(stride, 50)[NORMAL] == 50
+
+
+def test_a_class_that_waits_and_is_not_served_is_behind_by_a_limited_amount() -> None:
+    stride = a_stride(normal={"weight": 1.0}, batch={"weight": 1.0})
+    stride.begins(BATCH)
+    assert not stride.is_behind(BATCH)
+    for _ in range(1000):
+        stride.serves(NORMAL, 100.0, float(NORMAL))  # sent without a wait
+    assert stride.is_behind(BATCH)
+    assert not stride.is_behind(NORMAL)
+    assert stride.passes[NORMAL] - stride.passes[BATCH] == LAG
+    found = 0
+    while stride.is_behind(BATCH):
+        stride.serves(BATCH, 100.0, float(BATCH))
+        found += 1
+    assert found == pytest.approx(LAG / 100.0, abs=1)
+
+
+def test_an_expensive_request_is_charged_in_full() -> None:
+    stride = a_stride(normal={"weight": 1.0}, batch={"weight": 1.0})
+    stride.begins(NORMAL)
+    stride.begins(BATCH)
+    stride.serves(NORMAL, 1e6, float(NORMAL))
+    assert stride.passes[NORMAL] - stride.passes[BATCH] == 1e6
 
 
 def test_all_passes_are_reset_when_no_class_waits() -> None:

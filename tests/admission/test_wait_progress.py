@@ -1,0 +1,139 @@
+"""The progress of waiting tickets: when it is compared with the prediction, and what is learned."""
+
+from __future__ import annotations
+
+from math import log
+
+import pytest
+
+from router.admission.rules import Rules
+from router.admission.turn_model import TurnModel
+from router.admission.wait_forecast import BY_CLASS_RATE, BY_FLOW_WAITS, BY_TURNS, WaitForecast
+from router.admission.wait_progress import SHRINK, WaitProgress
+from router.admission.waiting.stride import Stride
+from router.core.estimate_cells import Cell
+from router.core.ttft_estimate import LATER, STATES, TtftEstimates
+from router.core.urgency import LOW, NORMAL
+from tests.admission.world import config
+
+
+class Line:
+    """Tickets of class low. Each is predicted to take 2 s."""
+
+    def __init__(self) -> None:
+        rules = Rules(config())
+        self.turns = TurnModel(rules, Stride(rules.classes))
+        self.progress = WaitProgress()
+        self.estimates = TtftEstimates()
+
+    @property
+    def cell(self) -> Cell:
+        return self.estimates.cells[LOW * len(STATES) + LATER].shared
+
+    def waits(self, ahead: int, *, now: float = 0.0, chosen: int = BY_CLASS_RATE) -> WaitForecast:
+        forecast = WaitForecast(0.1, 0.1)
+        forecast.began, forecast.in_class, forecast.chosen = now, ahead + 1.0, chosen
+        forecast.wait_s = 2.0 * forecast.in_class
+        forecast.estimate = self.estimates.of(LOW, LATER, "", forecast.wait_s, 0.1, now)
+        self.progress.begins(forecast, LOW, self.turns)
+        return forecast
+
+    def sends(self, count: int, each_s: float, *, urgency: int = LOW, now: float = 0.0) -> float:
+        for _ in range(count):
+            now += each_s
+            self.progress.sent(urgency, now)
+        return now
+
+    def scores(self) -> list[float]:
+        return self.cell.interval._ring
+
+
+def test_the_error_is_learned_when_a_sixteenth_and_a_quarter_of_the_tickets_were_sent() -> None:
+    line = Line()
+    line.waits(320)
+    now = line.sends(19, 4.0)
+    assert line.scores() == []
+    now = line.sends(1, 4.0, now=now)
+    first = log(80.0 / 40.0) * 0.0625**SHRINK
+    assert line.scores() == pytest.approx([first])
+    now = line.sends(59, 4.0, now=now)
+    assert len(line.scores()) == 1
+    line.sends(1, 4.0, now=now)
+    assert line.scores() == pytest.approx([first, log(320.0 / 160.0) * 0.25**SHRINK])
+    line.sends(240, 4.0)
+    assert len(line.scores()) == 2
+
+
+def test_the_time_counts_from_the_beginning_of_the_wait() -> None:
+    line = Line()
+    line.sends(7, 1.0)
+    line.waits(32, now=100.0)
+    line.sends(15, 1.0, now=100.0)
+    assert line.scores() == []
+    line.sends(1, 1.0, now=115.0)
+    assert line.scores() == pytest.approx([log(16.0 / 32.0) * 0.5**SHRINK])
+
+
+def test_other_classes_are_no_progress() -> None:
+    line = Line()
+    line.waits(32)
+    line.sends(32, 1.0, urgency=NORMAL)
+    assert line.scores() == []
+
+
+def test_a_ticket_behind_few_others_has_no_mark() -> None:
+    line = Line()
+    line.waits(16)
+    line.sends(16, 1.0)
+    assert line.scores() == []
+
+
+def test_the_progress_of_the_class_says_nothing_about_a_flow() -> None:
+    line = Line()
+    line.waits(32, chosen=BY_FLOW_WAITS)
+    line.sends(32, 1.0)
+    assert line.scores() == []
+
+
+def test_the_turns_predict_the_time_of_a_part() -> None:
+    """A quarter of the tickets is sent as fast as the model says, so its error is none."""
+    line = Line()
+    line.turns._stride.serves(LOW, 100.0, 0.0)
+    line.turns.compute([0, 0, 0, 100, 0], [0.0] * 5, 0.5, 0.0)
+    line.waits(100, chosen=BY_TURNS)
+    line.sends(25, line.turns.wait_s(LOW, 24.0) / 25.0)
+    assert line.scores()[1] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_ticket_that_waits_no_more_teaches_nothing() -> None:
+    line = Line()
+    sent, ended, moved = (line.waits(32) for _ in range(3))
+    sent.is_waiting = moved.is_waiting = False
+    assert ended.estimate is not None
+    ended.estimate.void()
+    line.sends(32, 1.0)
+    assert line.scores() == []
+
+
+def test_a_slow_queue_is_counted_before_the_bound_passes_and_only_once() -> None:
+    """With the speed until now, each wait will be longer than its upper bound."""
+    line = Line()
+    for number in range(1, 100):
+        line.cell.interval.add(log(1.0 + 0.001 * number))
+    before = line.cell.interval.high_level
+    slow = line.waits(160)
+    line.sends(20, 10.0)
+    after = line.cell.interval.high_level
+    assert after < before
+    line.sends(140, 10.0, now=200.0)
+    assert slow.estimate is not None
+    slow.estimate.shown(1600.0)
+    assert line.cell.interval.high_level == after
+    assert (slow.estimate.is_judged, slow.estimate.is_kept) == (True, False)
+
+
+def test_marks_of_tickets_that_left_cost_no_memory() -> None:
+    line = Line()
+    for _ in range(1000):
+        line.waits(32).is_waiting = False
+    assert len(line.progress._marks[LOW]) <= 64 + 4 * 32
