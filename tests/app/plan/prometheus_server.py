@@ -94,12 +94,13 @@ def prometheus(folder: Path, targets: Sequence[int] = ()) -> Iterator[Server]:
     reader = threading.Thread()
     try:
         assert child.stderr is not None
-        port, said = "", []
-        for line in child.stderr:
+        port, is_ready, said = "", False, []
+        for line in child.stderr:  # the order of the two lines differs
             said.append(line)
             if found := re.search(r'msg="Listening on" address=127\.0\.0\.1:(\d+)', line):
                 port = found[1]
-            if "Server is ready to receive web requests" in line:
+            is_ready = is_ready or "Server is ready to receive web requests" in line
+            if port and is_ready:
                 break
         else:
             raise AssertionError("".join(said))

@@ -43,12 +43,27 @@ class Named(HostileReplica):
     def start(self, port: int = 0) -> None:
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((self.address, port))
+        try:
+            listener.bind((self.address, port))
+        except OSError:
+            listener.close()
+            raise
         listener.listen(64)
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
         self._listener = listener
         self._accepting = asyncio.create_task(self._accept(listener))
+
+
+async def start_on_one_port(first: Named, second: Named) -> None:
+    """Start both at the same port, which another process may use at one of the addresses."""
+    for _ in range(20):
+        first.start()
+        try:
+            return second.start(first.port)
+        except OSError:
+            await first.stop()
+    raise AssertionError("no port is free at both addresses")
 
 
 class Names:
@@ -87,8 +102,7 @@ async def test_during_a_stream() -> None:
         patch.setattr(resolve, "TTL_S", 0.0)
         names = Names("127.0.0.1")
         old, new = Named("127.0.0.1", ends), Named("127.0.0.2", json_ok)
-        old.start()
-        new.start(old.port)
+        await start_on_one_port(old, new)
         try:
             async with running(old) as router:
                 stream = await router.client()
