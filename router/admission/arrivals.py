@@ -147,6 +147,9 @@ class Arrivals(QueueState):
             for victim in victims:
                 self.evict(victim, now)
         self.counts.queued[urgency] += 1
+        forecast = ticket.forecast
+        if forecast is not None and forecast.estimate is not None:
+            self._progress.begins(forecast, urgency, self._turns)
         self._wait(ticket, now)
 
     def _wait(self, ticket: Ticket, now: float) -> None:
@@ -185,7 +188,7 @@ class Arrivals(QueueState):
         ):
             ticket.forecast = None
             return None
-        if not self._turns.is_fresh(now):
+        if not self._turns.is_fresh(urgency, wait_lists.eligible_of[urgency], now):
             self._model_turns(now)
         self._forecaster.begins(
             forecast,
@@ -203,7 +206,6 @@ class Arrivals(QueueState):
         account = ticket.flow.account
         estimate = estimates.of(urgency, state, account, predicted_s, forecast.idle_s, now)
         forecast.estimate = estimate
-        self._progress.begins(forecast, urgency, self._turns)
         if not self._rules.classes[urgency].refuses_late:
             return None
         due = min(ticket.deadline, ticket.view.arrived + ticket.view.ttft_slo_s)
@@ -215,8 +217,7 @@ class Arrivals(QueueState):
     def _model_turns(self, now: float) -> None:
         """Predict the service of all classes from the present state of the queue."""
         turns, wait_lists, counts = self._turns, self._wait_lists, self.counts
-        arrived = [counts.passed[urgency] + counts.queued[urgency] for urgency in range(CLASSES)]
-        turns.rates.count(arrived, now)
+        turns.rates.count(counts.arrived_to_be_sent(), now)
         each_s = self._service_rate.expected_s(None, 1, now) if wait_lists.eligible else 0.0
         rate = 1.0 / each_s if each_s > 0.0 else 0.0
         turns.compute(wait_lists.eligible_of, wait_lists.oldest_s(now), rate, now)

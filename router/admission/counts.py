@@ -28,7 +28,8 @@ EVICTED: Final[str] = Reason.QUEUE_EVICTED  # The waiting request was evicted fr
 # The model of the request was removed from the fleet while it waited.
 GONE: Final[str] = Reason.MODEL_NOT_FOUND
 LEFT: Final = "left"  # The client disconnected, or the router stopped, while it waited.
-DROPS: Final[tuple[str, ...]] = (*REFUSALS, EVICTED, *EXPIRIES, GONE, LEFT)
+AFTER_WAITING: Final[tuple[str, ...]] = (EVICTED, *EXPIRIES, GONE, LEFT)
+DROPS: Final[tuple[str, ...]] = (*REFUSALS, *AFTER_WAITING)
 
 
 class QueueCounts:
@@ -63,6 +64,18 @@ class QueueCounts:
         self.preempted = [0] * CLASSES
         # Dispatches for which the first ticket of the class queue was skipped.
         self.skipped = 0
+
+    def arrived_to_be_sent(self) -> list[int]:
+        """Return the arrivals by class, without those that began to wait and were not sent.
+
+        Requests that leave soon take no place of other requests. If they counted, a client could
+        make the predicted waits of others longer.
+        """
+        arrived = [self.passed[urgency] + self.queued[urgency] for urgency in range(CLASSES)]
+        for reason in AFTER_WAITING:
+            for urgency in range(CLASSES):
+                arrived[urgency] -= self.dropped[reason][urgency]
+        return arrived
 
     def add(self, other: QueueCounts) -> None:
         """Add the counts of another queue, which no longer exists."""

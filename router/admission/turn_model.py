@@ -15,8 +15,10 @@ the rules of `choice.py` and `stride.py`:
 
 The result is one table: for each class, the number of requests that are served until some points in
 time. A class whose last waiting request is served during a step counts as served at the end of the
-step, so a wait may be predicted up to a seventh too long. The table is used for `FRESH_S` seconds,
-because it is expensive to compute. Without turns by weight, no wait is predicted.
+step, so a wait may be predicted up to a seventh too long. The table is expensive to compute, so it
+is used for `FRESH_S` seconds, or until the queue of a class has become longer by half. A request
+behind more requests than were in the state waits longer in proportion. Without turns by weight, no
+wait is predicted.
 
 Must never: read a clock, or change the queue.
 """
@@ -40,7 +42,9 @@ _STEPS: Final = 60
 _FIRST_S: Final = 0.25
 _GROWTH: Final = 1.14
 _LITTLE: Final = 1e-9
-_HALVINGS: Final = 14
+_LONGEST_S: Final = 1e6  # The longest predicted wait: the class gets nothing in the last step.
+_HALVINGS: Final = 48
+_EXACT: Final = 1e-4  # The bisection ends at this relative error.
 
 
 class ArrivalRates:
@@ -121,8 +125,9 @@ class TurnModel:
         self._rules = rules
         self._made_at = -INFINITY
 
-    def is_fresh(self, now: float) -> bool:
-        return now < self._made_at + FRESH_S
+    def is_fresh(self, urgency: int, ahead: int, now: float) -> bool:
+        """Whether the table can be used for a request behind `ahead` requests of its class."""
+        return now < self._made_at + FRESH_S and ahead <= 1.5 * self._waiting[urgency] + 1.0
 
     def compute(self, waiting: list[int], ages_s: list[float], rate: float, now: float) -> None:
         """Compute the service from the state of the queue.
@@ -156,6 +161,9 @@ class TurnModel:
         unknown. After these requests, it gets the next place."""
         if self._capacity <= 0.0:
             return UNKNOWN_S
+        waiting = self._waiting[urgency]
+        if ahead > waiting:  # The table would have them arrive later.
+            return self.wait_s(urgency, waiting) * (ahead + 1.0) / (waiting + 1.0)
         place_s = self._cost[urgency] / self._capacity
         if ahead <= 0.0:
             return place_s
@@ -163,7 +171,7 @@ class TurnModel:
         low, high = 0, _STEPS - 1
         if sent[high] < ahead:  # Later than the last step: its rate continues.
             rate = (sent[high] - sent[high - 1]) / (times[high] - times[high - 1])
-            return times[high] + (ahead - sent[high]) / max(rate, _LITTLE)
+            return min(_LONGEST_S, times[high] + (ahead - sent[high]) / max(rate, _LITTLE))
         while low < high:
             middle = (low + high) // 2
             if sent[middle] < ahead:
@@ -231,6 +239,8 @@ class TurnModel:
         if needed > cost:
             high = min(high, cost / least)
             for _ in range(_HALVINGS):
+                if high - low <= _EXACT * high:
+                    break
                 level = 0.5 * (low + high)
                 total = 0.0
                 for urgency in range(HIGH, CLASSES):

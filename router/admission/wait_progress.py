@@ -39,12 +39,13 @@ SHRINK: Final = 0.25
 # A mark beyond this share of the tickets ahead is left out: the ticket is sent soon after it.
 _MOST: Final = 0.9
 _SHORTEST_S: Final = 1e-3
+_FEW: Final = 64
 
 
 class WaitProgress:
     """The marks of all waiting tickets of one queue."""
 
-    __slots__ = ("_marks", "_number", "_sent")
+    __slots__ = ("_marks", "_most", "_number", "_sent")
 
     def __init__(self) -> None:
         self._number = 0
@@ -55,11 +56,14 @@ class WaitProgress:
         self._marks: list[list[tuple[int, int, float, float, WaitForecast]]] = [
             [] for _ in range(CLASSES)
         ]
+        # By class: with more marks than this, the outdated ones are removed. Half of the marks can
+        # be outdated, so the mean cost for each mark is constant.
+        self._most = [_FEW] * CLASSES
 
     def begins(self, forecast: WaitForecast, urgency: int, turns: TurnModel) -> None:
         """Set the marks of a ticket that begins to wait.
 
-        The forecast must be complete. `turns`: the model that was used for the forecast.
+        The forecast must be complete, with its estimate. `turns`: the model that was used for it.
         """
         if forecast.chosen == BY_FLOW_WAITS:
             return
@@ -77,9 +81,11 @@ class WaitProgress:
                 self._number += 1
                 target = self._sent[urgency] + count
                 heappush(marks, (target, self._number, count / ahead, predicted_s, forecast))
-        if len(marks) > 64 + 2 * len(SHARES) * ahead:
-            self._marks[urgency] = [mark for mark in marks if mark[4].is_waiting]
-            heapify(self._marks[urgency])
+        if len(marks) > self._most[urgency]:
+            kept = [mark for mark in marks if _is_current(mark[4])]
+            heapify(kept)
+            self._marks[urgency] = kept
+            self._most[urgency] = _FEW + 2 * len(kept)
 
     def sent(self, urgency: int, now: float) -> None:
         """Count a ticket that waited and is sent, and learn from the tickets whose marks are
@@ -89,7 +95,14 @@ class WaitProgress:
         marks = self._marks[urgency]
         while marks and marks[0][0] <= sent:
             _, _, share, predicted_s, forecast = heappop(marks)
-            if forecast.is_waiting and forecast.estimate is not None:
+            estimate = forecast.estimate
+            if estimate is not None and _is_current(forecast):
                 took_s = max(now - forecast.began, _SHORTEST_S)
                 ratio = took_s / max(predicted_s, _SHORTEST_S)
-                forecast.estimate.progressed(share**SHRINK * log(ratio), now)
+                estimate.progressed(share**SHRINK * log(ratio), now)
+
+
+def _is_current(forecast: WaitForecast) -> bool:
+    """Whether the ticket waits, and the estimate can still learn from its progress."""
+    estimate = forecast.estimate
+    return forecast.is_waiting and estimate is not None and estimate.is_open

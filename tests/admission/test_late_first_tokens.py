@@ -8,7 +8,7 @@ import pytest
 
 from policies.queueing.ticket import ENDED, WAITING, Ticket
 from router.admission.concurrency import Concurrency
-from router.admission.wait_forecast import WaitForecast
+from router.admission.wait_forecast import BY_TURNS, WaitForecast
 from router.core.conformal import LEAST
 from router.core.errors import Reason
 from router.core.ttft_estimate import LATER, SOON, TtftEstimates
@@ -19,10 +19,10 @@ NORMAL = 2
 SERVICE_S = 0.1
 
 
-def crowded(late: str, waiting: int = 200) -> World:
+def crowded(late: str, waiting: int = 200, policy: str = "fifo") -> World:
     """A replica serves ten requests per second, and this number of requests waits."""
     spot = Spot("a", slots=1, prefill_rate=1e9, tpot_s=0.1, limit=1)
-    rules = config(policy="fifo", classes={"normal": {"late": late, "ttft_slo_s": 2.0}})
+    rules = config(policy=policy, classes={"normal": {"late": late, "ttft_slo_s": 2.0}})
     world = World([spot], rules, estimates=TtftEstimates())
     for _ in range(100):
         come(world)
@@ -106,6 +106,39 @@ def test_a_ticket_that_its_keys_limit_may_block_gets_no_estimate() -> None:
     first, second = come(world, **facts), come(world, **facts)
     assert first.forecast.estimate is not None
     assert second.forecast is None
+
+
+def test_tickets_that_leave_or_are_refused_leave_no_marks() -> None:
+    """Nothing is sent meanwhile, and each request ends its estimate, as the proxy does."""
+    world = crowded("refuse")
+    teach(world)
+    marks = world.queue._progress._marks[NORMAL]
+    before = len(marks)
+    for _ in range(500):
+        assert come(world).state == ENDED  # it would be late
+        left = come(world, ttft_slo_s=60.0)
+        assert left.state == WAITING
+        world.queue.leave(left)
+        left.forecast.estimate.ended(world.now)
+    assert len(world.queue._progress._marks[NORMAL]) <= 64 + 2 * before
+
+
+def predicted_s(leaving: int) -> float:
+    """The predicted wait of class low after 10 s; each 0.1 s this many high requests leave."""
+    world = crowded("serve", 80, policy="fair")
+    for _ in range(100):
+        for number, most in ((2.0, 80), (3.0, 30)):
+            while world.queue.depth[int(number)] < most:
+                come(world, number=number)
+        for _ in range(leaving):
+            world.queue.leave(come(world, number=1.0))
+        world.run(0.1)
+    found: list[float] = come(world, number=3.0).forecast.predicted_s
+    return found[BY_TURNS]
+
+
+def test_requests_that_leave_do_not_make_other_waits_longer() -> None:
+    assert 0.0 < predicted_s(10) < 1.1 * predicted_s(0)
 
 
 def test_a_ticket_that_does_not_wait_keeps_no_forecast() -> None:

@@ -115,12 +115,46 @@ def test_nothing_is_known_without_a_rate_or_without_turns_by_weight() -> None:
 
 def test_a_result_is_fresh_for_a_moment_and_until_a_reload() -> None:
     model = a_model(**CALM)
-    assert not model.is_fresh(0.0)
+    assert not model.is_fresh(NORMAL, 0, 0.0)
     model.compute([0, 0, 1, 0, 0], ZERO, 1.0, 0.0)
-    assert model.is_fresh(0.99 * FRESH_S)
-    assert not model.is_fresh(FRESH_S)
+    assert model.is_fresh(NORMAL, 1, 0.99 * FRESH_S)
+    assert not model.is_fresh(NORMAL, 1, FRESH_S)
     model.adopt(Rules(config()))
-    assert not model.is_fresh(0.0)
+    assert not model.is_fresh(NORMAL, 1, 0.0)
+
+
+def test_a_burst_makes_a_result_stale() -> None:
+    model = a_model(**CALM)
+    model.compute([0, 0, 100, 0, 0], ZERO, 1.0, 0.0)
+    assert model.is_fresh(NORMAL, 150, 0.0)
+    assert not model.is_fresh(NORMAL, 152, 0.0)
+    assert not model.is_fresh(LOW, 2, 0.0)
+
+
+@pytest.mark.parametrize(("waiting", "ahead"), [(0, 1), (1, 2), (40, 61)])
+def test_requests_of_a_burst_are_not_expected_to_arrive_later(waiting: int, ahead: int) -> None:
+    model = a_model(**CALM)
+    arriving(model, normal=0.1)
+    model.compute([0, 0, waiting, 0, 0], ZERO, 100.0, 0.0)
+    assert model.is_fresh(NORMAL, ahead, 0.0)
+    expected_s = (ahead + 1.0) / 100.0
+    assert expected_s - 1e-9 <= model.wait_s(NORMAL, float(ahead)) < STEP * expected_s + 0.4
+
+
+def test_a_wait_is_finite_for_a_class_that_gets_nothing() -> None:
+    model = a_model(**CALM)
+    arriving(model, critical=100.0)
+    model.compute([0, 0, 10, 0, 0], ZERO, 1.0, 0.0)
+    assert model.wait_s(NORMAL, 5.0) <= 1e6
+
+
+def test_extreme_weights_are_shared_exactly() -> None:
+    classes = every_class(**PATIENT)
+    classes["high"] = {**PATIENT, "weight": 1000.0}
+    classes["batch"] = {**PATIENT, "weight": 0.05}
+    model = a_model(classes=classes, batch_becomes_normal_after_s=0.0)
+    model.compute([0, 100, 0, 0, 1000], ZERO, 2.0, 0.0)
+    assert model.wait_s(HIGH, 90.0) == pytest.approx(45.5, rel=0.05)
 
 
 COUNTS = st.lists(st.integers(0, 500), min_size=CLASSES, max_size=CLASSES)
