@@ -41,6 +41,10 @@ UNKNOWN_S: Final = -1.0
 _STEPS: Final = 60
 _FIRST_S: Final = 0.25
 _GROWTH: Final = 1.14
+# The ends of the steps, in seconds after the time of the state.
+_ENDS: Final = [
+    _FIRST_S * (_GROWTH**index - 1.0) / (_GROWTH - 1.0) for index in range(1, _STEPS + 1)
+]
 _LITTLE: Final = 1e-9
 _LONGEST_S: Final = 1e6  # The longest predicted wait: the class gets nothing in the last step.
 _HALVINGS: Final = 48
@@ -95,7 +99,6 @@ class TurnModel:
         "_sent",
         "_stride",
         "_table",
-        "_times",
         "_waiting",
         "rates",
     )
@@ -116,9 +119,7 @@ class TurnModel:
         self._sent = [0.0] * CLASSES
         self._demand = [0.0] * CLASSES  # the cost that could be served in the current step,
         self._given = [0.0] * CLASSES  # and the cost that is served in it.
-        # The times at the ends of the steps, in seconds after the time of the state; and by class,
-        # the requests that are served until then.
-        self._times = [0.0] * _STEPS
+        # By class, the requests that are served until the end of each step.
         self._table = [[0.0] * _STEPS for _ in range(CLASSES)]
 
     def adopt(self, rules: Rules) -> None:
@@ -147,12 +148,11 @@ class TurnModel:
             self._sent[urgency] = 0.0
         if self._capacity <= 0.0:
             return
-        time_s, step_s = 0.0, _FIRST_S
+        time_s = 0.0
         for index in range(_STEPS):
-            self._step(time_s, step_s)
-            time_s += step_s
-            step_s *= _GROWTH
-            self._times[index] = time_s
+            end_s = _ENDS[index]
+            self._step(time_s, end_s - time_s)
+            time_s = end_s
             for urgency in range(CLASSES):
                 self._table[urgency][index] = self._sent[urgency]
 
@@ -167,7 +167,7 @@ class TurnModel:
         place_s = self._cost[urgency] / self._capacity
         if ahead <= 0.0:
             return place_s
-        sent, times = self._table[urgency], self._times
+        sent, times = self._table[urgency], _ENDS
         low, high = 0, _STEPS - 1
         if sent[high] < ahead:  # Later than the last step: its rate continues.
             rate = (sent[high] - sent[high - 1]) / (times[high] - times[high - 1])

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from policies.queueing.ticket import CLASSES
 from router.admission.rules import Rules
-from router.admission.turn_model import AVERAGE_S, FRESH_S, UNKNOWN_S, ArrivalRates, TurnModel
+from router.admission.turn_model import (
+    _ENDS,
+    AVERAGE_S,
+    FRESH_S,
+    UNKNOWN_S,
+    ArrivalRates,
+    TurnModel,
+)
 from router.admission.waiting.stride import Stride
 from router.core.urgency import BATCH, CRITICAL, HIGH, LOW, NORMAL
 from tests.admission.parts import PATIENT, Parts
@@ -171,7 +178,7 @@ def test_the_capacity_is_used_and_never_exceeded(
     model.rates.count([1000 * one for one in rates], 1000.0)
     model.compute(waiting, ages, rate, 1000.0)
     before, since = ZERO, 0.0
-    for index, until in enumerate(model._times):
+    for index, until in enumerate(_ENDS):
         sent = [model._table[urgency][index] for urgency in range(CLASSES)]
         more = [now - was for now, was in zip(sent, before, strict=True)]
         assert min(more) >= -1e-6
