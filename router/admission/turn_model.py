@@ -163,7 +163,11 @@ class TurnModel:
             return UNKNOWN_S
         waiting = self._waiting[urgency]
         if ahead > waiting:  # The table would have them arrive later.
-            return self.wait_s(urgency, waiting) * (ahead + 1.0) / (waiting + 1.0)
+            return self._served_s(urgency, waiting) * (ahead + 1.0) / (waiting + 1.0)
+        return self._served_s(urgency, ahead)
+
+    def _served_s(self, urgency: int, ahead: float) -> float:
+        """As `wait_s`, for at most as many requests ahead as were in the state."""
         place_s = self._cost[urgency] / self._capacity
         if ahead <= 0.0:
             return place_s
