@@ -178,7 +178,7 @@ class Reply:
         if whole and length is not None and not bodyless:
             # An answer that is not a stream usually needs only this one write.
             body = b"".join(reader.parts)
-            lines += body
+            lines = lines + body  # Faster than `+=` in compiled code.
             self.bytes_out += length
             reader.parts.clear()
             if self._tap is not None:
