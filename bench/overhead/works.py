@@ -120,15 +120,15 @@ def _decision(replicas: int) -> Work:
     chooser = traffic.chooser
     for _ in range(8 * replicas):  # until `Traffic` has the intended number of running requests
         view = traffic.next()
-        replica = chooser.choose(view, fleet.replicas)
-        traffic.placed(view, replica, chooser.dispatched(view, replica))
+        replica = chooser.choose(view, fleet.replicas, 0.0)
+        traffic.placed(view, replica, chooser.dispatched(view, replica, 0.0))
 
     async def block(marks: Marks, count: int) -> float:
         for _ in range(count):
             view = traffic.next()
             marks.begin()
-            replica = chooser.choose(view, fleet.replicas)
-            placement = chooser.dispatched(view, replica)
+            replica = chooser.choose(view, fleet.replicas, 0.0)
+            placement = chooser.dispatched(view, replica, 0.0)
             marks.end()
             traffic.placed(view, replica, placement)
         if traffic.metrics.policy_errors:

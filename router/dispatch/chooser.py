@@ -14,9 +14,8 @@ Must never: do I/O, or count load (the lease counts it).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
-from time import monotonic
 from typing import Final, NamedTuple
 
 from policies.contract import Context, RequestView, RoutingPolicy, make_policy
@@ -62,7 +61,6 @@ class Chooser:
         knowledge: PrefixLookup,
         metrics: Metrics,
         rng: Random,
-        clock: Callable[[], float] = monotonic,
         nearest: Nearest | None = None,
         adapters: AdapterNames | None = None,
     ) -> None:
@@ -75,7 +73,6 @@ class Chooser:
         self._knowledge = knowledge
         self._metrics = metrics
         self._rng = rng
-        self._clock = clock
         self._ctx = Context(rng)
         self._asked: tuple[int, ...] | None = None  # The prompt blocks of the last prefix lookup.
         # The replicas found by the last prefix lookup, with the number of blocks that each holds.
@@ -97,11 +94,11 @@ class Chooser:
         self._hears_finish = _overridden(policies, "on_finish")
         self._closes = [p for p in policies.all() if _overrides(p, "closed_to")]
 
-    def choose(self, view: RequestView, candidates: Sequence[Replica]) -> Replica:
+    def choose(self, view: RequestView, candidates: Sequence[Replica], now: float) -> Replica:
         """Return the policy's choice among `candidates`, or a random one if the policy fails."""
         if len(candidates) == 1:
             return candidates[0]
-        candidates = self.nearby(view, candidates)
+        candidates = self.nearby(view, candidates, now)
         policy = self._policy_of(view)
         blocks = view.blocks
         held = self._knowledge.held(view) if blocks else _NOBODY
@@ -115,7 +112,7 @@ class Chooser:
         if self.has_spot:
             candidates = preferred(candidates, view.urgency)
         ctx = self._ctx
-        ctx.now = self._clock()
+        ctx.now = now
         ctx.held = held
         try:
             chosen = policy.pick(view, candidates, ctx).candidate
@@ -127,12 +124,14 @@ class Chooser:
         self._failed(policy, problem)
         return self._rng.choice(candidates)
 
-    def nearby(self, view: RequestView, candidates: Sequence[Replica]) -> Sequence[Replica]:
+    def nearby(
+        self, view: RequestView, candidates: Sequence[Replica], now: float
+    ) -> Sequence[Replica]:
         """Return the candidates that are in the nearest region that is not full."""
         nearest = self._nearest
         if nearest is None or not nearest.is_used:
             return candidates
-        return nearest.narrow(view, candidates, self._clock())
+        return nearest.narrow(view, candidates, now)
 
     def closed_to(self, replica: ReplicaLoad, leaving: int = -1) -> int:
         """Return the priority classes of which a replica gets no more requests now, as bits.
@@ -193,7 +192,7 @@ class Chooser:
 
     # -- events of an attempt -----------------------------------------------------------------
 
-    def dispatched(self, view: RequestView, replica: Replica) -> tuple[int, int]:
+    def dispatched(self, view: RequestView, replica: Replica, now: float) -> tuple[int, int]:
         """Add the request's prefix to the index entry of `replica`, to which the request is sent.
 
         The index is updated at once, so that a burst of similar requests goes to one replica.
@@ -213,7 +212,7 @@ class Chooser:
         if self._hears_dispatch:
             policy = self._policy_of(view)
             ctx = self._ctx
-            ctx.now = self._clock()
+            ctx.now = now
             ctx.held = self._held if self._asked is blocks else _NOBODY
             try:
                 policy.on_dispatch(view, replica, ctx)
@@ -229,7 +228,9 @@ class Chooser:
         if view.blocks:
             self._knowledge.failed(replica, view.blocks, held)
 
-    def shown(self, view: RequestView, replica: Replica, held: int, ttft_s: float | None) -> None:
+    def shown(
+        self, view: RequestView, replica: Replica, held: int, ttft_s: float | None, now: float
+    ) -> None:
         """Handle an attempt's first content.
 
         `ttft_s`: seconds to the first content; `None` if the content is the whole answer.
@@ -237,17 +238,21 @@ class Chooser:
         if view.blocks:
             self._knowledge.begun(replica, view.blocks, held)
         if self._hears_first_token and ttft_s is not None:
-            self._tell("on_first_token", view, replica, ttft_s)
+            self._tell("on_first_token", now, view, replica, ttft_s)
 
-    def finished(self, view: RequestView, replica: Replica, output_tokens: int | None) -> None:
+    def finished(
+        self, view: RequestView, replica: Replica, output_tokens: int | None, now: float
+    ) -> None:
         """Handle the end of an attempt; called once. `output_tokens`: `None` if unknown."""
         if self._hears_finish:
-            self._tell("on_finish", view, replica, output_tokens)
+            self._tell("on_finish", now, view, replica, output_tokens)
 
-    def _tell(self, hook: str, view: RequestView, replica: Replica, *facts: object) -> None:
+    def _tell(
+        self, hook: str, now: float, view: RequestView, replica: Replica, *facts: object
+    ) -> None:
         policy = self._policy_of(view)
         ctx = self._ctx
-        ctx.now = self._clock()
+        ctx.now = now
         ctx.held = _NOBODY
         try:
             getattr(policy, hook)(view, replica, *facts, ctx)

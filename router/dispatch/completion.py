@@ -47,7 +47,7 @@ class Completion:
     def close(self, x: Exchange, peer: str, reason: Reason, now: float) -> None:
         """Record a request that `end_request` has counted. `peer`: the client's address."""
         if x.route.inference:
-            self._count_usage(x, reason)
+            self._count_usage(x, reason, now)
         log = self.log
         if not log.enabled:
             return
@@ -81,7 +81,7 @@ class Completion:
             tpot_slo_s = tpot_slo_s or key.tpot_slo_s
         log.write(
             Record(
-                time() - (now - arrived),
+                asked.arrived_wall,
                 x.request_id.decode("ascii"),
                 peer,
                 head.method.decode("ascii"),
@@ -196,7 +196,7 @@ class Completion:
                 )
             )
 
-    def _count_usage(self, x: Exchange, reason: Reason) -> None:
+    def _count_usage(self, x: Exchange, reason: Reason, now: float) -> None:
         """Count the tokens that the tenant has used: the engine's counts, or an estimate."""
         work, key = x.work, x.asked.key
         usage = work.usage
@@ -210,7 +210,7 @@ class Completion:
             cached = usage.cached_tokens or 0
         # A model in a pool has the price of the model.
         target = x.target
-        wall = time()
+        wall = x.asked.arrived_wall + (now - x.arrived)
         cost = self.metrics.usage.count(
             NO_KEY if key is None else key.name,
             class_of(x),

@@ -168,7 +168,7 @@ class Dispatcher(Handler, ExchangeOwner):
         path: bytes
         route, path = head.route
         name = self._ids.new()
-        fields = Fields()
+        fields: Fields
         if has_judged_body(head.method):
             fields = read_fields(
                 route,
@@ -178,6 +178,8 @@ class Dispatcher(Handler, ExchangeOwner):
                 head.content_encoding,
                 head.watch,
             )
+        else:
+            fields = Fields()
         # The engine reads the model in the body; the header `x-router-model` is not forwarded.
         own_model = fields.model
         if own_model is None and head.routing.model is not None:

@@ -184,13 +184,12 @@ class Exchange(ProxiedRequest, ClientExchange):
         if self.driver.state.commit == Commit.NOTHING:
             self.reply.interim(heads)
 
-    def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
+    def content(self, io: AttemptIO, reader: ResponseReader, now: float) -> Reply | None:
         """Relay an attempt that shows its first content, unless another attempt was first.
 
         Returns the `Reply` that relays the attempt's bytes to the client; `None` if the bytes are
         discarded.
         """
-        now = monotonic()
         attempt, replica = io.attempt, io.attempt.at
         if not self.driver.won(attempt, now):
             return None
@@ -254,7 +253,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             self.work.flows(replica.cadence, now, io.quiet_events + 2)
         if stream is not None and before is not None:
             context.metrics.continuation(Outcome.CONTINUED)
-            context.chooser.finished(self.view, before, stream.tokens)
+            context.chooser.finished(self.view, before, stream.tokens, now)
             stream.resume(tap)
         elif begins:
             stream = Continuation(self.route.kind, self.context.store, tap)
@@ -305,7 +304,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.reply.progress = replica.progress
         self.driver.shows(attempt, ttft_s, now)
 
-    def completed(self, io: AttemptIO, reader: ResponseReader) -> None:
+    def completed(self, io: AttemptIO, reader: ResponseReader, now: float) -> None:
         """End the request: the attempt's response is complete and was relayed."""
         head = reader.head
         assert head is not None
@@ -319,7 +318,6 @@ class Exchange(ProxiedRequest, ClientExchange):
         if reply.has_failed:
             reason = Reason.STREAM_ERROR
             blames_replica = reply.blames_replica
-        now = monotonic()
         attempt = io.attempt
         self.driver.completed(attempt, reason, now)
         fleet = self.context.fleet
@@ -330,7 +328,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             fleet.outcomes.succeeded(attempt.at, attempt.began, content=generates)
         client = self._client
         self._finish(reason, now, is_whole=True)
-        client.done(reply.keep_alive and client.keeps_alive)
+        client.done(reply.keep_alive and client.keeps_alive, now)
 
     # -- errors and answers of the router ------------------------------------------------------
 
@@ -351,8 +349,9 @@ class Exchange(ProxiedRequest, ClientExchange):
         # If the status of the answer was 200, the error was inside the stream.
         if reason is Reason.OK:
             reason = Reason.STREAM_ERROR
-        self._finish(reason, monotonic(), is_whole=True)
-        client.done(reply.keep_alive and client.keeps_alive)
+        now = monotonic()
+        self._finish(reason, now, is_whole=True)
+        client.done(reply.keep_alive and client.keeps_alive, now)
 
     def answer_failure(self, reason: Reason) -> None:
         retry_after = 2 if STATUS[reason] == 503 else None
@@ -387,16 +386,16 @@ class Exchange(ProxiedRequest, ClientExchange):
             return
         keep_alive = self.reply.error(err)
         self._finish(err.reason, now)
-        client.done(keep_alive)
+        client.done(keep_alive, now)
 
     def truncate(self, reason: Reason) -> None:
-        client, reply = self._client, self.reply
+        client, reply, now = self._client, self.reply, monotonic()
         if reply.send_withheld_error():
-            self._finish(reason, monotonic(), is_whole=True)
-            client.done(reply.keep_alive and client.keeps_alive)
+            self._finish(reason, now, is_whole=True)
+            client.done(reply.keep_alive and client.keeps_alive, now)
             return
         may_close = reply.truncate(RouterError(reason, MESSAGES[reason]))
-        self._finish(reason, monotonic())
+        self._finish(reason, now)
         if may_close:
             client.close_after_writing()
         else:
@@ -580,9 +579,9 @@ class Exchange(ProxiedRequest, ClientExchange):
         else:
             self.answer(err)
 
-    def end(self) -> None:
+    def end(self, now: float) -> None:
         """End a request that the router itself has answered successfully."""
-        self._finish(Reason.OK, monotonic())
+        self._finish(Reason.OK, now)
 
     def _cancel(self, reason: Reason) -> None:
         question, self.question = self.question, None

@@ -7,6 +7,7 @@ Must never: use a replica, or reveal a model that the request's key may not see.
 
 from __future__ import annotations
 
+from time import monotonic
 from urllib.parse import unquote
 
 from router.core.errors import Reason, RouterError
@@ -70,5 +71,6 @@ def answer_locally(
     reply.bytes_out = len(body)
     reply.is_complete = True
     client.write(answer)
-    exchange.end()
-    client.done(keep_alive)
+    now = monotonic()
+    exchange.end(now)
+    client.done(keep_alive, now)

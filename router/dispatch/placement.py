@@ -90,7 +90,9 @@ class Placement:
             elif queue is not None and route.inference:
                 replica = queue.enter(exchange, owner)
             else:
-                replica = context.chooser.choose(exchange.view, exchange.candidates(()))
+                replica = context.chooser.choose(
+                    exchange.view, exchange.candidates(()), context.scheduler.now()
+                )
         except RouterError as err:
             retry, late = partial(self.place, exchange), partial(exchange.answer, err)
             if err.reason not in HELPED or not context.first_probes.hold(exchange, retry, late):
@@ -135,7 +137,9 @@ class Placement:
         if not fit:
             # This call raises RouterError with the reason why no replica is fit.
             fit = tuple(exchange.candidates(()))
-        return min(self._context.chooser.nearby(view, fit), key=_load)
+        return min(
+            self._context.chooser.nearby(view, fit, self._context.scheduler.now()), key=_load
+        )
 
 
 def _load(replica: Replica) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from router.fleet.engines.common.registry import COUNTS_NATIVELY
 from router.wire.client import ClientConnection
 from router.wire.http1 import answers
 from router.wire.http1 import error_shapes as shapes
+from router.wire.http1.chunks import chunk
 from router.wire.http1.error_shapes import ErrorFacts
 from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import COMPLETE, ResponseReader
@@ -178,7 +179,7 @@ class Reply:
         if whole and length is not None and not bodyless:
             # An answer that is not a stream usually needs only this one write.
             body = b"".join(reader.parts)
-            lines += body
+            lines = lines + body  # Faster than `+=` in compiled code.
             self.bytes_out += length
             reader.parts.clear()
             if self._tap is not None:
@@ -247,7 +248,7 @@ class Reply:
                 size = len(body)
                 if size:
                     self.bytes_out += size
-                    self._client.write(b"%x\r\n%b\r\n" % (size, body) if self._chunked else body)
+                    self._client.write(chunk(body) if self._chunked else body)
                 return False
         if reader.state != COMPLETE:
             return False
@@ -281,7 +282,7 @@ class Reply:
             if size:
                 self._client.write(body)
         elif size:
-            self._client.write(b"%x\r\n%b\r\n0\r\n\r\n" % (size, body))
+            self._client.write(chunk(body) + b"0\r\n\r\n")
         else:
             self._client.write(b"0\r\n\r\n")
         self.is_complete = True
@@ -389,7 +390,7 @@ class Reply:
         """Write an event of the router into a stream that has begun."""
         self.bytes_out += len(event)
         if self._chunked:
-            event = b"%x\r\n%b\r\n" % (len(event), event)
+            event = chunk(event)
         self._client.write(event)
 
     def late_error(self, facts: ErrorFacts) -> None:

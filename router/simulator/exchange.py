@@ -213,7 +213,9 @@ class SimulatedExchange(RoutedRequest):
                     return  # the queue sends it later
                 self.outcome.queued_s = self.waited_s(context.scheduler.now())
             else:
-                replica = context.chooser.choose(self.view, self.candidates(()))
+                replica = context.chooser.choose(
+                    self.view, self.candidates(()), context.scheduler.now()
+                )
         except RouterError as err:
             self.answer(err)
             return

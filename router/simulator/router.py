@@ -106,7 +106,6 @@ class SimulatedRouter(RouterPort):
             self.knowledge,
             self.metrics,
             rng,
-            clock,
             self.fleet.nearest,
             self.fleet.adapter_names,
         )

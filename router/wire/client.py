@@ -434,13 +434,12 @@ class ClientConnection(Counted):
         """Whether the router accepts no new requests and will stop."""
         return self._front.draining
 
-    def done(self, keep_alive: bool) -> None:
+    def done(self, keep_alive: bool, now: float) -> None:
         """Called when the response has been written: the next request may be read."""
         self.exchange = None
         self.release_body()
         if self._closing:
             return
-        now = monotonic()
         if not keep_alive:
             self._close(now)
             return

@@ -190,7 +190,8 @@ class Pool(PoolInterface):
 
     def put_back(self, conn: ReplicaConnection) -> None:
         """Takes back a connection whose response is complete."""
-        if self._closed or monotonic() >= conn.expires:
+        now = monotonic()
+        if self._closed or now >= conn.expires:
             conn.cancel()
         else:
             for waiter in self._waiters:
@@ -199,13 +200,13 @@ class Pool(PoolInterface):
                     self._forget_waiter(waiter)
                     waiter.on_connected(conn)
                     return
-            self._rest(conn)
+            self._rest(conn, now)
 
-    def _rest(self, conn: ReplicaConnection) -> None:
+    def _rest(self, conn: ReplicaConnection, now: float) -> None:
         if len(self._idle) >= self._idle_most:
             conn.cancel()
         else:
-            conn.idle_until(self._idle_s)
+            conn.idle_until(now + self._idle_s)
             self._idle.append(conn)
 
     def _count_reuse(self) -> None:
@@ -353,14 +354,15 @@ class Pool(PoolInterface):
         if self._tally is not None:
             self._tally.connections_opened += 1
         self.all.add(conn)
-        conn.expires = monotonic() + self._timeouts.pool_age_s * random.uniform(0.8, 1.2)
+        now = monotonic()
+        conn.expires = now + self._timeouts.pool_age_s * random.uniform(0.8, 1.2)
         self._sweeper.add(conn)
         if self._closed:
             conn.cancel()
         elif self._waiters:
             self._next_waiter().on_connected(conn)
         else:
-            self._rest(conn)
+            self._rest(conn, now)
 
     def _failed(self, reason: Reason, detail: str) -> None:
         if self._waiters:

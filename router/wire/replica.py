@@ -20,7 +20,6 @@ import asyncio
 import select
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from time import monotonic
 from typing import Final
 
 from mypy_extensions import mypyc_attr
@@ -279,5 +278,5 @@ class ReplicaConnection:
         """Whether the connection has served another request before the present request."""
         return self.uses > 1
 
-    def idle_until(self, idle_s: float) -> None:
-        self.deadline = min(monotonic() + idle_s, self.expires)
+    def idle_until(self, when: float) -> None:
+        self.deadline = min(when, self.expires)

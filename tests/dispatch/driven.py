@@ -209,7 +209,8 @@ class Driven(RoutedRequest):
             elif self.pinned is not None:
                 replica = self.pinned
             else:
-                replica = context.chooser.choose(self.view, self.candidates(()))
+                now = context.scheduler.now()
+                replica = context.chooser.choose(self.view, self.candidates(()), now)
         except RouterError as err:
             self.answer(err)
             return
@@ -358,7 +359,7 @@ class Driven(RoutedRequest):
         self.won.add(attempt)
         before = self.work.shown(attempt.at, now)
         if before is not None:  # it continues where another attempt broke off
-            self.world.chooser.finished(self.view, before, None)
+            self.world.chooser.finished(self.view, before, None, now)
         self.shown_at = now
         self._note(f"show {self.name} from {attempt.replica_id}")
         self.driver.shows(attempt, now - attempt.began if self.view.stream else None, now)
@@ -526,7 +527,6 @@ class World:
             knowledge,
             self.metrics,
             rng,
-            self.time.now,
             self.fleet.nearest,
             self.fleet.adapter_names,
         )

@@ -48,7 +48,7 @@ def test_holders_are_seen_once_and_only_where_they_are_candidates() -> None:
         holders = rng.sample(replicas, rng.randrange(5))
         for holder in holders:
             knowledge.sent(holder, view.blocks, 0)
-        chooser.choose(view, candidates)
+        chooser.choose(view, candidates, 0.0)
         seen = policy.seen
         assert len(set(seen)) == len(seen)
         start = candidates.index(seen[0])

@@ -176,14 +176,14 @@ class Router:
         """The usage of every request that ends from now on, as given to the access log."""
         log = self.app.parts.log
         found: list[Usage] = []
-        encode_into = log._encode_into
+        encode = log._encode
 
-        def listen(record: Record, batch: bytearray, offset: int) -> None:
+        def listen(record: Record) -> bytes:
             counts = (record.prompt_tokens, record.output_tokens, record.cached_tokens)
             found.append(Usage(*counts, record.exact))
-            encode_into(record, batch, offset)
+            return encode(record)
 
-        log._encode_into = listen  # compiled methods cannot be replaced
+        log._encode = listen  # compiled methods cannot be replaced
         return found
 
     def lines(self) -> list[Line]:

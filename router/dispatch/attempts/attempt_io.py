@@ -19,6 +19,7 @@ Must never: choose a replica, write to the client, or decide whether another att
 from __future__ import annotations
 
 from abc import abstractmethod
+from time import monotonic
 from typing import Final
 
 from router.core.errors import Reason
@@ -68,7 +69,7 @@ class AttemptedRequest(RoutedRequest):
         """Handle 1xx responses."""
 
     @abstractmethod
-    def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
+    def content(self, io: AttemptIO, reader: ResponseReader, now: float) -> Reply | None:
         """Relay an attempt that shows its first content, unless another attempt was first.
 
         Returns the `Reply` that relays the attempt's bytes to the client; `None` if the bytes are
@@ -76,7 +77,7 @@ class AttemptedRequest(RoutedRequest):
         """
 
     @abstractmethod
-    def completed(self, io: AttemptIO, reader: ResponseReader) -> None:
+    def completed(self, io: AttemptIO, reader: ResponseReader, now: float) -> None:
         """End the request: the attempt's response is complete and was relayed."""
 
 
@@ -203,7 +204,7 @@ class AttemptIO(Waiter):
         reply = self._reply
         if reply is not None:
             if reply.relay(reader):
-                self._request.completed(self, reader)
+                self._request.completed(self, reader, monotonic())
             return
         interim = reader.interim
         if interim is not None:
@@ -215,13 +216,14 @@ class AttemptIO(Waiter):
             return
         if self._holds and not self._examine_body(conn):
             return
-        self._reply = reply = self._request.content(self, reader)
+        now = monotonic()
+        self._reply = reply = self._request.content(self, reader, now)
         if reply is None:
             return
         self._quiet = self.quiet_events
         self._scanner = None
         if reply.relay(reader):
-            self._request.completed(self, reader)
+            self._request.completed(self, reader, now)
 
     @property
     def quiet_events(self) -> int:

@@ -112,12 +112,14 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
             io.abort_rule = abort if rid else None
     if attempt.sent_priority:
         replica.last_priority = attempt.sent_priority
-    common += parts.header
+    if parts.header:
+        common = common + parts.header
     access = replica.access
     if access is not None:
         keys = [asked.head.authorization, asked.head.api_key] if asked.forwards_key else []
         common = access.lines(common, keys)
-    common += replica.rank_line
+    if replica.rank_line:
+        common = common + replica.rank_line
     head = attempt_head(
         asked.head,
         replica.base_path,

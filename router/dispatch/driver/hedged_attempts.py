@@ -38,9 +38,9 @@ class HedgedAttempts(RunningAttempts):
 
     # -- beginning -----------------------------------------------------------------------------
 
-    def begin(self, replica: Replica, *, fresh: bool = False) -> None:
+    def begin(self, replica: Replica, now: float, *, fresh: bool = False) -> None:
         """Send the request to a replica. `fresh`: use a new connection."""
-        self.go(self.prepare(replica, self._context.scheduler.now()), fresh=fresh)
+        self.go(self.prepare(replica, now), fresh=fresh)
 
     def prepare(self, replica: Replica, now: float) -> Attempt:
         """Create an attempt and take its lease. The method `go` sends the attempt."""
@@ -110,7 +110,7 @@ class HedgedAttempts(RunningAttempts):
             if asks_at != NEVER:
                 self._set_copy_alarm(asks_at)
             return
-        replica = context.chooser.choose(view, others)
+        replica = context.chooser.choose(view, others, now)
         hedge = self._enter(replica, now, True)
         context.hedger.sent(view, hedge, now)
         request.open(hedge, False)

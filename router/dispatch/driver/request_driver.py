@@ -68,8 +68,8 @@ class RequestDriver(RetriedAttempts):
         """
         request, context = self._request, self._context
         view, route = request.view, request.route
+        now = context.scheduler.now()
         if view.stream and route.inference and not route.light:
-            now = context.scheduler.now()
             account = request.flow_identity().account
             chooser, estimates = context.chooser, context.estimates
             estimate = sent_at_once(view, account, replica, chooser, estimates, now)
@@ -82,7 +82,7 @@ class RequestDriver(RetriedAttempts):
                         context.queue.refused_late(request)
                     request.answer(estimate.late_error(due))
                     return
-        self.begin(replica)
+        self.begin(replica, now)
 
     def may_send(self, attempt: Attempt) -> bool:
         """Whether the request may be sent over the connection that the attempt just got.
@@ -122,7 +122,7 @@ class RequestDriver(RetriedAttempts):
         if is_here and can_resend:
             context.metrics.connections_stale += 1
             context.metrics.retries(reason)
-            self.begin(attempt.at, fresh=True)
+            self.begin(attempt.at, context.scheduler.now(), fresh=True)
             return
         if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET) and self._can_send_again():
             others = self._others()
@@ -178,7 +178,7 @@ class RequestDriver(RetriedAttempts):
         request.free_connection(attempt)
         self._end_attempt(attempt, Reason.REPLICA_REFUSED, reused=False, received=True)
         self._context.metrics.retries(Reason.REPLICA_REFUSED)
-        self.begin(replica)
+        self.begin(replica, self._context.scheduler.now())
         return True
 
     def keep_error(self, attempt: Attempt, reason: Reason) -> None:
@@ -249,7 +249,7 @@ class RequestDriver(RetriedAttempts):
     def _begin_rest(self, others: Sequence[Replica], rest: list[bytes], now: float) -> None:
         """Send the body `rest` to one of `others`, which generates the rest of the stream."""
         request = self._request
-        replica = self._context.chooser.choose(request.view, others)
+        replica = self._context.chooser.choose(request.view, others, now)
         following = self._enter(replica, now, False, True)
         following.rest = rest
         request.awaits_rest(now)
@@ -283,7 +283,7 @@ class RequestDriver(RetriedAttempts):
         if not others:
             return False
         self.recall(now)
-        self.begin(context.chooser.choose(request.view, others))
+        self.begin(context.chooser.choose(request.view, others, now), now)
         return True
 
     def _continue_elsewhere(self, attempt: Attempt, now: float) -> bool:

@@ -64,7 +64,7 @@ def end_request(
         winner = state.winner
         if winner is not None and winner.held and reason is Reason.OK:
             replica.should_have_hit(winner.began)
-        _learn(request, replica, label, events, tpot_s)
+        _learn(request, replica, label, events, tpot_s, now)
     if request.view.stream:
         usage = work.usage
         samples_ended(state.attempts, reason, usage.output_tokens, usage.exact, now)
@@ -100,7 +100,7 @@ def _tpot_s(request: RoutedRequest, events: int, now: float) -> float:
 
 
 def _learn(
-    request: RoutedRequest, replica: Replica, label: str, events: int, tpot_s: float
+    request: RoutedRequest, replica: Replica, label: str, events: int, tpot_s: float, now: float
 ) -> None:
     """Learn from a request's token counts about its model, and about `replica`, which answered.
 
@@ -123,7 +123,7 @@ def _learn(
                 replica.paced(tpot_s)
                 if is_exact and events > 0:
                     replica.cadence.learn(output, events)
-    context.chooser.finished(view, replica, usage.output_tokens)
+    context.chooser.finished(view, replica, usage.output_tokens, now)
 
 
 def _cost(usage: Usage, reason: Reason, is_answered: bool) -> tuple[int, int]:

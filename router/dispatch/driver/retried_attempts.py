@@ -108,10 +108,11 @@ class RetriedAttempts(HedgedAttempts):
                 return
             context.metrics.retries(cause)
             if replica is not None:
-                self.begin(replica)
+                self.begin(replica, context.scheduler.now())
         elif others:
             context.metrics.retries(cause)
-            self.begin(context.chooser.choose(request.view, others))
+            now = context.scheduler.now()
+            self.begin(context.chooser.choose(request.view, others, now), now)
         else:
             self._give_up(self.state.blame)
 

@@ -52,7 +52,7 @@ class RunningAttempts:
             # Every list of candidates is filtered, so this is a defect. The prompt is not sent.
             allowed = request.view.allowed
             raise RuntimeError(f"{replica.id} is not in the regions {allowed} of the request")
-        tokens, held = context.chooser.dispatched(request.view, replica)
+        tokens, held = context.chooser.dispatched(request.view, replica, now)
         attempt = self.state.begin(
             replica,
             now,
@@ -124,7 +124,7 @@ class RunningAttempts:
             else:
                 estimate.shown(now)
         if request.route.is_known:
-            context.chooser.shown(request.view, replica, attempt.held, ttft_s)
+            context.chooser.shown(request.view, replica, attempt.held, ttft_s, now)
             context.hedger.shown(request.view, attempt, now)
 
     def shows_refusal(self, attempt: Attempt, now: float) -> None:
@@ -175,7 +175,7 @@ class RunningAttempts:
             sample_cut(attempt, now)
             chooser, view = self._context.chooser, self._request.view
             chooser.withdrawn(view, attempt.at, attempt.held)
-            chooser.finished(view, attempt.at, None)
+            chooser.finished(view, attempt.at, None, now)
 
     def _blame(self, attempt: Attempt, reason: Reason, shown: float) -> None:
         """Report a failed attempt to the fleet.

@@ -84,7 +84,7 @@ class WarmCopy:
             attempt.is_alone,
             attempt.is_timed,
         )
-        context.chooser.shown(self._request.view, replica, attempt.held, None)
+        context.chooser.shown(self._request.view, replica, attempt.held, None, now)
 
     def failed(self, reason: Reason, now: float) -> None:
         """End a copy whose connection or response has failed; its connection is closed already."""

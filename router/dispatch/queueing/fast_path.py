@@ -35,7 +35,7 @@ def fast_path(
     queue = pools.of(model or "")
     fit = fleet.serving.of(model, allowed)
     if fit and may_pass and queue.is_passable:
-        replica = chooser.choose(view, fit)
+        replica = chooser.choose(view, fit, now)
         if queue.passes(replica, rank, now):
             return replica
     if not fit and now >= fleet.absent_since.of(model, allowed) + queue.absent_s(rank):

@@ -164,7 +164,7 @@ class QueueDriver:
             x.begin_wait(now)
             self._arm()
             return None
-        return self._chooser.choose(x.view, cast(Sequence[Replica], found))
+        return self._chooser.choose(x.view, cast(Sequence[Replica], found), now)
 
     def refused_late(self, x: QueuedRequest) -> None:
         """Count a request that is refused at once, because its first token would come too late."""
@@ -316,7 +316,7 @@ class QueueDriver:
                 break
             ticket, places = found
             x = cast(QueuedRequest, ticket.request)
-            replica = self._chooser.choose(x.view, cast(Sequence[Replica], places))
+            replica = self._chooser.choose(x.view, cast(Sequence[Replica], places), now)
             self.pools.grant(ticket, replica, now)
             self._begin([ticket], begun, now)
 
@@ -405,7 +405,7 @@ class QueueDriver:
         self._changes.catch_up(now)
         found = self.pools.open_to(model, lane, rank, others)
         if found:
-            return self._chooser.choose(x.view, cast(Sequence[Replica], found))
+            return self._chooser.choose(x.view, cast(Sequence[Replica], found), now)
         if ticket is None:
             self._uncount(x, now)
             # If no other replica serves the request, the replica tried last may get it again.
@@ -502,7 +502,7 @@ class QueueDriver:
             return self._queue_instead(x, model, tried, now)
         x.recall(now)
         self._uncount(x, now)
-        x.go(x.prepare(self._chooser.choose(x.view, cast(Sequence[Replica], found)), now))
+        x.go(x.prepare(self._chooser.choose(x.view, cast(Sequence[Replica], found), now), now))
         return True
 
     def _queue_instead(

@@ -38,7 +38,7 @@ from router.dispatch.usage.token_counts import (
 from router.dispatch.usage.usage_numbers import Numbers
 from router.fleet.cadence import Cadence
 from router.fleet.engines.common.descriptor import COUNTS
-from router.wire.http1.sse import ERROR_MARKS, ErrorWatch
+from router.wire.http1.sse import ErrorWatch, is_error_line
 
 # Maximum bytes of an incomplete event that are held; usage events are shorter.
 _HELD: Final = 32 * 1024
@@ -122,11 +122,12 @@ class UsageTap:
             and data.endswith(b"\n\n")
             # The read is one event of one line, as most reads are.
             and data.find(b"\n") == len(data) - 2
-            and not data.startswith(ERROR_MARKS)
-            and self._mark not in data
+            and not is_error_line(data)
+            # Faster than `in`, which first raises an error inside CPython.
+            and data.find(self._mark) < 0
         ):
             closing = self._closing
-            if closing is None or not (closing.held or FINISH in data):
+            if closing is None or not (closing.held or data.find(FINISH) >= 0):
                 self._events += 1
                 self._meter.events += 1
                 return data
@@ -216,9 +217,9 @@ class UsageTap:
             if (
                 # An event of two lines, `event:` and `data:`, as in Anthropic's API.
                 data.find(b"\n", line) == len(data) - 2
-                and not data.startswith(ERROR_MARKS)
-                and not data.startswith(ERROR_MARKS, line)
-                and self._mark not in data
+                and not is_error_line(data)
+                and not is_error_line(data, line)
+                and data.find(self._mark) < 0
             ):
                 self._events += 1
                 self._meter.events += 1

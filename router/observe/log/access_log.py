@@ -1,9 +1,9 @@
 """The access log: one JSON line per request, encoded at once and written in batches by a thread.
 
-`write` encodes a line into a buffer with one call of a C encoder. The buffer is passed to a `Sink`
-after `flush_s` seconds or 64 KiB, whichever comes first. The timer runs only while lines wait, so
-an idle router has no timer. If the disk is slow or full, at most `queue_bytes` bytes wait. Further
-lines are dropped and counted in `dropped`.
+`write` encodes a line with one call of a C encoder. The lines are passed together to a `Sink` after
+`flush_s` seconds or 64 KiB, whichever comes first. The timer runs only while lines wait, so an idle
+router has no timer. If the disk is slow or full, at most `queue_bytes` bytes wait. Further lines
+are dropped and counted in `dropped`.
 
 Must never: block the event loop, or raise into it because of a path or model that a client sends.
 All methods are called in the event loop's thread.
@@ -44,15 +44,18 @@ class AccessLog:
         self.enabled = path != ""
         self.salter = Salter(salt, blocks)
         self._flush_s = flush_s
-        # `queue_bytes` also includes two buffers of lines: the buffer that is being filled, and the
-        # buffer that is being handed to the sink.
+        # `queue_bytes` also includes two batches of lines: the batch that is being filled, and the
+        # batch that is being handed to the sink.
         self._batch_bytes = min(BATCH_BYTES, queue_bytes // 4)
         self._sink: Sink | None = None
         if path:
             room = queue_bytes - self._batch_bytes
             self._sink = Sink(STDOUT if path == "-" else path, room, _report)
-        self._encode_into = msgspec.json.Encoder().encode_into
-        self._batch = bytearray()
+        self._encode = msgspec.json.Encoder().encode
+        # The lines that were not handed over yet, and their bytes with newlines. Not one buffer:
+        # while it grows, each line would be copied many times.
+        self._lines: list[bytes] = []
+        self._bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._dropped = 0
 
@@ -69,31 +72,26 @@ class AccessLog:
     @property
     def waiting_bytes(self) -> int:
         """The number of bytes that were encoded and are not yet written."""
-        return len(self._batch) + (self._sink.waiting_bytes if self._sink is not None else 0)
+        return self._bytes + (self._sink.waiting_bytes if self._sink is not None else 0)
 
     def write(self, record: Record) -> None:
         """Encodes one line. Must be called in the event loop, because the flush timer needs it."""
         if not self.enabled:
             return
-        batch = self._batch
-        if len(batch) >= self._batch_bytes:
-            if not self._hand_over():
-                self._dropped += 1
-                return
-            batch = self._batch
+        if self._bytes >= self._batch_bytes and not self._hand_over():
+            self._dropped += 1
+            return
         if len(record.path) > TEXT_CHARS_MAX:
             record.path = record.path[:TEXT_CHARS_MAX]
         model = record.model
         if model is not None and len(model) > TEXT_CHARS_MAX:
             record.model = model[:TEXT_CHARS_MAX]
-        start = len(batch)
-        try:
-            self._encode_into(record, batch, -1)
-        except Exception:
-            del batch[start:]
-            self._write_repaired(record, batch)
-        else:
-            batch += b"\n"
+        line = self._encoded(record)
+        if not line:
+            self._dropped += 1
+            return
+        self._lines.append(line)
+        self._bytes += len(line) + 1
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._flush_s, self._flush)
 
@@ -127,32 +125,39 @@ class AccessLog:
 
     def _hand_over(self) -> bool:
         """Hands the buffered lines to the sink's thread. Returns False if its queue is full."""
-        batch = self._batch
-        if not batch:
+        if not self._lines:
             return True
         assert self._sink is not None
-        if not self._sink.put(batch):
-            if self._sink.waiting_bytes:
-                return False
-            self._drop_batch()  # a line that is larger than the whole queue could never be written
+        if self._sink.has_room(self._bytes):
+            self._lines.append(b"")  # The last line ends with a newline, too.
+            self._sink.put(b"\n".join(self._lines))
+            self._forget_batch()
             return True
-        self._batch = bytearray()
+        if self._sink.waiting_bytes:
+            return False
+        self._drop_batch()  # a line that is larger than the whole queue could never be written
         return True
 
     def _drop_batch(self) -> None:
-        self._dropped += self._batch.count(b"\n")
-        self._batch = bytearray()
+        self._dropped += len(self._lines)
+        self._forget_batch()
 
-    def _write_repaired(self, record: Record, batch: bytearray) -> None:
-        """Writes a record that cannot be encoded because of lone surrogates. They become `?`."""
-        start = len(batch)
+    def _forget_batch(self) -> None:
+        self._lines = []
+        self._bytes = 0
+
+    def _encoded(self, record: Record) -> bytes:
+        """Returns the line of a record. Lone surrogates become `?`.
+
+        Returns no bytes if the record cannot be encoded.
+        """
         try:
-            self._encode_into(repaired(record), batch, -1)
+            return self._encode(record)
         except Exception:
-            del batch[start:]
-            self._dropped += 1
-        else:
-            batch += b"\n"
+            try:
+                return self._encode(repaired(record))
+            except Exception:
+                return b""
 
 
 def _report(err: OSError) -> None:

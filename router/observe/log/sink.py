@@ -48,7 +48,7 @@ class Sink:
         self.lost_lines = 0  # changed by the writer's thread only
         self._fd = _open(target) if isinstance(target, str) else target
         self._on_error = on_error
-        self._queue: SimpleQueue[bytes | bytearray | _Order] = SimpleQueue()
+        self._queue: SimpleQueue[bytes | _Order] = SimpleQueue()
         self._put_bytes = 0  # changed by callers only
         self._done_bytes = 0  # changed by the writer's thread only
         self._torn = False
@@ -61,9 +61,13 @@ class Sink:
         """The number of bytes that were accepted and are not yet written or dropped."""
         return self._put_bytes - self._done_bytes
 
-    def put(self, lines: bytes | bytearray) -> bool:
+    def has_room(self, size: int) -> bool:
+        """Whether `put` accepts `size` bytes now."""
+        return not self._closed and self.waiting_bytes + size <= self.queue_bytes
+
+    def put(self, lines: bytes) -> bool:
         """Accepts whole lines, each with its newline. Returns False if too many bytes wait."""
-        if self._closed or self.waiting_bytes + len(lines) > self.queue_bytes:
+        if not self.has_room(len(lines)):
             return False
         self._put_bytes += len(lines)
         self._order(lines)
@@ -91,7 +95,7 @@ class Sink:
         # is a daemon thread.
         self._thread.join(timeout_s)
 
-    def _order(self, item: bytes | bytearray | _Order) -> None:
+    def _order(self, item: bytes | _Order) -> None:
         self._queue.put(item)
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="hedgerow-sink", daemon=True)
@@ -112,7 +116,7 @@ class Sink:
                 self._done_bytes += len(item)
         self._close_fd()
 
-    def _write(self, lines: bytes | bytearray) -> None:
+    def _write(self, lines: bytes) -> None:
         rest = memoryview(lines)
         try:
             if self._torn:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from mypy_extensions import i64
+
 
 def number_at(data: bytes, at: int, most: int) -> tuple[int, int]:
     """Return the decimal number that begins at the index `at`, of at most `most` digits, and the
     index after it.
 
-    The number is -1 if there is no digit, or if there are more than `most` digits.
+    `most`: at most 18, so that the number fits into 64 bits. The number is -1 if there is no digit,
+    or if there are more than `most` digits.
     """
-    start = at
-    last = start + most
-    end = min(len(data), last + 1)
-    value = 0
-    while at < end:
-        digit = data[at] - 48
+    place: i64 = at
+    last: i64 = place + most
+    end: i64 = min(len(data), last + 1)
+    value: i64 = 0
+    while place < end:
+        digit: i64 = data[place] - 48
         if not 0 <= digit <= 9:
             break
         value = value * 10 + digit
-        at += 1
-    return (value if start < at <= last else -1), at
+        place += 1
+    return (value if at < place <= last else -1), place

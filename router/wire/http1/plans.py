@@ -1,4 +1,4 @@
-"""Remembers parsed heads, so that an equal head costs only two searches and one dict lookup.
+"""Remembers parsed heads, so that an equal head costs only a comparison, or one dict lookup.
 
 On a connection that stays open, a peer sends the same head again and again; only the digits of
 Content-Length change. So the result of parsing and checking a head is stored. Its key is the bytes
@@ -43,22 +43,25 @@ class Known(Generic[T]):
         self.has_length = has_length
         self.plan = plan
 
-    def length(self, raw: bytes) -> int:
-        """Returns the Content-Length in `raw` if the rest of `raw` is equal to this head.
+    def match(self, data: bytes) -> tuple[int, int]:
+        """Return the number of bytes of the head with which `data` begins, and its Content-Length,
+        if it is equal to this head except for the digits.
 
-        Returns 0 if `raw` is equal to this head and neither has a Content-Length. Returns -1 if
-        `raw` is another head.
+        The Content-Length is 0 if the head has none. If `data` begins with another head or with
+        none, both are -1. No search for the end of the head is needed: a remembered head has only
+        one CRLF CRLF, which is its end.
         """
         before = self.before
+        if not data.startswith(before):
+            return -1, -1
         if not self.has_length:
-            return 0 if raw == before else -1
-        if not raw.startswith(before):
-            return -1
-        length, end = number_at(raw, len(before), _DIGITS)
+            return len(before), 0
+        length, at = number_at(data, len(before), _DIGITS)
         after = self.after
-        if end + len(after) != len(raw) or not raw.endswith(after):
-            return -1
-        return length
+        end = at + len(after)
+        if length < 0 or data[at:end] != after:
+            return -1, -1
+        return end, length
 
 
 def parts_of(raw: bytes) -> tuple[bytes, bytes, int]:
@@ -93,7 +96,7 @@ class Plans(Generic[T]):
     def find(self, raw: bytes) -> Known[T] | None:
         """Returns the remembered head that is equal to `raw` except for the Content-Length digits.
 
-        A match does not prove that `raw` has the same length field: call `Known.length` next.
+        A match does not prove that `raw` has the same length field: call `Known.match` next.
         """
         before, after, _ = parts_of(raw)
         return self.found.get(before + after)

@@ -178,22 +178,21 @@ class RequestReader:
     # -- head ---------------------------------------------------------------------------------
 
     def _feed_head(self, data: bytes) -> bytes:
-        carry = self._carry
-        if carry is None:
-            end = data.find(_END) + 4
-            if end > 3 and self._parser is None:
-                raw = data if end == len(data) else data[:end]
-                known = self._latest
-                length = -1 if known is None else known.length(raw)
-                if length < 0:
-                    known = self._latest = self._plans.find(raw)
-                    length = -1 if known is None else known.length(raw)
-                if known is not None and length >= 0:
-                    self.head = head = known.plan.copy()
-                    if known.has_length:
-                        head.content_length = length
-                    self._frame()
-                    return data[end:] if end < len(data) else b""
+        if self._carry is None and self._parser is None:
+            known = self._latest
+            end, length = (-1, -1) if known is None else known.match(data)
+            if end < 0:
+                at = data.find(_END)
+                if at >= 0:
+                    known = self._latest = self._plans.find(data[: at + 4])
+                    if known is not None:
+                        end, length = known.match(data)
+            if known is not None and end > 0:
+                self.head = head = known.plan.copy()
+                if known.has_length:
+                    head.content_length = length
+                self._frame()
+                return data[end:] if end < len(data) else b""
         return self._feed_new_head(data)
 
     def _feed_new_head(self, data: bytes) -> bytes:

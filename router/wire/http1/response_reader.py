@@ -21,7 +21,7 @@ import httptools
 from router.config.model import Limits
 from router.wire.http1 import headers as h
 from router.wire.http1.heads import ResponseHead
-from router.wire.http1.plans import Plans
+from router.wire.http1.plans import Known, Plans
 
 HEAD: Final = 0
 SIZED: Final = 1
@@ -116,6 +116,12 @@ class ResponseReader:
             if carry:
                 data = carry + data
                 self._carry = b""
+            plans = self._plans
+            known = plans.latest
+            if known is not None:
+                end, length = known.match(data)
+                if end > 0:
+                    return self._use(known, data, end, length)
             if not data.startswith(b"HTTP/1.") and not b"HTTP/1.".startswith(data):
                 raise BadResponse("no HTTP/1.x status line")
             at = data.find(_END, max(0, len(carry) - 3))
@@ -130,22 +136,11 @@ class ResponseReader:
             end = at + 4
             raw = data[:end] if end < len(data) else data
             rest = data[end:] if end < len(data) else b""
-            plans = self._plans
-            known = plans.latest
-            length = -1 if known is None else known.length(raw)
-            if length < 0:
-                known = plans.latest = plans.find(raw)
-                length = -1 if known is None else known.length(raw)
-            if known is not None and length >= 0:
-                plan = known.plan
-                if known.has_length:
-                    plan = plan.copy()
-                    plan.content_length = length
-                self._frame(plan)
-                if self.state == CHUNKED:
-                    self._parse(raw)
-                self.head = plan
-                return rest
+            known = plans.latest = plans.find(raw)
+            if known is not None:
+                matched, length = known.match(raw)
+                if matched == end:
+                    return self._use(known, data, end, length)
             # The head is not a remembered head, so it must be validated.
             if end > self._limits.response_head:
                 raise BadResponse(f"a head over {self._limits.response_head} bytes")
@@ -176,6 +171,21 @@ class ResponseReader:
             self.head = head
             return rest
         return b""
+
+    def _use(self, known: Known[ResponseHead], data: bytes, end: int, length: int) -> bytes:
+        """Takes a remembered head. Returns the bytes after it.
+
+        `end`, `length`: the head's size in bytes, and its Content-Length.
+        """
+        plan = known.plan
+        if known.has_length:
+            plan = plan.copy()
+            plan.content_length = length
+        self._frame(plan)
+        if self.state == CHUNKED:
+            self._parse(data[:end])
+        self.head = plan
+        return data[end:] if end < len(data) else b""
 
     def _parse(self, raw: bytes) -> None:
         """Validates the head with llhttp. Raises BadResponse."""

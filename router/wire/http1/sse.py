@@ -152,11 +152,24 @@ def _judge_error(error: object) -> EventKind:
 _CODE = re.compile(rb'"(?:code|http_status_code)"\s*:\s*"?([0-9]{3})')
 # How a line of an error event begins. Only an event with such a line is searched for `"error"`.
 ERROR_MARKS: Final = (b'data: {"error"', b'data:{"error"', b"event: error")
+_MARK_BYTES: Final = max(map(len, ERROR_MARKS))
+_DATA: Final = ERROR_MARKS[0]
+_COMPACT: Final = ERROR_MARKS[1]
+_EVENT: Final = ERROR_MARKS[2]
 _MARK = re.compile(b"\n(?:" + b"|".join(re.escape(mark) for mark in ERROR_MARKS) + b")")
 # The number of latest bytes of an unfinished event that are kept: enough for the line
 # `event: error` and the JSON up to its `"error"`.
 _SEAM: Final = 64
 _REPORT: Final = 16 * 1024  # maximum bytes of an error event that are searched for its code
+
+
+def is_error_line(data: bytes, at: int = 0) -> bool:
+    """Returns whether the line that begins at the index `at` begins with one of `ERROR_MARKS`."""
+    line = data[at : at + _MARK_BYTES] if at else data
+    # Compiled, three calls take less time than one call with the tuple.
+    if line.startswith(_DATA):
+        return True
+    return line.startswith(_COMPACT) or line.startswith(_EVENT)  # noqa: PIE810
 
 
 def is_server_error(report: bytes) -> bool:

@@ -125,7 +125,7 @@ def test_an_attempt_in_another_region_is_a_defect() -> None:
     request = world.arrives("q", allowed=US)
     before = len(world.said)
     with pytest.raises(RuntimeError, match="r0 is not in the regions us"):
-        request.driver.begin(world.replicas[0])
+        request.driver.begin(world.replicas[0], world.time.now())
     assert len(world.said) == before
     assert world.replicas[0].inflight == 0
 

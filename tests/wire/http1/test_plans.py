@@ -180,7 +180,8 @@ def test_parts(raw: bytes, length: int | None) -> None:
     else:
         assert (before + b"12" + after, found) == (raw, 12)
     known = Known(before, after, length is not None, RequestHead())
-    assert known.length(raw) == (length or 0)
+    assert known.match(raw) == (len(raw), length or 0)
+    assert known.match(raw + b"more") == (len(raw), length or 0)
 
 
 SAME = b"A: 1\r\nContent-Length: %b\r\nB: 2\r\n\r\n"
@@ -207,13 +208,14 @@ SAME = b"A: 1\r\nContent-Length: %b\r\nB: 2\r\n\r\n"
 )
 def test_another_head_is_not_taken_for_the_known_one(raw: bytes, length: int) -> None:
     before, after, _ = parts_of(SAME % b"12")
-    assert Known(before, after, True, RequestHead()).length(raw) == length
+    found = Known(before, after, True, RequestHead()).match(raw + b"the body")
+    assert found == ((len(raw), length) if length >= 0 else (-1, -1))
 
 
 def test_a_head_without_a_length_is_known_as_a_whole() -> None:
     known = Known(b"A: 1\r\n\r\n", b"", False, RequestHead())
-    assert known.length(b"A: 1\r\n\r\n") == 0
-    assert known.length(b"A: 1\r\n\r\n ") == known.length(b"A: 1") == -1
+    assert known.match(b"A: 1\r\n\r\n") == known.match(b"A: 1\r\n\r\n ") == (8, 0)
+    assert known.match(b"A: 1\r\n") == known.match(b"A: 1") == (-1, -1)
 
 
 @pytest.mark.parametrize("number", [b"", b" ", b"+1", b"1 ", b"1,1", b"x", b"9" * 19])
