@@ -267,7 +267,7 @@ class AttemptIO(Waiter):
                 return False
         if not request.route.inference:
             return True
-        if head.status >= 500 and self._driver.leaves(self.attempt, error_of(head.status)):
+        if head.status >= 500 and self._driver.falls_back_from(self.attempt, error_of(head.status)):
             return False
         if head.status != 200 and self._driver.holds_errors():
             # Another attempt may succeed, or the error of an earlier attempt has precedence.

@@ -147,7 +147,7 @@ class RequestDriver(RetriedAttempts):
 
         Returns False if the answer must be sent to the client.
         """
-        return self._retries_elsewhere(attempt, reason) or self.leaves(attempt, reason)
+        return self._retries_elsewhere(attempt, reason) or self.falls_back_from(attempt, reason)
 
     def _retries_elsewhere(self, attempt: Attempt, reason: Reason) -> bool:
         state, request = self.state, self._request

@@ -189,7 +189,7 @@ class RetriedAttempts(HedgedAttempts):
             return False
         return self.falls_back(Reason.NO_REPLICA)
 
-    def leaves(self, attempt: Attempt, reason: Reason) -> bool:
+    def falls_back_from(self, attempt: Attempt, reason: Reason) -> bool:
         """Send the request to a fallback instead of sending the attempt's error to the client.
 
         Returns False if the error must be sent.

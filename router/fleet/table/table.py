@@ -92,7 +92,11 @@ class Table:
 
     def rebuild(self) -> None:
         """Compute again everything that requests read: the fit and preferred replicas, the pools
-        and the model list."""
+        and the model list.
+
+        The order matters: `serving` reads the judged pools and decides which replicas are fit, the
+        lists after it read that, and the queue, which is told last, reads everything.
+        """
         now = self.clock()
         models = self.models
         self.dialects.changed()

@@ -295,7 +295,7 @@ class RequestReader:
             self.state = PASSES
             return
         if length > self._body_most:
-            raise RouterError(Reason.BODY_TOO_LARGE, f"the body is over {self._body_most} bytes")
+            raise self._body_too_large()
         if head.chunked:
             self.state = CHUNKED
         elif length:
@@ -303,6 +303,10 @@ class RequestReader:
             self._left = length
         else:
             self.state = COMPLETE
+
+    def _body_too_large(self) -> RouterError:
+        text = f"the body is over {self._body_most} bytes (the router's setting limits.body)"
+        return RouterError(Reason.BODY_TOO_LARGE, text)
 
     # -- body ---------------------------------------------------------------------------------
 
@@ -381,9 +385,7 @@ class RequestReader:
         if body:
             self._keep_body(body)
             if self.body_bytes > self._body_most:
-                raise RouterError(
-                    Reason.BODY_TOO_LARGE, f"the body is over {self._body_most} bytes"
-                )
+                raise self._body_too_large()
         if self._done:
             self.state = COMPLETE
             return data[at:] if at < size else b""
