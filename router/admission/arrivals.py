@@ -218,9 +218,8 @@ class Arrivals(QueueState):
         """Predict the service of all classes from the present state of the queue."""
         turns, wait_lists, counts = self._turns, self._wait_lists, self.counts
         turns.rates.count(counts.arrived_to_be_sent(), now)
-        each_s = self._service_rate.expected_s(None, 1, now) if wait_lists.eligible else 0.0
-        rate = 1.0 / each_s if each_s > 0.0 else 0.0
-        turns.compute(wait_lists.eligible_of, wait_lists.oldest_s(now), rate, now)
+        capacity = self._service_rate.cost_per_s(now) if wait_lists.eligible else 0.0
+        turns.compute(wait_lists.eligible_of, wait_lists.oldest_s(now), capacity, now)
 
     def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
         """Whether, at the measured service rate, a new request cannot be served before its

@@ -40,9 +40,10 @@ class Dispatches(Arrivals):
                 self._order.passed(ticket, now)
             except Exception as err:
                 self._orders.failures.add("passed", err)
-            self._choice.stride.serves(ticket.urgency, cost(ticket), float(ticket.urgency))
+            tokens = cost(ticket)
+            self._choice.stride.serves(ticket.urgency, tokens, float(ticket.urgency))
             waits = self._wait_lists.eligible_of[ticket.urgency] > 0
-            self._service_rate.served(ticket.urgency, now, waited=waits)
+            self._service_rate.served(ticket.urgency, now, tokens, waited=waits)
         gate = self._gates.of(place)
         self._begin(ticket, gate, now, is_charged, now)
         self._gates.look(gate)
@@ -179,7 +180,7 @@ class Dispatches(Arrivals):
         if row.looking and row.line.first(now) is not ticket:
             self.counts.skipped += 1
         row.line.take(ticket, now)
-        self._service_rate.served(ticket.urgency, now, waited=True)
+        self._service_rate.served(ticket.urgency, now, cost(ticket), waited=True)
         self._wait_lists.left(ticket, SENT)
         if ticket.forecast is not None:
             self._forecaster.sent(ticket.forecast, ticket.urgency, now)

@@ -1,10 +1,14 @@
-"""Measures how fast a queue is served, for Retry-After and to refuse requests with hopeless waits.
+"""Measures how fast a queue is served, for Retry-After, hopeless waits and predicted waits.
 
 Only the time while a request waits counts, and only requests sent in that time. Requests sent
 without a wait show how many arrived, not how many could be served. The waiting time and the number
 of sent requests are averaged with a time constant of two minutes, for each class and for all
 classes together. If a class waits and is not served, because more urgent classes use all capacity,
 its rate is near 0, not unknown.
+
+The cost that is served per second is measured from the same requests. If its mean came from other
+requests than the rate, both would not vary together: while expensive requests are served, fewer are
+served per second.
 
 Must never: return a Retry-After above `MOST_S` or below a second, or treat a wait as hopeless while
 the rate is unknown.
@@ -37,10 +41,11 @@ class Rate:
     Both values are moving averages, last updated at the time `mark`.
     """
 
-    __slots__ = ("mark", "served", "waited_s")
+    __slots__ = ("cost", "mark", "served", "waited_s")
 
     def __init__(self) -> None:
         self.served = 0.0
+        self.cost = 0.0  # The mean cost of the served requests, averaged in the same way.
         self.waited_s = 0.0
         self.mark = -_FORGET_S
 
@@ -57,10 +62,12 @@ class Rate:
         kept = exp(-max(0.0, now - self.mark) / _AVERAGE_S)
         return self.served * kept, self.waited_s * kept + _AVERAGE_S * (1.0 - kept)
 
-    def count(self, now: float) -> None:
-        """Count one served request."""
+    def count(self, now: float, cost: float) -> None:
+        """Count one served request of this cost."""
         served, self.waited_s = self.at(now)
-        self.served = served + 1.0
+        served += 1.0
+        self.served = served
+        self.cost = self.cost + (cost - self.cost) / served
         self.mark = now
 
 
@@ -81,14 +88,14 @@ class ServiceRate:
         if is_first:
             self._rates[_ALL].begin(now)
 
-    def served(self, urgency: int, now: float, *, waited: bool) -> None:
-        """Count a request that is sent while others wait.
+    def served(self, urgency: int, now: float, cost: float, *, waited: bool) -> None:
+        """Count a request that is sent while others wait. `cost`: as in `Stride`.
 
         `waited`: whether the request itself waited, or another request of its class waits.
         """
         if waited:
-            self._rates[urgency].count(now)
-        self._rates[_ALL].count(now)
+            self._rates[urgency].count(now, cost)
+        self._rates[_ALL].count(now, cost)
 
     def retry_after_s(self, urgency: int | None, ahead: int, now: float) -> int:
         """Return the expected whole seconds until `ahead` requests of a class are served.
@@ -107,6 +114,11 @@ class ServiceRate:
         if waited_s < _YOUNG_S and served < _FEW:
             return -1.0
         return ahead * waited_s / max(served, 1.0)
+
+    def cost_per_s(self, now: float) -> float:
+        """Return the cost that is served per second, of all classes; 0: unknown."""
+        each_s = self.expected_s(None, 1, now)
+        return self._rates[_ALL].cost / each_s if each_s > 0.0 else 0.0
 
     def least_wait_s(self, ahead: int, now: float) -> float:
         """Return a lower bound of the seconds until `ahead` requests are served; 0: unknown.

@@ -7,7 +7,7 @@ predict a wait of minutes. The model computes the service of all classes in the 
 the rules of `choice.py` and `stride.py`:
 
 - Requests of each class arrive at the rate of the last minutes.
-- The queue serves as many tokens per second as in the last minutes.
+- The queue serves as many tokens per second as in the last minutes (`service_rate.py`).
 - Class critical is served first. The rest is shared by weight and age. But the classes whose oldest
   request is starved share at least half of the rest equally. What they get in this way counts for
   their shares by weight, as in `Choice`.
@@ -130,16 +130,16 @@ class TurnModel:
         """Whether the table can be used for a request behind `ahead` requests of its class."""
         return now < self._made_at + FRESH_S and ahead <= 1.5 * self._waiting[urgency] + 1.0
 
-    def compute(self, waiting: list[int], ages_s: list[float], rate: float, now: float) -> None:
+    def compute(self, waiting: list[int], ages_s: list[float], capacity: float, now: float) -> None:
         """Compute the service from the state of the queue.
 
         `waiting`, `ages_s`: by class, the number of waiting requests and the wait of the oldest
-        one. `rate`: the requests of all classes that are served per second; 0: unknown.
+        one. `capacity`: the cost that is served per second, of all classes; 0: unknown.
         """
         stride = self._stride
         self._made_at = now
         is_known = self._rules.mode == WEIGHTED
-        self._capacity = rate * stride.mean_cost if is_known else 0.0
+        self._capacity = capacity if is_known else 0.0
         for urgency in range(CLASSES):
             self._waiting[urgency] = self._backlog[urgency] = float(waiting[urgency])
             self._age_s[urgency] = ages_s[urgency]

@@ -32,8 +32,8 @@ from router.admission.turn_model import TurnModel
 from router.admission.wait_forecast import BY_FLOW_WAITS, BY_TURNS, WaitForecast
 
 # The marks of a ticket, as shares of the tickets ahead of it. The first one is learned early, the
-# second one is more exact.
-SHARES: Final = (0.0625, 0.25)
+# others are more exact.
+SHARES: Final = (0.0625, 0.25, 0.5)
 LEAST: Final = 16.0
 SHRINK: Final = 0.25
 # A mark beyond this share of the tickets ahead is left out: the ticket is sent soon after it.

@@ -16,8 +16,8 @@ prediction.
   that ended without content is censored (`conformal.py`).
 - Answers that are not streamed have no first token, so they get no estimates.
 
-Memory is limited. A request costs two insertions into short sorted lists, and two more if it waits
-behind many others; a token costs nothing.
+Memory is limited. A request costs two insertions into short sorted lists, and up to three more if
+it waits behind many others; a token costs nothing.
 
 Must never: do I/O, read a clock, or hold a reference to a request.
 """

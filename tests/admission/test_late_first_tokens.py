@@ -57,6 +57,13 @@ def test_a_waiting_ticket_gets_an_estimate() -> None:
     assert forecast.estimate.estimate_s == pytest.approx(forecast.wait_s + SERVICE_S)
 
 
+def test_the_turns_serve_the_cost_that_was_measured() -> None:
+    """Each request costs 4: one prompt token, and two for one output token."""
+    world = crowded("serve", 80, "fair")
+    come(world)
+    assert world.queue._turns._capacity == pytest.approx(40.0, rel=0.05)
+
+
 def test_a_ticket_that_would_be_late_is_refused_at_once() -> None:
     world = crowded("refuse")
     teach(world)

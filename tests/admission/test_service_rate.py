@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import exp
+
 import pytest
 
 from policies.queueing.ticket import WAITING
 from router.admission.arrivals import _HOPELESS
-from router.admission.service_rate import MOST_S, ServiceRate
+from router.admission.service_rate import _AVERAGE_S, MOST_S, ServiceRate
 from router.core.errors import Reason, RouterError
 from tests.admission.world import Spot, World, config, every_class
 from tests.tickets import make_ticket
@@ -21,7 +23,7 @@ def served(
     """Serve this number of requests per second of a class that always waits."""
     service_rate.began(of, at, is_first=True)
     for number in range(1, int(per_s * seconds) + 1):
-        service_rate.served(of, at + number / per_s, waited=True)
+        service_rate.served(of, at + number / per_s, 1.0, waited=True)
 
 
 def test_retry_after_follows_the_rate_of_the_class() -> None:
@@ -47,8 +49,24 @@ def test_an_unknown_rate_refuses_no_request() -> None:
     service_rate.began(NORMAL, 0.0, is_first=True)
     assert service_rate.retry_after_s(NORMAL, 1000, 0.1) == 5
     assert service_rate.least_wait_s(10**9, 0.1) == 0.0
-    service_rate.served(NORMAL, 9.0, waited=True)
+    service_rate.served(NORMAL, 9.0, 1.0, waited=True)
     assert service_rate.least_wait_s(10**9, 9.5) == 0.0, "one is not many"
+
+
+def test_the_served_cost_is_averaged_over_the_same_requests_as_the_rate() -> None:
+    service_rate = ServiceRate()
+    assert service_rate.cost_per_s(0.0) == 0.0
+    service_rate.began(NORMAL, 0.0, is_first=True)
+    cost = waited_s = 0.0
+    kept = exp(-1.0 / _AVERAGE_S)
+    for second in range(1, 401):
+        tokens = 1000.0 if second % 2 else 20.0
+        service_rate.served(BATCH, float(second), tokens, waited=False)
+        cost = cost * kept + tokens
+        waited_s = waited_s * kept + _AVERAGE_S * (1.0 - kept)
+    assert service_rate.cost_per_s(400.0) == pytest.approx(cost / waited_s)
+    later_s = waited_s * kept + _AVERAGE_S * (1.0 - kept)
+    assert service_rate.cost_per_s(401.0) == pytest.approx(cost * kept / later_s)
 
 
 def test_requests_that_did_not_wait_do_not_change_the_rate() -> None:
@@ -80,7 +98,7 @@ def test_requests_that_end_in_step_do_not_make_a_wait_hopeless(service_s: float)
     for _ in range(20):
         now += service_s
         for _ in range(64):
-            service_rate.served(NORMAL, now, waited=True)
+            service_rate.served(NORMAL, now, 1.0, waited=True)
         for part in (0.01, 0.5, 0.99):
             ahead = 640
             takes_s = ahead / 64 * service_s

@@ -44,7 +44,7 @@ def arriving(model: TurnModel, **rates: float) -> None:
 
 def test_alone_a_class_is_served_at_the_rate_of_the_queue() -> None:
     model = a_model(**CALM)
-    model.compute([0, 0, 100, 0, 0], ZERO, 2.0, 0.0)
+    model.compute([0, 0, 100, 0, 0], ZERO, 200.0, 0.0)
     for ahead in (0.0, 1.0, 10.0, 90.0):
         assert model.wait_s(NORMAL, ahead) == pytest.approx((ahead + 1.0) / 2.0, rel=0.02)
     assert 50.5 <= model.wait_s(NORMAL, 100.0) < 50.5 * STEP
@@ -53,13 +53,13 @@ def test_alone_a_class_is_served_at_the_rate_of_the_queue() -> None:
 def test_requests_that_will_arrive_overtake() -> None:
     model = a_model(**CALM)
     arriving(model, high=1.0, critical=0.5)
-    model.compute([0, 0, 0, 50, 0], ZERO, 2.0, 0.0)
+    model.compute([0, 0, 0, 50, 0], ZERO, 200.0, 0.0)
     assert 100.0 <= model.wait_s(LOW, 50.0) < 101.0 * STEP
 
 
 def test_classes_share_by_weight_until_one_is_served() -> None:
     model = a_model(**CALM)  # the weights are 4, 2 and 1
-    model.compute([0, 0, 40, 40, 100], ZERO, 7.0, 0.0)
+    model.compute([0, 0, 40, 40, 100], ZERO, 700.0, 0.0)
     assert model.wait_s(NORMAL, 36.0) == pytest.approx(9.1, rel=0.05)
     assert model.wait_s(LOW, 18.0) == pytest.approx(9.1, rel=0.05)
     # From 10 s on, 7/3 * 2 requests of low per second.
@@ -69,7 +69,7 @@ def test_classes_share_by_weight_until_one_is_served() -> None:
 def test_expensive_requests_take_longer() -> None:
     model = a_model(**CALM)
     model._stride.costs[LOW] = 400.0
-    model.compute([0, 0, 40, 40, 0], ZERO, 6.0, 0.0)
+    model.compute([0, 0, 40, 40, 0], ZERO, 600.0, 0.0)
     assert model.wait_s(NORMAL, 36.0) == pytest.approx(9.2, rel=0.05)
     assert model.wait_s(LOW, 4.5) == pytest.approx(9.7, rel=0.05)
 
@@ -78,7 +78,7 @@ def test_starved_classes_share_half() -> None:
     fields = {**CALM, "classes": every_class(wait_s=1e6, starvation_s=1000.0)}
     model = a_model(**fields)
     ages = [0.0, 0.0, 0.0, 900.0, 900.0]
-    model.compute([0, 0, 1000, 1000, 1000], ages, 8.0, 0.0)
+    model.compute([0, 0, 1000, 1000, 1000], ages, 800.0, 0.0)
     assert model.wait_s(LOW, 10.0) == pytest.approx(5.1, rel=0.05)
     assert model.wait_s(BATCH, 10.0) == pytest.approx(5.1, rel=0.05)
     assert model.wait_s(NORMAL, 20.0) == pytest.approx(5.1, rel=0.05)
@@ -89,7 +89,7 @@ def test_a_class_that_becomes_starved_during_the_wait_is_served_sooner() -> None
     model = a_model(**fields)
     arriving(model, normal=10.0)
     # Batch gets a fifth, until its oldest request has waited for 75 s; then it gets half.
-    model.compute([0, 0, 1000, 0, 1000], ZERO, 10.0, 0.0)
+    model.compute([0, 0, 1000, 0, 1000], ZERO, 1000.0, 0.0)
     slow = model.wait_s(BATCH, 150.0)
     assert 75.0 < slow < 150.0 / 2.0 + 5.0
     assert model.wait_s(BATCH, 300.0) - slow == pytest.approx(30.0, rel=0.2)
@@ -98,16 +98,16 @@ def test_a_class_that_becomes_starved_during_the_wait_is_served_sooner() -> None
 def test_the_weight_of_a_class_rises_with_age() -> None:
     young, old = a_model(), a_model()
     waiting = [0, 0, 1000, 0, 1000]
-    young.compute(waiting, ZERO, 10.0, 0.0)
+    young.compute(waiting, ZERO, 1000.0, 0.0)
     # After 600 s, a batch request has the weight of class normal.
-    old.compute(waiting, [0.0, 0.0, 0.0, 0.0, 600.0], 10.0, 0.0)
+    old.compute(waiting, [0.0, 0.0, 0.0, 0.0, 600.0], 1000.0, 0.0)
     assert young.wait_s(BATCH, 10.0) == pytest.approx(5.1, rel=0.05)
     assert old.wait_s(BATCH, 10.0) == pytest.approx(2.1, rel=0.05)
 
 
 def test_after_the_last_step_the_rate_continues() -> None:
     model = a_model(**CALM)
-    model.compute([0, 0, 10**6, 0, 0], ZERO, 2.0, 0.0)
+    model.compute([0, 0, 10**6, 0, 0], ZERO, 200.0, 0.0)
     assert model.wait_s(NORMAL, 10**6) == pytest.approx(5e5, rel=0.01)
 
 
@@ -116,14 +116,14 @@ def test_nothing_is_known_without_a_rate_or_without_turns_by_weight() -> None:
     model.compute([0, 0, 1, 0, 0], ZERO, 0.0, 0.0)
     assert model.wait_s(NORMAL, 1.0) == UNKNOWN_S
     strict = a_model(**CALM, order="strict")
-    strict.compute([0, 0, 1, 0, 0], ZERO, 1.0, 0.0)
+    strict.compute([0, 0, 1, 0, 0], ZERO, 100.0, 0.0)
     assert strict.wait_s(NORMAL, 1.0) == UNKNOWN_S
 
 
 def test_a_result_is_fresh_for_a_moment_and_until_a_reload() -> None:
     model = a_model(**CALM)
     assert not model.is_fresh(NORMAL, 0, 0.0)
-    model.compute([0, 0, 1, 0, 0], ZERO, 1.0, 0.0)
+    model.compute([0, 0, 1, 0, 0], ZERO, 100.0, 0.0)
     assert model.is_fresh(NORMAL, 1, 0.99 * FRESH_S)
     assert not model.is_fresh(NORMAL, 1, FRESH_S)
     model.adopt(Rules(config()))
@@ -132,7 +132,7 @@ def test_a_result_is_fresh_for_a_moment_and_until_a_reload() -> None:
 
 def test_a_burst_makes_a_result_stale() -> None:
     model = a_model(**CALM)
-    model.compute([0, 0, 100, 0, 0], ZERO, 1.0, 0.0)
+    model.compute([0, 0, 100, 0, 0], ZERO, 100.0, 0.0)
     assert model.is_fresh(NORMAL, 150, 0.0)
     assert not model.is_fresh(NORMAL, 152, 0.0)
     assert not model.is_fresh(LOW, 2, 0.0)
@@ -142,7 +142,7 @@ def test_a_burst_makes_a_result_stale() -> None:
 def test_requests_of_a_burst_are_not_expected_to_arrive_later(waiting: int, ahead: int) -> None:
     model = a_model(**CALM)
     arriving(model, normal=0.1)
-    model.compute([0, 0, waiting, 0, 0], ZERO, 100.0, 0.0)
+    model.compute([0, 0, waiting, 0, 0], ZERO, 10000.0, 0.0)
     assert model.is_fresh(NORMAL, ahead, 0.0)
     expected_s = (ahead + 1.0) / 100.0
     assert expected_s - 1e-9 <= model.wait_s(NORMAL, float(ahead)) < STEP * expected_s + 0.4
@@ -151,7 +151,7 @@ def test_requests_of_a_burst_are_not_expected_to_arrive_later(waiting: int, ahea
 def test_a_wait_is_finite_for_a_class_that_gets_nothing() -> None:
     model = a_model(**CALM)
     arriving(model, critical=100.0)
-    model.compute([0, 0, 10, 0, 0], ZERO, 1.0, 0.0)
+    model.compute([0, 0, 10, 0, 0], ZERO, 100.0, 0.0)
     assert model.wait_s(NORMAL, 5.0) <= 1e6
 
 
@@ -160,7 +160,7 @@ def test_extreme_weights_are_shared_exactly() -> None:
     classes["high"] = {**PATIENT, "weight": 1000.0}
     classes["batch"] = {**PATIENT, "weight": 0.05}
     model = a_model(classes=classes, batch_becomes_normal_after_s=0.0)
-    model.compute([0, 100, 0, 0, 1000], ZERO, 2.0, 0.0)
+    model.compute([0, 100, 0, 0, 1000], ZERO, 200.0, 0.0)
     assert model.wait_s(HIGH, 90.0) == pytest.approx(45.5, rel=0.05)
 
 
@@ -176,7 +176,7 @@ def test_the_capacity_is_used_and_never_exceeded(
     model = a_model()
     model.rates.count([0] * CLASSES, 0.0)
     model.rates.count([1000 * one for one in rates], 1000.0)
-    model.compute(waiting, ages, rate, 1000.0)
+    model.compute(waiting, ages, 100.0 * rate, 1000.0)
     before, since = ZERO, 0.0
     for index, until in enumerate(_ENDS):
         sent = [model._table[urgency][index] for urgency in range(CLASSES)]
@@ -213,7 +213,7 @@ def test_the_model_predicts_the_choices_of_the_queue(starvation_s: float) -> Non
             came[urgency] += 1
             model.rates.count(came, now)
             wait_lists = parts.wait_lists
-            model.compute(wait_lists.eligible_of, wait_lists.oldest_s(now), 2.0, now)
+            model.compute(wait_lists.eligible_of, wait_lists.oldest_s(now), 200.0, now)
             ahead = float(wait_lists.eligible_of[urgency])
             ticket = parts.waits(now, number=float(urgency), tokens=99)
             if AVERAGE_S <= now < 600.0:

@@ -92,7 +92,7 @@ def test_the_service_rate_predicts_before_a_ticket_was_sent() -> None:
     rate = ServiceRate()
     rate.began(NORMAL, 0.0, is_first=True)
     for number in range(1, 21):
-        rate.served(NORMAL, number / 2.0, waited=True)
+        rate.served(NORMAL, number / 2.0, 100.0, waited=True)
     forecast = begins(WaitForecaster(), 9, rate=rate, now=10.0)
     assert forecast.wait_s == pytest.approx(5.0, rel=0.05)
 
@@ -101,7 +101,7 @@ def crowded(ahead: int) -> TurnModel:
     """Ten more urgent requests and `ahead` of class normal wait; two are served per second."""
     turns = no_turns()
     turns._stride.serves(CRITICAL, 100.0, 0.0)
-    turns.compute([10, 0, ahead, 0, 0], [0.0] * 5, 2.0, 0.0)
+    turns.compute([10, 0, ahead, 0, 0], [0.0] * 5, 200.0, 0.0)
     return turns
 
 

@@ -48,7 +48,7 @@ class Line:
         return self.cell.interval._ring
 
 
-def test_the_error_is_learned_when_a_sixteenth_and_a_quarter_of_the_tickets_were_sent() -> None:
+def test_the_error_is_learned_at_a_sixteenth_a_quarter_and_a_half_of_the_tickets() -> None:
     line = Line()
     line.waits(320)
     now = line.sends(19, 4.0)
@@ -58,10 +58,15 @@ def test_the_error_is_learned_when_a_sixteenth_and_a_quarter_of_the_tickets_were
     assert line.scores() == pytest.approx([first])
     now = line.sends(59, 4.0, now=now)
     assert len(line.scores()) == 1
-    line.sends(1, 4.0, now=now)
-    assert line.scores() == pytest.approx([first, log(320.0 / 160.0) * 0.25**SHRINK])
-    line.sends(240, 4.0)
+    now = line.sends(1, 4.0, now=now)
+    second = log(320.0 / 160.0) * 0.25**SHRINK
+    assert line.scores() == pytest.approx([first, second])
+    now = line.sends(79, 4.0, now=now)
     assert len(line.scores()) == 2
+    now = line.sends(1, 4.0, now=now)
+    assert line.scores() == pytest.approx([first, second, log(640.0 / 320.0) * 0.5**SHRINK])
+    line.sends(160, 4.0, now=now)
+    assert len(line.scores()) == 3
 
 
 def test_the_time_counts_from_the_beginning_of_the_wait() -> None:
@@ -99,7 +104,7 @@ def test_the_turns_predict_the_time_of_a_part() -> None:
     """A quarter of the tickets is sent as fast as the model says, so its error is none."""
     line = Line()
     line.turns._stride.serves(LOW, 100.0, 0.0)
-    line.turns.compute([0, 0, 0, 100, 0], [0.0] * 5, 0.5, 0.0)
+    line.turns.compute([0, 0, 0, 100, 0], [0.0] * 5, 50.0, 0.0)
     line.waits(100, chosen=BY_TURNS)
     line.sends(25, line.turns.wait_s(LOW, 24.0) / 25.0)
     assert line.scores()[1] == pytest.approx(0.0, abs=1e-6)

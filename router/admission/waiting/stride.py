@@ -27,22 +27,29 @@ from router.core.urgency import HIGH
 # The maximum by which a waiting class is behind another class, in tokens divided by weights. If one
 # request costs more than half of that, the maximum is twice the cost.
 LAG: Final = 4096.0
-COST_SHARE: Final = 1.0 / 64.0  # The share of one request in the mean cost of the last requests.
+# The share of one request in the mean cost of a class. `turn_model.py` predicts waits from these
+# means. Less urgent classes get what the others leave, so a small error of a mean becomes a large
+# error of their waits.
+COST_SHARE: Final = 1.0 / 256.0
+# The first requests of a class have equal shares in the mean, up to this number.
+_MANY: Final = 256
 
 
 class Stride:
     """The passes of all classes of one queue (stride scheduling)."""
 
-    __slots__ = ("_time", "_weights", "costs", "mean_cost", "passes", "waiting")
+    __slots__ = ("_served", "_time", "_weights", "costs", "passes", "waiting")
 
     def __init__(self, classes: list[ClassRules]) -> None:
         self.passes = [0.0] * CLASSES
         self.waiting = [0] * CLASSES  # By priority class: the number of tickets that may be served.
         self._time = 0.0  # The lowest pass of the waiting classes when a ticket was last served.
         self._weights: list[float] = []
-        # The mean cost of the last requests: by class, and of all classes.
+        # By class, the mean cost of the last requests. A class of which no request was served has
+        # the cost of the first request of all classes.
         self.costs = [1.0] * CLASSES
-        self.mean_cost = 0.0  # 0: no request was served yet.
+        # By class, the served requests, at most `_MANY`; empty: no request was served yet.
+        self._served: list[int] = []
         self.adopt(classes)
 
     def adopt(self, classes: list[ClassRules]) -> None:
@@ -67,12 +74,16 @@ class Stride:
     def serves(self, urgency: int, cost: float, level: float) -> None:
         """Charge the class for a ticket that is served. `level`: the aged level of its oldest
         ticket."""
-        if not self.mean_cost:
-            self.mean_cost = cost
+        if not self._served:
+            self._served = [0] * CLASSES
             self.costs = [cost] * CLASSES
-        self.mean_cost = self.mean_cost + COST_SHARE * (cost - self.mean_cost)
-        costs = self.costs
-        costs[urgency] = costs[urgency] + COST_SHARE * (cost - costs[urgency])
+        costs, served = self.costs, self._served
+        share = COST_SHARE
+        if served[urgency] < _MANY:
+            count = served[urgency] + 1
+            served[urgency] = count
+            share = 1.0 / count
+        costs[urgency] = costs[urgency] + share * (cost - costs[urgency])
         if urgency < HIGH:
             return
         passes, waiting = self.passes, self.waiting

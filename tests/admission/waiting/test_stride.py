@@ -183,3 +183,17 @@ def test_weights_between_classes_are_mixed_and_end_at_high() -> None:
     assert stride.weight(2.5) == 3.0
     assert stride.weight(0.3) == stride.weight(1.0)
     assert stride.weight(9.0) == stride.weight(4.0)
+
+
+def test_the_mean_cost_of_a_class_is_that_of_all_its_first_requests() -> None:
+    stride = Stride(Rules(config()).classes)
+    stride.serves(HIGH, 10.0, float(HIGH))
+    assert stride.costs == [10.0] * CLASSES, "no other class was served"
+    for cost in (100.0, 400.0, 1000.0):
+        stride.serves(BATCH, cost, float(BATCH))
+    assert stride.costs[BATCH] == pytest.approx(500.0)
+    for _ in range(997):
+        stride.serves(BATCH, 500.0, float(BATCH))
+    stride.serves(BATCH, 3060.0, float(BATCH))
+    assert stride.costs[BATCH] == pytest.approx(510.0)
+    assert stride.costs[HIGH] == 10.0
