@@ -24,7 +24,7 @@ from router.cli import main
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.core.build import is_compiled
-from tests.harness.process import free_port
+from tests.harness.ports import free_port
 from tests.places import CERT, KEY
 
 LIMIT_S = 30.0

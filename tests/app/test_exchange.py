@@ -21,7 +21,7 @@ from tests.harness.messages import (
     response,
     token,
 )
-from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually, rest
 from tests.harness.running import running, scenario
 
 
@@ -41,7 +41,7 @@ async def test_a_client_that_does_not_read_gets_no_further_answer() -> None:
         asked = -1
         while asked != len(router.replica.requests):
             asked = len(router.replica.requests)
-            await asyncio.sleep(0.1)
+            await rest(0.1)
         (inside,) = router.app.parts.front.clients
         held = inside.transport.get_write_buffer_size()
         assert held < 1_000_000, f"{held} bytes of {asked} answers wait for who reads nothing"

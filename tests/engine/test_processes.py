@@ -13,7 +13,6 @@ from tests.engine.machine.processes import (
     Service,
     ServiceFailed,
     eventually,
-    free_port,
     members_of_group,
 )
 from tests.places import ROOT
@@ -62,8 +61,3 @@ def test_a_failed_start_shows_the_log(tmp_path: Path) -> None:
     with pytest.raises(ServiceFailed, match=r"no such model\n.*code 3"):
         service.wait_ready(lambda: False, WITHIN_S)
     service.kill()
-
-
-def test_ports_lie_where_no_outgoing_connection_takes_them() -> None:
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert all(1024 <= free_port() < lowest for _ in range(20))

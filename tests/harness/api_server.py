@@ -46,7 +46,6 @@ class ApiServer:
         self.fault: Fault | None = None
         self.asked: list[web.Request] = []
         self.watching = 0  # Number of open watches.
-        self.bookmarked = 0  # Number of bookmarks sent.
         self._objects: dict[tuple[str, str, str], Object] = {}  # By resource, namespace and name.
         # Each change: its version, the resource, the object before, and after it.
         self._history: list[tuple[int, str, Object | None, Object | None]] = []
@@ -177,7 +176,6 @@ class ApiServer:
                     seen = self.version
                     meta = {"resourceVersion": str(seen), "creationTimestamp": None}
                     await send("BOOKMARK", {"kind": _KIND[resource], "metadata": meta})
-                    self.bookmarked += 1
                 await asyncio.sleep(_TURN_S)
         finally:
             self.watching -= 1

@@ -13,6 +13,7 @@ from router.emulator.engine import Engine
 from router.emulator.http.ranks import made
 from router.emulator.http.server import make_app
 from router.emulator.settings import EngineSettings
+from tests.harness.ports import free_port
 
 SPEED = 1000.0
 
@@ -42,7 +43,7 @@ async def emulated(persona: str, *, port: int = 0, **settings: Any) -> AsyncIter
         make_app(ranks[0], ranks[1:]), handler_cancellation=True, access_log=None
     )
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port)
+    site = web.TCPSite(runner, "127.0.0.1", port or free_port())
     await site.start()
     host, port = runner.addresses[0][:2]
     try:

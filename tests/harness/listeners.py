@@ -6,12 +6,12 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.harness.ports import free_port
+
 
 def dead_url() -> str:
-    """A URL whose port refuses connections: the port was bound and then closed."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{sock.getsockname()[1]}"
+    """A URL whose port refuses connections."""
+    return f"http://127.0.0.1:{free_port()}"
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterable
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.peer import WAIT_S
+from tests.harness.ports import free_port
 
 NSD = shutil.which("nsd") or shutil.which("nsd", path="/usr/sbin:/usr/local/sbin")
 needs_nsd = pytest.mark.skipif(NSD is None, reason="needs the DNS server nsd (Debian package nsd)")
@@ -50,7 +50,7 @@ class NameServer:
     """One server. The first call of `serve` starts it."""
 
     def __init__(self, folder: Path) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._folder = folder
         self._serial = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -151,16 +151,3 @@ async def name_server() -> AsyncIterator[NameServer]:
             yield server
         finally:
             await server.stop()
-
-
-def _free_port() -> int:
-    """A port that is free for both UDP and TCP."""
-    while True:
-        with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
-            tcp.bind(("127.0.0.1", 0))
-            port: int = tcp.getsockname()[1]
-            try:
-                udp.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from typing import Literal
 
-WAIT_S = 5.0  # upper bound for any single wait; a successful run never comes near it
+WAIT_S = 10.0  # upper bound for any single wait; a successful run never comes near it
 _READ = 256 * 1024
 
 End = Literal["fin", "rst"]

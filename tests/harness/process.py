@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,12 +17,6 @@ from tests.harness.clocks import as_yaml
 from tests.harness.peer import WAIT_S
 
 START_S = 60.0  # time limit of the start: two seconds on an idle machine
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 class RouterProcess:
@@ -49,6 +42,16 @@ class RouterProcess:
                 if event["message"] in messages:
                     return dict(event)
         raise AssertionError(f"it ended without saying {messages}: {self.events}")
+
+    async def event_after(self, known: int, message: str) -> dict[str, Any]:
+        """Wait for an event with this message that is not among the first `known` of `events`.
+
+        Two processes write during a restart, so their events may come in any order.
+        """
+        for event in self.events[known:]:
+            if event["message"] == message:
+                return event
+        return await self.next_event(message)
 
     async def client(self, *, admin: bool = False) -> RawClient:
         return await RawClient.connect(self.admin_port if admin else self.port)

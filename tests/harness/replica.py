@@ -15,8 +15,10 @@ from collections.abc import Awaitable, Callable
 from tests.harness.control import Control, Load
 from tests.harness.messages import LAST_CHUNK
 from tests.harness.peer import WAIT_S, Peer
+from tests.harness.ports import free_port
 from tests.harness.reading import Request, RequestReader
 
+REST_STEPS = 20  # Number of reads of the loop in `rest`.
 _BYTES_A_TOKEN = 4  # approximate bytes of a prompt token
 
 
@@ -162,10 +164,13 @@ class HostileReplica:
         self.script.extend(behaviours)
 
     def start(self, port: int = 0) -> None:
-        """Listen; a given port restarts a stopped replica at its address."""
+        """Listen; a given port restarts a stopped replica at its address.
+
+        No other process takes the port of a stopped replica (`free_port`).
+        """
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
+        listener.bind(("127.0.0.1", port or free_port()))
         listener.listen(1024)
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
@@ -289,6 +294,16 @@ async def readable(sock: socket.socket) -> None:
         await ready
     finally:
         loop.remove_reader(sock)
+
+
+async def rest(time_s: float) -> None:
+    """Let the loop run for `time_s` seconds, and read its sockets many times meanwhile.
+
+    A single sleep ends without a read if the process gets no CPU until the sleep is over. This
+    function is for a peer in the same loop: it does not wait for another process.
+    """
+    for _ in range(REST_STEPS):
+        await asyncio.sleep(time_s / REST_STEPS)
 
 
 async def eventually(condition: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:

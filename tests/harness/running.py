@@ -53,7 +53,7 @@ TOLD_NOTHING = {"priority": "none"}  # a replica that gets no priority number fr
 
 
 def scenario(
-    test: Callable[P, Coroutine[Any, Any, None]], *, limit_s: float = 20.0
+    test: Callable[P, Coroutine[Any, Any, None]], *, limit_s: float = 40.0
 ) -> Callable[P, None]:
     """Run an async test under uvloop, with a time limit, and check that nothing remains."""
 

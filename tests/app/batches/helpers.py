@@ -60,7 +60,7 @@ async def submit(client: AsyncOpenAI, data: bytes, **fields: Any) -> Batch:
 async def until(client: AsyncOpenAI, batch_id: str, *statuses: str) -> Batch:
     """Poll until the batch has one of these statuses (default: finished)."""
     wanted = statuses or OVER
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         while (batch := await client.batches.retrieve(batch_id)).status not in wanted:
             assert batch.status not in OVER, batch
             await asyncio.sleep(0.02)

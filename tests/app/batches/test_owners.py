@@ -77,10 +77,12 @@ async def test_so_many_batches_and_no_more(tmp_path: Path) -> None:
 @scenario
 async def test_a_small_batch_does_not_wait_for_a_large_one(tmp_path: Path) -> None:
     order: list[str] = []
+    go = asyncio.Event()
 
     async def behave(connection: ReplicaConnection) -> None:
         while request := await connection.recv_request():
             order.append((request.header("authorization") or "")[-3:])
+            await go.wait()
             await asyncio.sleep(0.002)
             await connection.send(completion())
 
@@ -92,6 +94,8 @@ async def test_a_small_batch_does_not_wait_for_a_large_one(tmp_path: Path) -> No
         long = await submit(large, numbered(300))
         await until(large, long.id, "in_progress")
         short = await submit(small, jsonl(*(line(f"s{n}") for n in range(20))))
+        await until(small, short.id, "in_progress")
+        go.set()
         await until(small, short.id)
         begun = order.index("two")
         last = len(order) - 1 - order[::-1].index("two")

@@ -24,7 +24,7 @@ from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
 from tests.harness.messages import chunk, post_json, request
 from tests.harness.process import serving, write_config
-from tests.harness.replica import eventually
+from tests.harness.replica import eventually, rest
 from tests.harness.running import Router, assert_error, long_scenario, scenario
 from tests.places import CERT, KEY
 
@@ -256,7 +256,7 @@ async def test_a_slow_reader_is_waited_for_and_not_held(tmp_path: Path) -> None:
         before = -1
         while before != tunnel.bytes_out:  # until the number of sent bytes stays the same
             before = tunnel.bytes_out
-            await asyncio.sleep(0.1)
+            await rest(0.1)
         assert before < 12 * MiB  # the size of the kernel's buffers and of the router's
         got = await client.recv_exactly(len(data))
         assert got == data

@@ -57,7 +57,7 @@ async def _accounted(router: Router, found: list[str]) -> None:
     """The access log has exactly the requests that the replica received."""
     whole = len(router.replica.requests)
     try:
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(10):
             while sum(1 for line in router.lines() if line["attempts"]) < whole:
                 await asyncio.sleep(0.01)
     except TimeoutError:

@@ -21,7 +21,7 @@ from router.config.model import Admin
 from tests.harness.behaviours import chat_either, until_closed
 from tests.harness.client import RawClient
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, completion, token
-from tests.harness.process import free_port
+from tests.harness.ports import free_port
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
 from tests.harness.running import Line, Router, running, scenario
 from tests.places import ROOT

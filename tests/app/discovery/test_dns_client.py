@@ -18,6 +18,7 @@ from router.config.model import Discovery, DnsName
 from router.fleet.discovery.dns_client import DnsClient, LookupFailed
 from router.fleet.discovery.dns_source import DnsSource
 from router.fleet.discovery.records import Question
+from tests.harness.ports import free_port
 from tests.harness.running import scenario
 
 QUESTION = Question("vllm.test", "A")
@@ -61,7 +62,7 @@ def silent(query: dns.message.Message) -> list[bytes]:
 async def serving(over_udp: Answers, over_tcp: Answers = silent) -> AsyncIterator[Server]:
     loop = asyncio.get_running_loop()
     server = Server(over_udp, over_tcp)
-    tcp = await asyncio.start_server(server.serve_tcp, "127.0.0.1", 0)
+    tcp = await asyncio.start_server(server.serve_tcp, "127.0.0.1", free_port())
     port = tcp.sockets[0].getsockname()[1]
     server.port = port
     with socket.socket(type=socket.SOCK_DGRAM) as udp:
@@ -211,9 +212,6 @@ async def test_a_dead_name_server_is_not_asked_for_every_target() -> None:
 
 @scenario
 async def test_nothing_listens() -> None:
-    with socket.socket(type=socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-    asking = DnsClient(Discovery(nameservers=(f"127.0.0.1:{port}",), timeout_s=5.0))
+    asking = DnsClient(Discovery(nameservers=(f"127.0.0.1:{free_port()}",), timeout_s=5.0))
     with pytest.raises(LookupFailed, match="refused"):
         await asking.ask(QUESTION)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import uvloop
 from router.emulator.spawn import EmulatedFleet
 from tests.app.emulator.conftest import OPTIONS, Fleet, checked
 from tests.app.emulator.test_server import raw_post
+from tests.harness.ports import free_port
 
 REPLICA = "x-emulated-replica"
 # An engine that is busy with this prompt has its next first token only after about 0.2 s.
@@ -65,8 +65,7 @@ def test_a_port_without_the_option_is_not_opened(fleet: Fleet) -> None:
 
 
 def test_it_has_the_port_after_the_engines() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port(3)
     options = ["--count", "2", "--port", str(port), "--oracle"]
     with subprocess.Popen(
         [sys.executable, "-m", "router.emulator", *options], stdout=subprocess.PIPE

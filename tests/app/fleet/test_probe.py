@@ -22,13 +22,15 @@ from tests.harness.messages import response
 from tests.harness.replica import eventually
 from tests.harness.running import scenario
 
+HASTY = {"timeout_s": 0.3}  # for servers that do not answer
+
 
 @asynccontextmanager
 async def probing(
     *urls: str, token: str | None = None, start: bool = True, **rules: Any
 ) -> AsyncIterator[tuple[Table, Prober, list[BaseException]]]:
     """A prober over replicas at these URLs; at the end nothing of the prober may remain."""
-    table = Table(**{"interval_s": 0.02, "timeout_s": 0.15, "fall": 2, **rules})
+    table = Table(**{"interval_s": 0.02, "timeout_s": 2.0, "fall": 2, **rules})
     errors: list[BaseException] = []
     config = Config(health=table.rules)
     prober = Prober(table.fleet, config, token, Random(1), errors.append)
@@ -91,7 +93,7 @@ async def test_a_replica_that_dies_and_returns() -> None:
 )
 @scenario
 async def test_what_takes_a_replica_down(answer: bytes | None) -> None:
-    async with serving(WELL) as engine, probing(engine.server.url) as (table, _, _):
+    async with serving(WELL) as engine, probing(engine.server.url, **HASTY) as (table, _, _):
         replica = first(table)
         engine.answers = {**WELL, "/health": answer}
         await eventually(lambda: not replica.health.up, "down")
@@ -104,7 +106,7 @@ async def test_resets_and_blackholes_take_a_replica_down() -> None:
     with blackhole() as hole:
         async with (
             serving(rst_unread) as engine,
-            probing(engine.server.url, hole, dead_url()) as (table, _, _),
+            probing(engine.server.url, hole, dead_url(), **HASTY) as (table, _, _),
         ):
             await eventually(lambda: not table.fleet.serving.ready, "all down")
 
@@ -201,7 +203,7 @@ async def test_garbage_for_models_teaches_nothing_and_harms_nobody(body: bytes) 
 
 @scenario
 async def test_a_replica_with_garbage_for_models_comes_up_again() -> None:
-    async with serving(WELL) as engine, probing(engine.server.url) as (table, _, errors):
+    async with serving(WELL) as engine, probing(engine.server.url, **HASTY) as (table, _, errors):
         engine.answers = {"/health": None}
         await eventually(lambda: not first(table).health.up, "down")
         engine.answers = {
@@ -216,7 +218,7 @@ async def test_a_replica_with_garbage_for_models_comes_up_again() -> None:
 @scenario
 async def test_models_that_hang_are_not_waited_for_long() -> None:
     answers: Answers = {"/health": OK, "/v1/models": None}
-    async with serving(answers) as engine, probing(engine.server.url) as (table, _, _):
+    async with serving(answers) as engine, probing(engine.server.url, **HASTY) as (table, _, _):
         await eventually(lambda: engine.asked.count("/health") > 2, "more probes")
         assert first(table).health.up
 

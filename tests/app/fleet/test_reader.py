@@ -100,7 +100,7 @@ async def test_a_gap_that_the_replay_cannot_close() -> None:
 
 @scenario
 async def test_a_replay_that_is_never_answered() -> None:
-    async with hearing(Publisher(), replay_timeout_s=0.05) as heard:
+    async with hearing(Publisher(), replay_timeout_s=0.3) as heard:
         publisher = heard.publisher
         publisher.publish(stored([1], A))
         await until(lambda: heard.held(*A) == 1)

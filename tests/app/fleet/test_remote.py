@@ -28,7 +28,7 @@ FACTS = Facts("completions", "tiny", prompt=raw("Hello"))
 async def asking(behave: Behaviour) -> AsyncIterator[tuple[RemoteTokenizer, HostileReplica]]:
     server = HostileReplica(behave, asked_apart=False)
     server.start()
-    remote = RemoteTokenizer("secret", timeout_s=0.3)
+    remote = RemoteTokenizer("secret", timeout_s=1.0)
     remote.start()
     try:
         yield remote, server

@@ -67,7 +67,7 @@ async def livez(port: int, tls: ssl.SSLContext | None = None) -> bytes:
 async def is_closed(stream: Stream) -> bool:
     """Whether the listener closes a connection within a short time."""
     try:
-        async with asyncio.timeout(0.1):
+        async with asyncio.timeout(0.3):
             return await stream[0].read() == b""
     except ConnectionError:
         return True

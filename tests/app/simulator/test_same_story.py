@@ -63,7 +63,7 @@ from tests.harness.messages import (
     token,
 )
 from tests.harness.queueing import of_each, of_normal
-from tests.harness.replica import Behaviour, ReplicaConnection, eventually
+from tests.harness.replica import Behaviour, ReplicaConnection, eventually, rest
 from tests.harness.running import Router, running, scenario
 from tests.simulator.worlds import Kept, Script, world
 
@@ -417,7 +417,7 @@ class Cue:
         self._event = asyncio.Event()
 
     async def give(self) -> None:
-        await asyncio.sleep(PAUSE_S)  # until then, the bytes sent before are read
+        await rest(PAUSE_S)  # until then, the bytes sent before are read
         self._event.set()
 
     async def wait(self) -> None:

@@ -14,7 +14,8 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.engine.machine.environment import EngineEnvironment
-from tests.engine.machine.processes import Service, eventually, free_port
+from tests.engine.machine.processes import Service, eventually
+from tests.harness.ports import free_port
 
 MODEL = "tiny"
 BLOCK_TOKENS = 32

@@ -7,9 +7,7 @@ every error raised here ends with the end of that log.
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -39,35 +37,6 @@ def eventually(probe: Callable[[], T], within_s: float, what: Callable[[], str] 
             raise AssertionError(f"not within {within_s:.0f} s: {told}")
         time.sleep(POLL_S)
     return answer
-
-
-_given: set[int] = set()  # ports given by `free_port` to servers that may not have bound them yet
-
-
-def free_port(count: int = 1) -> int:
-    """The first of `count` loopback ports in a row that are free, and stay free until their server
-    binds them half a minute later.
-
-    They are below the kernel's ephemeral range: a port found by binding port 0 could be used by any
-    outgoing connection in the meantime.
-    """
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        first = random.randrange(lowest - 8000, lowest - count)
-        ports = range(first, first + count)
-        if _given.isdisjoint(ports) and all(_is_free(port) for port in ports):
-            _given.update(ports)
-            return first
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 class Service:

@@ -23,9 +23,9 @@ URGENT = "x-priority: high"
 @asynccontextmanager
 async def hedged(*behaviours: Behaviour | HostileReplica, **rules: Any) -> AsyncIterator[Router]:
     hedging = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0, **rules)
-    async with running(
-        *behaviours, hedging=hedging, health={"slow_start_s": 0.0}, policy="round_robin"
-    ) as router:
+    # No late first token makes a replica suspect.
+    health = {"slow_start_s": 0.0, "suspect_min_s": 60.0}
+    async with running(*behaviours, hedging=hedging, health=health, policy="round_robin") as router:
         yield router
 
 

@@ -40,7 +40,7 @@ from tests.harness.messages import (
     token,
 )
 from tests.harness.reading import Request
-from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually, rest
 from tests.harness.running import Router, assert_cut_stream, running, scenario
 
 ON = Continuation(enabled=True)
@@ -92,7 +92,7 @@ def resets(count: int, more: bytes = b"") -> Break:
         await connection.send(SSE_HEAD, *(chunk(one) for one in events[:count]))
         if more:
             await connection.send(chunk(more))
-        await asyncio.sleep(0.05)
+        await rest(0.05)
         connection.rst()
 
     return act
@@ -101,7 +101,7 @@ def resets(count: int, more: bytes = b"") -> Break:
 def closes(count: int) -> Break:
     async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
         await connection.send(SSE_HEAD, *(chunk(one) for one in events[:count]))
-        await asyncio.sleep(0.05)
+        await rest(0.05)
         connection.close()
 
     return act
@@ -218,7 +218,7 @@ async def test_off_the_truncation_stays() -> None:
 async def test_a_replica_that_stops_in_the_middle() -> None:
     fleet = Fleet(stops(4))
     async with running(
-        fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.3}
+        fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.6}
     ) as router:
         answer = await router.ask(asking("chat"))
         assert_unbroken(read(bytes(answer.body)), "chat")
@@ -238,7 +238,7 @@ def fails(count: int, *last: bytes, joined: bool = False, size: int = 100_000) -
         pieces = [chunk(said[at : at + size]) for at in range(0, len(said), size)]
         await connection.send(SSE_HEAD, *pieces)
         if not joined:
-            await asyncio.sleep(0.05)
+            await rest(0.05)
         await connection.send(LAST_CHUNK)
 
     return act
@@ -289,7 +289,7 @@ async def test_its_error_is_relayed_if_no_replica_continues(
 
 async def dies_and_resets(connection: ReplicaConnection, events: list[bytes]) -> None:
     await connection.send(SSE_HEAD, *(chunk(one) for one in events[:4]), chunk(DEAD))
-    await asyncio.sleep(0.05)
+    await rest(0.05)
     connection.rst()
 
 
@@ -430,7 +430,7 @@ async def test_one_that_stops_and_then_one_that_dies() -> None:
     """The stream breaks twice and is continued twice; the client gets one stream."""
     fleet = Fleet(stops(4), resets(3))
     async with running(
-        fleet, fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.3}
+        fleet, fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.6}
     ) as router:
         answer = await router.ask(asking("chat", stream_options={"include_usage": True}))
         told = read(bytes(answer.body))
@@ -463,7 +463,7 @@ FAILS = SSE_HEAD + chunk(role() + event({"error": {"message": "boom", "code": 50
 async def test_a_replica_that_does_not_continue_is_replaced(data: bytes, reason: Reason) -> None:
     fleet = Fleet(stops(4), answers(data))
     async with running(
-        fleet, fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.3}
+        fleet, fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.6}
     ) as router:
         answer = await router.ask(asking("chat"))
         assert_unbroken(read(bytes(answer.body)), "chat")
@@ -489,7 +489,7 @@ async def test_what_no_replica_would_take_is_cut(data: bytes) -> None:
 async def test_attempts_are_counted() -> None:
     fleet = Fleet(stops(4), answers(BUSY), answers(BUSY), whole)
     async with running(
-        *[fleet] * 5, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.3}
+        *[fleet] * 5, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.6}
     ) as router:
         assert_cut_stream(await router.ask(asking("chat")), Reason.TOKEN_GAP_TIMEOUT)
         assert outcomes(router) == {Outcome.FAILED: 1}
@@ -545,7 +545,7 @@ async def test_the_length_that_one_replica_promised_is_not_passed_on(version: st
         size = sum(map(len, events))
         lines = f"content-type: text/event-stream\r\ncontent-length: {size}"
         await connection.send(f"HTTP/1.1 200 OK\r\n{lines}\r\n\r\n".encode(), *events[:4])
-        await asyncio.sleep(0.05)
+        await rest(0.05)
         connection.rst()
 
     fleet = Fleet(sized)

@@ -279,11 +279,12 @@ async def test_an_invalid_answer_does_not_win(broken: bytes) -> None:
 async def test_after_content_nothing_is_hedged() -> None:
     begun = Act(SSE_HEAD, chunk(token("a")))
     other = HostileReplica(sse_tokens())
-    async with racing(begun, other, by_header=True) as router:
+    async with racing(begun, other, delay_s=0.5, by_header=True) as router:
         client = await router.client()
         begun.go.set()
         await client.send(chat(URGENT, stream=True))
-        await asyncio.sleep(0.1)
+        await client.recv_until(b'"a"')
+        await asyncio.sleep(0.6)  # longer than the delay of a hedge
         assert not other.requests
         client.rst()
         await router.quiet()

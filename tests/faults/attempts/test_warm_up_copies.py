@@ -243,7 +243,9 @@ async def test_the_copy_ends_once(what: str) -> None:
         await happens(router, client, silent)
         await eventually(lambda: not replica.inflight, "the lease")
         await ended(router, outcome)
-        assert (replica.waiting, replica.load, replica.pending_tokens) == (0, 0, 0)
+        # A late poll may report the copy as the request of another client, and no poll follows it.
+        own = (replica.waiting - replica.foreign_waiting, replica.load - replica.foreign_load)
+        assert (*own, replica.pending_tokens) == (0, 0, 0)
     await cold.stop()
 
 

@@ -37,9 +37,9 @@ async def test_a_long_answer_does_not_count_as_idle() -> None:
 
 @scenario
 async def test_a_busy_connection_is_not_closed() -> None:
-    async with running(json_ok, timeouts={"keep_alive_s": 0.3}) as router:
+    async with running(json_ok, timeouts={"keep_alive_s": 1.0}) as router:
         client = await router.client()
-        for _ in range(6):
+        for _ in range(12):
             await client.send(chat())
             assert (await client.recv_response()).status == 200
             await asyncio.sleep(0.1)

@@ -5,7 +5,6 @@ A request is free only if no engine has worked for it.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from router.intake.body import SCAN_ABOVE
 from tests.harness.behaviours import hang, stream_then_hang
 from tests.harness.messages import SSE_HEAD, chat, chunk, head, role, token
-from tests.harness.replica import Behaviour, ReplicaConnection, eventually
+from tests.harness.replica import Behaviour, ReplicaConnection, eventually, rest
 from tests.harness.running import Router, assert_error, running, scenario
 
 ACME = "Authorization: Bearer acme-key"
@@ -54,7 +53,7 @@ async def leave(router: Router, **body: Any) -> None:
     client = await router.client()
     await client.send(chat(ACME, **body))
     await router.replica.wait_for_requests(had + 1)
-    await asyncio.sleep(0.05)
+    await rest(0.05)  # the router reads what the replica has sent
     client.rst()
     await eventually(lambda: not router.app.parts.dispatcher.exchanges, "the request is over")
 

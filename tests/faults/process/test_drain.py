@@ -57,7 +57,7 @@ async def status_of(router: RouterProcess, path: str) -> int:
 async def test_streams_finish_and_new_clients_are_turned_away(tmp_path: Path) -> None:
     go = asyncio.Event()
     hostile = held(go)
-    async with draining(tmp_path, hostile, "lame_duck: 0.5, grace: 30") as router:
+    async with draining(tmp_path, hostile, "lame_duck: 2, grace: 30") as router:
         assert await status_of(router, "/readyz") == 200
         clients = [await router.client() for _ in range(STREAMS)]
         for client in clients:
@@ -68,7 +68,7 @@ async def test_streams_finish_and_new_clients_are_turned_away(tmp_path: Path) ->
         await idle.send(request("/nowhere/metrics"))
         idle.close()
         router.signal(signal.SIGTERM)
-        assert (await router.next_event("draining"))["lame_duck_s"] == 0.5
+        assert (await router.next_event("draining"))["lame_duck_s"] == 2.0
         assert await status_of(router, "/readyz") == 503
         assert await status_of(router, "/livez") == 200
         late = await router.client()  # lame duck: the port still accepts

@@ -11,6 +11,7 @@ from router.config.model import Config, Limits, Routing, Timeouts, Upstream
 from router.wire.pool import Pool
 from tests.harness.behaviours import chat_either
 from tests.harness.messages import chat
+from tests.harness.queueing import of_each
 from tests.harness.replica import eventually
 from tests.harness.running import Router, running, scenario
 
@@ -54,7 +55,9 @@ async def load(router: Router, over: asyncio.Event, stream: bool) -> int:
 @scenario
 async def test_no_pool_and_no_prober_stays() -> None:
     before = pools()  # the list keeps the pools alive, so that none is freed meanwhile
-    async with running(chat_either, chat_either, chat_either) as router:
+    # No request may be refused because a probe of a new replica is late.
+    classes = of_each(absent_s=8.0)
+    async with running(chat_either, chat_either, chat_either, classes=classes) as router:
         app = router.app
         original = router.next
         choices = variants(original)

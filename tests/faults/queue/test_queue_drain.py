@@ -130,6 +130,8 @@ async def test_the_drain_does_not_wait_for_cancelled_requests(tmp_path: Path) ->
         await router.next_event("draining")
         for client in clients:
             client.close()
+        while await waiting(router):
+            await asyncio.sleep(0.01)
         turnstile.open(21)
         assert (await first.recv_response()).status == 200
         first.close()

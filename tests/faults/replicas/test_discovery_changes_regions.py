@@ -28,6 +28,7 @@ from tests.faults.replicas.test_reload_changes_regions import (
 from tests.harness.behaviours import json_ok
 from tests.harness.clocks import NEVER_S
 from tests.harness.messages import chat, completion
+from tests.harness.queueing import of_each
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 
@@ -96,7 +97,9 @@ def test_a_request_that_leaves_a_removed_replica_knows_the_new_regions(
             listed: list[dict[str, str]] = [{"url": first.url, "id": "r0", "region": "us"}, stays]
             write(file, *(listed if by == "file" else [stays]))
             config = {} if by == "file" else {"replicas": (known,)}
-            async with in_front_of(tmp_path, file, **config) as waiting:
+            # The request may not be refused because the first probe of r2 is late.
+            classes = of_each(absent_s=8.0)
+            async with in_front_of(tmp_path, file, classes=classes, **config) as waiting:
                 router = waiting.router
                 # r1 has an idle connection, which could be used at once.
                 near = chat(messages=[{"role": "user", "content": OPEN}])

@@ -136,7 +136,7 @@ async def test_the_loser_of_a_race_is_stopped_at_its_engine() -> None:
     try:
         async with running(*urls, replica=SGLANG, hedging=soon) as router:
             asked = 0
-            # Until the slow engine got the first attempt.
+            # Until the slow engine got an attempt.
             while not (await state(urls[0]))["submitted"]:
                 asked += 1
                 got = await router.ask(chat("x-priority: high", stream=True, max_tokens=3))
@@ -146,7 +146,9 @@ async def test_the_loser_of_a_race_is_stopped_at_its_engine() -> None:
             winner = await state(urls[1])
             assert (winner["aborted"], winner["running"]) == (0, 0)
             *_, line = await router.log(asked)
-            assert [record[2] for record in line["tried"]] == ["hedge_lost", "ok"]
+            # The slow engine has the copy if the other one was slow to answer.
+            ends = {replica: reason for replica, _, reason, *_ in line["tried"]}
+            assert ends == {"r0": "hedge_lost", "r1": "ok"}
     finally:
         await child.stop()
 

@@ -30,7 +30,7 @@ from tests.harness.messages import (
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 
-HEALTH = {"suspect_min_s": 0.3, "suspect_factor": 1.0, "eject_base_s": 3600.0, "slow_start_s": 0.0}
+HEALTH = {"suspect_min_s": 0.6, "suspect_factor": 1.0, "eject_base_s": 3600.0, "slow_start_s": 0.0}
 POLLED = {"interval_s": 0.02}
 
 
@@ -143,8 +143,8 @@ async def test_one_whose_totals_grow_is_not() -> None:
         await eventually(lambda: engine.asked >= 4, "half of them are there")
         seen = engine.scrapes
         for _ in range(3):  # three times the time after which a replica would be suspect
-            await eventually(lambda n=seen + 20: engine.scrapes > n, "polls")  # type: ignore[misc]
-            seen += 20
+            await eventually(lambda n=seen + 35: engine.scrapes > n, "polls")  # type: ignore[misc]
+            seen += 35
             assert breaker(router) == "closed"
         health = router.app.parts.fleet.replicas["r0"].health
         assert (health.suspected_at, health.ejections) == (None, 0)
@@ -162,7 +162,7 @@ async def test_a_timeout_counts_only_while_it_is_silent(stream: bool, works: boo
         engine.replica(),
         health=HEALTH,
         polling=POLLED,
-        timeouts={"first_token_s": 0.6, "whole_s": 0.6},
+        timeouts={"first_token_s": 1.2, "whole_s": 1.2},
     ) as router:
         await eventually(lambda: engine.scrapes > 2, "polls")
         asks = [router.ask(chat(stream=stream)) for _ in range(2)]

@@ -21,7 +21,7 @@ from tests.harness.messages import (
     role,
     token,
 )
-from tests.harness.replica import Behaviour, ReplicaConnection
+from tests.harness.replica import Behaviour, ReplicaConnection, rest
 from tests.harness.running import running, scenario
 
 LINES = [json.dumps({"message": {"content": f"t{n}"}, "done": n == 3}).encode() for n in range(4)]
@@ -92,7 +92,7 @@ async def test_lines_that_break_are_cut_and_logged_as_broken() -> None:
     async def behave(connection: ReplicaConnection) -> None:
         await connection.recv_request()
         await connection.send(head("HTTP/1.1 200 OK", fields), chunk(LINES[0] + b"\n"))
-        await asyncio.sleep(0.05)
+        await rest(0.05)
         connection.rst()
 
     async with running(behave) as router:
@@ -154,7 +154,7 @@ async def test_json_is_held_until_it_is_whole() -> None:
     async def dies(connection: ReplicaConnection) -> None:
         await connection.recv_request()
         await connection.send(begun)
-        await asyncio.sleep(0.05)
+        await rest(0.05)
         connection.rst()
 
     async with running(in_turn(dies, then=answer(whole)), answer(whole)) as router:

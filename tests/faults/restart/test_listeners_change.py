@@ -10,7 +10,7 @@ import pytest
 from tests.faults.restart.helpers import Restarting, held, restarting
 from tests.harness.client import RawClient
 from tests.harness.messages import chat
-from tests.harness.process import free_port
+from tests.harness.ports import free_port
 from tests.harness.running import long_scenario
 
 

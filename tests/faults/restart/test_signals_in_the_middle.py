@@ -149,18 +149,20 @@ async def test_a_reload_during_a_restart_reaches_the_new_process(tmp_path: Path)
         one.write("routing: {policy: random}\n")
         one.router.signal(signal.SIGHUP)
         first = await one.router.next_event("reloaded")
+        known = len(one.router.events)
         one.hostile.start(one.hostile.port)
-        await one.router.next_event("restarted")
-        assert (await one.router.next_event("reloaded"))["hash"] == first["hash"]
+        await one.router.event_after(known, "restarted")
+        assert (await one.router.event_after(known, "reloaded"))["hash"] == first["hash"]
 
 
 @long_scenario
 async def test_a_signal_during_the_start_does_not_end_it(tmp_path: Path) -> None:
     async with restarting(tmp_path) as one:
         await one.hostile.stop_listening()  # the new process waits for the replica
+        known = len(one.router.events)
         one.router.signal(signal.SIGUSR2)
         pid = (await one.begins())["pid"]
-        await one.router.next_event("starting")
+        await one.router.event_after(known, "starting")
         for number in (signal.SIGHUP, signal.SIGUSR2):
             os.kill(pid, number)
         one.hostile.start(one.hostile.port)

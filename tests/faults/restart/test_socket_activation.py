@@ -16,6 +16,7 @@ from tests.faults.restart.helpers import held, restarting
 from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
 from tests.harness.messages import chat, request
+from tests.harness.ports import free_port
 from tests.harness.process import START_S, RouterProcess, serving, write_config
 from tests.harness.replica import HostileReplica
 from tests.harness.running import long_scenario
@@ -179,8 +180,7 @@ async def test_systemd_socket_activate(tmp_path: Path) -> None:
     hostile.start()
     config = tmp_path / "config.yaml"
     write_config(config, hostile.url, extra="drain: {lame_duck: 0, grace: 5}\n")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = port_of(free)
+    port = free_port()
     child = await asyncio.create_subprocess_exec(
         *("systemd-socket-activate", "-l", f"127.0.0.1:{port}", "--fdname=listen"),
         *("-E", f"PYTHONPATH={ROOT}", sys.executable, "-m", "router", "serve"),

@@ -16,7 +16,7 @@ from tests.faults.restart.load import Load, slow_stream
 from tests.faults.restart.machine import UNITS, Machine, booted, why_not
 from tests.harness.client import RawClient
 from tests.harness.messages import chat, request
-from tests.harness.process import free_port
+from tests.harness.ports import free_port
 from tests.harness.reading import Response
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import scenario

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from statistics import median
 from time import monotonic
 
 import pytest
@@ -87,11 +88,12 @@ async def test_a_full_queue_of_whole_answers_asks_an_engine_twice_a_second(prior
         clients = [asyncio.ensure_future(loop()) for _ in range(30)]
         await asyncio.sleep(2.0)
         before, began = [engine.scrapes for engine in engines], monotonic()
-        await asyncio.sleep(4.0)
-        took_s = monotonic() - began
+        busy = []
+        while (took_s := monotonic() - began) < 4.0:
+            await asyncio.sleep(0.1)
+            busy.append(sum(engine.core.running for engine in engines))
         asked = [engine.scrapes - past for engine, past in zip(engines, before, strict=True)]
-        running_then = [engine.core.running for engine in engines]
         over.set()
         await asyncio.gather(*clients)
         assert max(asked) <= 2.5 * took_s + 1, asked
-        assert sum(running_then) >= 7, "and they are kept full"
+        assert median(busy) >= 7, "and they are kept full"
