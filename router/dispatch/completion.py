@@ -46,8 +46,9 @@ class Completion:
 
     def close(self, x: Exchange, peer: str, reason: Reason, now: float) -> None:
         """Record a request that `end_request` has counted. `peer`: the client's address."""
+        wall = time()
         if x.route.inference:
-            self._count_usage(x, reason, now)
+            self._count_usage(x, reason, wall)
         log = self.log
         if not log.enabled:
             return
@@ -81,7 +82,7 @@ class Completion:
             tpot_slo_s = tpot_slo_s or key.tpot_slo_s
         log.write(
             Record(
-                asked.arrived_wall,
+                wall - (now - arrived),
                 x.request_id.decode("ascii"),
                 peer,
                 head.method.decode("ascii"),
@@ -196,7 +197,7 @@ class Completion:
                 )
             )
 
-    def _count_usage(self, x: Exchange, reason: Reason, now: float) -> None:
+    def _count_usage(self, x: Exchange, reason: Reason, wall: float) -> None:
         """Count the tokens that the tenant has used: the engine's counts, or an estimate."""
         work, key = x.work, x.asked.key
         usage = work.usage
@@ -210,7 +211,6 @@ class Completion:
             cached = usage.cached_tokens or 0
         # A model in a pool has the price of the model.
         target = x.target
-        wall = x.asked.arrived_wall + (now - x.arrived)
         cost = self.metrics.usage.count(
             NO_KEY if key is None else key.name,
             class_of(x),

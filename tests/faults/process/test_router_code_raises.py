@@ -184,7 +184,7 @@ async def test_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch) -> N
     """The request is counted like any other request, although only its head is known."""
     async with running(json_ok) as router:
         with monkeypatch.context() as patch:
-            patch.setattr("router.dispatch.dispatcher.Fields", fails)
+            patch.setattr("router.dispatch.dispatcher.read_fields", fails)
             await ended_as_internal(router, chat())
         assert (await router.ask(chat())).status == 200
 
