@@ -55,8 +55,8 @@ def decision_us(fleet: Fleet, policy: str, kind: str, blocks: int) -> float:
         for _ in range(BLOCK):
             view = traffic.next()
             began = thread_time()
-            replica = choose(view, replicas)
-            placement = dispatched(view, replica)
+            replica = choose(view, replicas, 0.0)
+            placement = dispatched(view, replica, 0.0)
             spent += thread_time() - began
             traffic.placed(view, replica, placement)
         if block >= warm:

@@ -6,9 +6,9 @@ of sent requests are averaged with a time constant of two minutes, for each clas
 classes together. If a class waits and is not served, because more urgent classes use all capacity,
 its rate is near 0, not unknown.
 
-The cost that is served per second is measured from the same requests. If its mean came from other
-requests than the rate, both would not vary together: while expensive requests are served, fewer are
-served per second.
+The cost that is served per second is measured from the same requests. If the mean cost came from
+other requests than the rate, the two would not vary together: while expensive requests are served,
+fewer are served per second.
 
 Must never: return a Retry-After above `MOST_S` or below a second, or treat a wait as hopeless while
 the rate is unknown.
@@ -36,9 +36,10 @@ _ALL: Final = CLASSES
 
 
 class Rate:
-    """The number of requests served while others waited, and the time in which requests waited.
+    """The number of requests served while others waited, their mean cost, and the time in which
+    requests waited.
 
-    Both values are moving averages, last updated at the time `mark`.
+    All are moving averages, last updated at the time `mark`.
     """
 
     __slots__ = ("cost", "mark", "served", "waited_s")

@@ -78,7 +78,7 @@ class Placement:
             exchange.limit_context()
         if exchange.named is not None and exchange.driver.skips_absent_model():
             return
-        queue = context.queue
+        queue, now = context.queue, context.scheduler.now()
         replica: Replica | None
         try:
             owner = self._owner(exchange)
@@ -86,13 +86,11 @@ class Placement:
             if owner is not None and (queue is None or not route.inference):
                 replica = owner
             elif route.light:
-                replica = self._least_loaded(exchange)
+                replica = self._least_loaded(exchange, now)
             elif queue is not None and route.inference:
-                replica = queue.enter(exchange, owner)
+                replica = queue.enter(exchange, owner, now)
             else:
-                replica = context.chooser.choose(
-                    exchange.view, exchange.candidates(()), context.scheduler.now()
-                )
+                replica = context.chooser.choose(exchange.view, exchange.candidates(()), now)
         except RouterError as err:
             retry, late = partial(self.place, exchange), partial(exchange.answer, err)
             if err.reason not in HELPED or not context.first_probes.hold(exchange, retry, late):
@@ -101,7 +99,7 @@ class Placement:
         if context.first_probes:
             context.first_probes.forget(exchange)
         if replica is not None:  # `None`: the queue sends the request later.
-            exchange.driver.start(replica)
+            exchange.driver.start(replica, now)
 
     def _owner(self, exchange: Exchange) -> Replica | None:
         """Return the replica that holds the stored response that the request refers to.
@@ -124,7 +122,7 @@ class Placement:
             raise RouterError(Reason.STATE_LOST, "there is no such response")
         return owner
 
-    def _least_loaded(self, exchange: Exchange) -> Replica:
+    def _least_loaded(self, exchange: Exchange, now: float) -> Replica:
         """Return the least loaded replica of the nearest region, for a request without GPU work.
 
         A request that uses no GPU never waits, even if all replicas are at their limits. Raises
@@ -137,9 +135,7 @@ class Placement:
         if not fit:
             # This call raises RouterError with the reason why no replica is fit.
             fit = tuple(exchange.candidates(()))
-        return min(
-            self._context.chooser.nearby(view, fit, self._context.scheduler.now()), key=_load
-        )
+        return min(self._context.chooser.nearby(view, fit, now), key=_load)
 
 
 def _load(replica: Replica) -> tuple[int, int]:

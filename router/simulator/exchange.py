@@ -204,22 +204,20 @@ class SimulatedExchange(RoutedRequest):
         self.limit_context()
         if self.named is not None and self.driver.skips_absent_model():
             return
-        queue = context.queue
+        queue, now = context.queue, context.scheduler.now()
         replica: Replica | None
         try:
             if queue is not None:
-                replica = queue.enter(self, None)
+                replica = queue.enter(self, None, now)
                 if replica is None:
                     return  # the queue sends it later
-                self.outcome.queued_s = self.waited_s(context.scheduler.now())
+                self.outcome.queued_s = self.waited_s(now)
             else:
-                replica = context.chooser.choose(
-                    self.view, self.candidates(()), context.scheduler.now()
-                )
+                replica = context.chooser.choose(self.view, self.candidates(()), now)
         except RouterError as err:
             self.answer(err)
             return
-        self.driver.start(replica)
+        self.driver.start(replica, now)
 
     # -- calls of the queue driver ------------------------------------------------------------
 

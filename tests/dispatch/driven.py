@@ -133,8 +133,10 @@ class InOrder(RoutingPolicy):
     def __init__(self) -> None:
         self.begun: Counter[str] = Counter()  # attempts by replica ID
         self.finished: Counter[str] = Counter()
+        self.picked_at = 0.0  # the time of the last choice, as the policy was told
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: PolicyContext) -> Pick[C]:
+        self.picked_at = ctx.now
         return Pick(min(candidates, key=lambda one: one.id), "order")
 
     def on_dispatch(self, view: RequestView, replica: C, ctx: PolicyContext) -> None:
@@ -200,22 +202,22 @@ class Driven(RoutedRequest):
 
     def place(self) -> None:
         queue, context = self.context.queue, self.context
+        now = context.scheduler.now()
         self.limit_context()
         if self.named is not None and self.driver.skips_absent_model():
             return
         try:
             if queue is not None and not self.route.light:
-                replica = queue.enter(self, self.pinned)
+                replica = queue.enter(self, self.pinned, now)
             elif self.pinned is not None:
                 replica = self.pinned
             else:
-                now = context.scheduler.now()
                 replica = context.chooser.choose(self.view, self.candidates(()), now)
         except RouterError as err:
             self.answer(err)
             return
         if replica is not None:
-            self.driver.start(replica)
+            self.driver.start(replica, now)
 
     def _gives_back(self, what: str, attempt: Attempt) -> None:
         self._note(f"{what} {self.name} at {attempt.replica_id}")

@@ -60,7 +60,7 @@ class RequestDriver(RetriedAttempts):
 
     # -- beginning -----------------------------------------------------------------------------
 
-    def start(self, replica: Replica) -> None:
+    def start(self, replica: Replica, now: float) -> None:
         """Send the first attempt of a request to a replica.
 
         The request is refused instead if its first token would come too late, and if its class is
@@ -68,7 +68,6 @@ class RequestDriver(RetriedAttempts):
         """
         request, context = self._request, self._context
         view, route = request.view, request.route
-        now = context.scheduler.now()
         if view.stream and route.inference and not route.light:
             account = request.flow_identity().account
             chooser, estimates = context.chooser, context.estimates

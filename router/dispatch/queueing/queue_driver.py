@@ -109,7 +109,7 @@ class QueueDriver:
 
     # -- arrivals -----------------------------------------------------------------------------
 
-    def enter(self, x: QueuedRequest, owner: Replica | None) -> Replica | None:
+    def enter(self, x: QueuedRequest, owner: Replica | None, now: float) -> Replica | None:
         """Return the replica for a request; `None` if the request waits.
 
         `owner`: the only replica that can answer the request. Raises RouterError if the request may
@@ -118,25 +118,25 @@ class QueueDriver:
         model: str | None = x.view.model
         if owner is None:
             may_pass = x.concurrency is None or x.concurrency.may_pass(x.urgency.rank == BATCH)
-            rank, now = x.urgency.rank, x.arrived
+            rank = x.urgency.rank
             fleet, pools, chooser = self._fleet, self.pools, self._chooser
             replica = fast_path(fleet, pools, chooser, x.view, rank, now, may_pass)
             if replica is None:
-                return self._offer(x, model or "")
+                return self._offer(x, model or "", now)
             if not x.order:
                 x.order = pools.next_order()
             return replica
-        return self._offer(x, next(iter(owner.models or ()), model) or "", owner)
+        return self._offer(x, next(iter(owner.models or ()), model) or "", now, owner)
 
     def _offer(
         self,
         x: QueuedRequest,
         model: str,
+        now: float,
         owner: Replica | None = None,
         excluded: tuple[Replica, ...] = (),
     ) -> Replica | None:
         """`owner`: the only replica that can answer the request; `None`: any replica."""
-        now = self._scheduler.now()
         self._changes.catch_up(now)
         lane = lane_of(model if owner is None else pinned(owner), x.view.allowed)
         ticket = x.make_ticket(model, lane)
@@ -410,7 +410,7 @@ class QueueDriver:
             self._uncount(x, now)
             # If no other replica serves the request, the replica tried last may get it again.
             self.changed(tried[-1])
-            return self._offer(x, model, None, tuple(tried))
+            return self._offer(x, model, now, None, tuple(tried))
         ticket.excluded = tuple(tried)
         if not self.pools.requeue(ticket, now):
             # A ticket that has ended is never sent, so the request would wait forever.
@@ -438,7 +438,7 @@ class QueueDriver:
         if ticket is None:
             self._uncount(x, now)
             try:
-                other = self._offer(x, model, x.pinned)
+                other = self._offer(x, model, now, x.pinned)
             except RouterError:
                 return False
             if other is not None:
@@ -515,7 +515,7 @@ class QueueDriver:
         was_counted = x.is_counted
         self._uncount(x, now)  # The queue counts a request with a ticket.
         try:
-            replica = self._offer(x, model, None, tuple(tried))
+            replica = self._offer(x, model, now, None, tuple(tried))
         except RouterError:
             if was_counted:
                 self._count(x, now)

@@ -12,9 +12,11 @@ def number_at(data: bytes, at: int, most: int) -> tuple[int, int]:
     `most`: at most 18, so that the number fits into 64 bits. The number is -1 if there is no digit,
     or if there are more than `most` digits.
     """
-    place: i64 = at
-    last: i64 = place + most
-    end: i64 = min(len(data), last + 1)
+    start: i64 = at
+    place: i64 = start
+    size: i64 = len(data)
+    last: i64 = start + most
+    end: i64 = min(size, last)
     value: i64 = 0
     while place < end:
         digit: i64 = data[place] - 48
@@ -22,4 +24,6 @@ def number_at(data: bytes, at: int, most: int) -> tuple[int, int]:
             break
         value = value * 10 + digit
         place += 1
-    return (value if at < place <= last else -1), place
+    if place == last and place < size and 48 <= data[place] <= 57:
+        return -1, place + 1
+    return (value if place > start else -1), place

@@ -54,6 +54,17 @@ def test_the_conditions_are_those_of_the_configuration() -> None:
 
 
 @QUEUES
+def test_the_policy_gets_the_time_of_the_fallback_and_not_of_the_arrival(queue: Queue) -> None:
+    at = world(queue)
+    request = falling(at)
+    assert at.policy.picked_at == request.arrived
+    at.time.passes(5.0)
+    request.driver.recall(at.time.at)
+    assert request.driver.falls_back(Reason.CONNECT_FAILED)
+    assert at.policy.picked_at == at.time.at > request.arrived
+
+
+@QUEUES
 def test_the_replicas_of_the_first_model_may_serve_the_fallback(queue: Queue) -> None:
     """The client gets the error of the last fallback."""
     at = world(queue)
