@@ -280,6 +280,7 @@ def test_a_reclaimed_stream_is_continued_in_its_regions_only() -> None:
         world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
         assert request.driver.leave(attempt, world.time.at) is (count == 4)
         assert world.said[-1] == found
+        world.check()  # The first engine is told to stop.
 
 
 def test_a_reclaimed_request_keeps_its_place_among_those_that_wait_for_its_regions() -> None:

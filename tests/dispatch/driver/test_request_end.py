@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from router.core.errors import Reason
+from router.dispatch.driver import request_end
 from router.dispatch.driver.request_end import end_request, status_of
 from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from tests.dispatch.driven import Driven, World
@@ -60,6 +61,7 @@ def test_the_engines_counts_are_counted_and_its_pace_is_learned() -> None:
         (Usage(100, 11, None, True), -1, True, True),
         (Usage(100, 11, None, True), -1, False, False),  # the answer came in one piece
         (Usage(100, 1, None, True), 1, True, False),
+        (Usage(100, 2, None, True), 2, True, True),
         (UNKNOWN, 3, True, False),
     ],
 )
@@ -87,6 +89,24 @@ def test_nothing_is_learned_from_an_unanswered_request() -> None:
     assert world.metrics.attempts == {("r0", "primary", Reason.CLIENT_GONE): 1}
     assert world.policy.finished == {"r0": 1}  # counted for the replica of its attempt
     assert world.budget.requests == 0
+
+
+@pytest.mark.parametrize(
+    ("usage", "reason", "is_answered", "tokens", "output"),
+    [
+        (Usage(100, 11, 40, True), Reason.OK, True, 60, 11),
+        (Usage(100, None, None, True), Reason.OK, True, 100, -1),
+        (Usage(100, None, None, True), Reason.REPLICA_RESET, True, 100, 0),
+        (Usage(None, 11, None, False), Reason.OK, True, -1, 11),
+        (UNKNOWN, Reason.OK, True, -1, -1),
+        (UNKNOWN, Reason.CONNECT_FAILED, False, -1, 0),
+    ],
+)
+def test_the_queue_gets_the_uncached_tokens(
+    usage: Usage, reason: Reason, is_answered: bool, tokens: int, output: int
+) -> None:
+    """The output of an answer without counts is unknown; of a failure, it is what was counted."""
+    assert request_end._cost(usage, reason, is_answered) == (tokens, output)
 
 
 @pytest.mark.parametrize(
