@@ -86,7 +86,7 @@ compare-engines: $(VENV)/.installed-dev  ## saturated engines straight and route
 prove-replay: $(VENV)/.installed-dev  ## a log of two real engines, replayed and judged: half an hour, resumable
 	$(BIN)/python -m tests.engine.prove_replay $(CURDIR)/build/prove-replay
 
-prove-promise: $(VENV)/.installed-dev  ## estimated times to first token on two real engines: 40 minutes, resumable
+prove-promise: $(VENV)/.installed-dev  ## estimated times to first token on two real engines: ten minutes, resumable
 	$(BIN)/python -m tests.engine.prove_promise $(CURDIR)/build/prove-promise
 
 REVISION ?=
