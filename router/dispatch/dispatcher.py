@@ -168,18 +168,11 @@ class Dispatcher(Handler, ExchangeOwner):
         path: bytes
         route, path = head.route
         name = self._ids.new()
-        fields: Fields
-        if has_judged_body(head.method):
-            fields = read_fields(
-                route,
-                body,
-                size,
-                head.content_type,
-                head.content_encoding,
-                head.watch,
-            )
-        else:
-            fields = Fields()
+        fields = (
+            read_fields(route, body, size, head.content_type, head.content_encoding, head.watch)
+            if has_judged_body(head.method)
+            else Fields()
+        )
         # The engine reads the model in the body; the header `x-router-model` is not forwarded.
         own_model = fields.model
         if own_model is None and head.routing.model is not None:

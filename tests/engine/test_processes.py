@@ -15,6 +15,7 @@ from tests.engine.machine.processes import (
     eventually,
     members_of_group,
 )
+from tests.harness.ports import free_port
 from tests.places import ROOT
 
 WITHIN_S = 30.0
@@ -61,3 +62,8 @@ def test_a_failed_start_shows_the_log(tmp_path: Path) -> None:
     with pytest.raises(ServiceFailed, match=r"no such model\n.*code 3"):
         service.wait_ready(lambda: False, WITHIN_S)
     service.kill()
+
+
+def test_ports_lie_where_no_outgoing_connection_takes_them() -> None:
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(1024 <= free_port() < lowest for _ in range(20))

@@ -10,7 +10,7 @@ from tests.harness.ports import free_port
 
 
 def dead_url() -> str:
-    """A URL whose port refuses connections."""
+    """Return a URL at which no server listens."""
     return f"http://127.0.0.1:{free_port()}"
 
 

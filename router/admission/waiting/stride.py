@@ -27,11 +27,10 @@ from router.core.urgency import HIGH
 # The maximum by which a waiting class is behind another class, in tokens divided by weights. If one
 # request costs more than half of that, the maximum is twice the cost.
 LAG: Final = 4096.0
-# The share of one request in the mean cost of a class. `turn_model.py` predicts waits from these
-# means. Less urgent classes get what the others leave, so a small error of a mean becomes a large
-# error of their waits.
-COST_SHARE: Final = 1.0 / 256.0
-# The first requests of a class have equal shares in the mean, up to this number.
+# The first requests of a class have equal shares in its mean cost. After this number, each request
+# has a share of one in this number. `turn_model.py` predicts waits from these means. Less urgent
+# classes get what the others leave, so a small error of a mean becomes a large error of their
+# waits.
 _MANY: Final = 256
 
 
@@ -78,11 +77,9 @@ class Stride:
             self._served = [0] * CLASSES
             self.costs = [cost] * CLASSES
         costs, served = self.costs, self._served
-        share = COST_SHARE
-        if served[urgency] < _MANY:
-            count = served[urgency] + 1
-            served[urgency] = count
-            share = 1.0 / count
+        count = min(_MANY, served[urgency] + 1)
+        served[urgency] = count
+        share = 1.0 / count
         costs[urgency] = costs[urgency] + share * (cost - costs[urgency])
         if urgency < HIGH:
             return

@@ -1,7 +1,7 @@
 """Frames bytes as chunks of a chunked body (RFC 9112, section 7.1).
 
-Compiled; runs for every token. Formatting the size takes longer than the two concatenations, so the
-size lines of most tokens are made once.
+Compiled, and called for every token. Most of the time would be needed to format the size, so the
+size lines of all small chunks are made in advance.
 """
 
 from __future__ import annotations

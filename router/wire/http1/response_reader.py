@@ -135,12 +135,12 @@ class ResponseReader:
                 return b""
             end = at + 4
             raw = data[:end] if end < len(data) else data
-            rest = data[end:] if end < len(data) else b""
             known = plans.latest = plans.find(raw)
             if known is not None:
                 matched, length = known.match(raw)
                 if matched == end:
                     return self._use(known, data, end, length)
+            rest = data[end:] if end < len(data) else b""
             # The head is not a remembered head, so it must be validated.
             if end > self._limits.response_head:
                 raise BadResponse(f"a head over {self._limits.response_head} bytes")
