@@ -678,6 +678,20 @@ def test_a_retry_that_waits_for_room_is_not_counted_in_the_limit_of_its_key() ->
     world.check_empty()
 
 
+def test_a_request_is_sent_in_the_turn_in_which_the_limit_of_its_key_allows_it() -> None:
+    """The other request of the key was in no queue, so its end changes nothing at a replica."""
+    world = World(1, queue=QUEUED, most=2)
+    assert world.queue is not None
+    world.concurrency.take(False, world.time.at)
+    play(world, "a arrives limited -> queue a")
+    world.concurrency.give(False, world.time.at)
+    world.queue.wake()
+    world.time.turn()
+    assert world.requests[0].running, "the request still waits"
+    play(world, "a leaves -> drop a at r0; end a: client_gone")
+    world.check_empty()
+
+
 @pytest.mark.parametrize(
     ("missing", "gone"),
     [
