@@ -1,12 +1,11 @@
-"""Deadlines of tickets that no longer wait must not keep memory, even with constant new
-arrivals.
-"""
+"""The deadlines of clients: the order of equal ones, and the memory of those that have passed."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.admission.world import Spot, World, config
+from policies.queueing.ticket import WAITING
+from tests.admission.world import Spot, World, config, make_ticket
 
 
 @pytest.mark.parametrize("way", ["leave", "served"])
@@ -28,3 +27,22 @@ def test_deadlines_of_removed_tickets_are_dropped(way: str) -> None:
         assert all(ticket in world.started for ticket in tickets)
     assert world.queue.waiting == 0
     assert len(wait_lists._deadlines) <= 64
+
+
+def test_two_tickets_of_one_request_may_have_the_same_deadline() -> None:
+    """A fallback ends the request's ticket. Its next one has the same deadline and `order`, and may
+    be in the same queue."""
+    world = World([Spot("a", prefill_rate=1e9)], config(gates={"prefill_tokens": 0}))
+    world.pool.spots[0].prefills = True
+    for _ in range(3):
+        world.come(tokens=10, output=1)
+    due = world.now + 50.0
+    for number in range(3):
+        ticket = make_ticket(arrival=world.now, tokens=10, output=1, deadline=due)
+        ticket.order = 7
+        world.offer(ticket)
+        assert ticket.state == WAITING
+        if number < 2:
+            world.leave(ticket)
+    world.now = due
+    assert [over.ticket for over in world.tick()] == [ticket]
