@@ -67,7 +67,9 @@ class Dispatches(Arrivals):
             return _NONE
         if is_replanned or (self._dirty and self._rules.reservations):
             self._dirty = False
-            return self._fill_all(now)
+            filled: list[Ticket] = []
+            self._fill_all(filled, now)
+            return filled
         if not gate.starved_mask:
             return _NONE
         granted: list[Ticket] = []
@@ -151,10 +153,12 @@ class Dispatches(Arrivals):
 
     # -- grants ---------------------------------------------------------------------------------
 
-    def _fill_all(self, now: float) -> list[Ticket]:
+    def _fill_all(self, granted: list[Ticket], now: float) -> None:
         """Grant tickets to all replicas in rounds: one ticket per replica and round, the least
-        loaded replica first."""
-        granted: list[Ticket] = []
+        loaded replica first.
+
+        The tickets are added to `granted`, so that none is lost after an exception.
+        """
         gates = [gate for gate in self._gates.by_place.values() if gate.starved_mask]
         gates.sort(key=_load)
         while gates and self._wait_lists.eligible:
@@ -165,7 +169,6 @@ class Dispatches(Arrivals):
                     granted.append(ticket)
                     still.append(gate)
             gates = still
-        return granted
 
     def _grant(self, gate: CachedGate, now: float) -> Ticket | None:
         if not self._wait_lists.eligible:

@@ -294,6 +294,8 @@ class Pools:
                 found.granted += ticked.granted
                 found.preempt += ticked.preempt
                 found.polls += ticked.polls
+                if ticked.error is not None:
+                    found.error = ticked.error
         return found
 
     @property

@@ -6,6 +6,7 @@ Must never: do I/O, read a clock, or call back into its driver.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from policies.queueing.base import OrderPolicy
 from policies.queueing.contract import make_order
@@ -16,6 +17,8 @@ from router.admission.rules import Rules
 from router.admission.timers import Ticked
 from router.config.model import Config
 from router.core.replica_load import ReplicaLoad
+
+_AGAIN_S: Final = 1.0  # Delay in seconds of the next tick after a tick that raised an exception.
 
 
 class Queue(Outcomes):
@@ -42,9 +45,16 @@ class Queue(Outcomes):
         """
         ticked = Ticked()
         self.next_at = INFINITY
+        if self._wait_lists.count:
+            try:
+                self._tick(ticked, now)
+            except Exception as err:
+                ticked.error = err
+                self.next_at = now + _AGAIN_S
+        return ticked
+
+    def _tick(self, ticked: Ticked, now: float) -> None:
         wait_lists, timers = self._wait_lists, self._timers
-        if not wait_lists.count:
-            return ticked
         self.headroom.look(now)
         if self._rules.reservations:
             self._weigh(now)
@@ -65,14 +75,13 @@ class Queue(Outcomes):
             except Exception as err:
                 self._orders.failures.add("sized", err)
         self._dirty = False
-        ticked.granted = self._fill_all(now)
+        self._fill_all(ticked.granted, now)
         if wait_lists.count:
             if self._rules.reservations:
                 ticked.next_at = min(ticked.next_at, now + LOOK_S)
             timers.urge(ticked, now)
             # A grant may have set an earlier time.
             self.next_at = min(self.next_at, ticked.next_at)
-        return ticked
 
     # -- the fleet, and reloads -----------------------------------------------------------------
 

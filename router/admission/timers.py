@@ -67,7 +67,7 @@ class Expired:
 class Ticked:
     """The actions that the driver must take after a tick, in this order."""
 
-    __slots__ = ("expired", "granted", "next_at", "polls", "preempt")
+    __slots__ = ("error", "expired", "granted", "next_at", "polls", "preempt")
 
     def __init__(self) -> None:
         self.expired: list[Expired] = []  # Expired tickets: the driver answers their clients.
@@ -79,6 +79,9 @@ class Ticked:
         # Replicas to poll now, because a waiting request may fit there.
         self.polls: list[ReplicaLoad] = []
         self.next_at = INFINITY  # When the next tick is due; infinity: no ticket waits.
+        # The exception that has ended the tick early. The driver still takes the actions above,
+        # because their tickets are in no queue any more.
+        self.error: Exception | None = None
 
 
 class QueueTimers:

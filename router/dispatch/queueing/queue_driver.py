@@ -57,7 +57,6 @@ from router.observe.events import log_event
 from router.observe.metrics import Metrics
 
 LEAST_S: Final = 0.001  # The shortest delay of the timer, in seconds.
-_AGAIN_S: Final = 1.0  # Delay in seconds of the next tick after a tick that raised an exception.
 
 _Begun = list[tuple[QueuedRequest, object]]
 
@@ -230,7 +229,9 @@ class QueueDriver:
         output: int,
         now: float,
     ) -> None:
-        """Report the end of a request to the queue, after its leases were released.
+        """Report to the queue that a request has ended, or that it goes to a fallback.
+
+        Its leases were released before.
 
         The request's share of its tenant's limits is released later: `RoutedRequest.leave_tenant`
         releases it and calls `wake`.
@@ -368,12 +369,7 @@ class QueueDriver:
         self._due = INFINITY
         self._alarm.clear()
         now = self._scheduler.now()
-        try:
-            ticked = self.pools.tick(now)
-        except Exception:  # An exception in a tick must not stop the timer.
-            self._due = now + _AGAIN_S
-            self._alarm.set(self._due)
-            raise
+        ticked = self.pools.tick(now)
         begun: _Begun = []
         self._begin(ticked.granted, begun, now)
         self._go(begun)
@@ -386,6 +382,8 @@ class QueueDriver:
         if poll_early is not None:
             for place in ticked.polls:
                 poll_early(cast(Replica, place))
+        if ticked.error is not None:
+            raise ticked.error
 
     def retry(
         self, x: QueuedRequest, others: Sequence[Replica], tried: Sequence[Replica]

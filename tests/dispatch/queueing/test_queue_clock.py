@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from router.admission.pools import Pools
-from router.admission.timers import Ticked
-from router.config.model import Classes, LowClass, Queue
+from router.admission.timers import QueueTimers, Ticked
+from router.config.model import BatchClass, Classes, LowClass, Queue
 from router.core.build import is_compiled
 from router.core.errors import Reason
 from tests.dispatch.driven import World
@@ -35,9 +35,9 @@ def test_a_wait_ends_in_time_under_heavy_traffic(step_s: float) -> None:
 
 
 @pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
-@pytest.mark.parametrize("where", ["tick", "poll_early"])
+@pytest.mark.parametrize("where", ["age", "urge", "poll_early"])
 def test_a_wait_ends_after_a_defect_in_a_tick(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the fix, the timer was not set again, so waiting requests never expired."""
+    """An exception in a tick must not stop the timer, or waiting requests would never expire."""
     classes = Classes(low=LowClass(wait_s=5.0))
     queue = Queue(order="strict", batch_becomes_normal_after_s=0.0)
     world = World(1, most=1, queue=queue, classes=classes)
@@ -49,8 +49,8 @@ def test_a_wait_ends_after_a_defect_in_a_tick(where: str, monkeypatch: pytest.Mo
         raise RuntimeError("a defect")
 
     with monkeypatch.context() as patch:
-        if where == "tick":
-            patch.setattr(Pools, "tick", fails)
+        if where != "poll_early":
+            patch.setattr(QueueTimers, where, fails)
         else:
             ticked = Ticked()
             ticked.polls = [world.replicas[0]]
@@ -61,3 +61,27 @@ def test_a_wait_ends_after_a_defect_in_a_tick(where: str, monkeypatch: pytest.Mo
     world.queue.poll_early = None
     world.time.passes(6.0)
     assert patient.ended is Reason.QUEUE_TIMEOUT
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
+def test_a_request_that_expired_before_a_defect_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its ticket is in no queue any more, so no later tick would find it."""
+    classes = Classes(low=LowClass(wait_s=0.5), batch=BatchClass(wait_s=9.0))
+    queue = Queue(order="strict", batch_becomes_normal_after_s=0.0)
+    world = World(1, most=1, queue=queue, classes=classes)
+    assert world.queue is not None
+    world.arrives("first", "high")
+    expired, waiting = world.arrives("expired", "low"), world.arrives("waiting", "batch")
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    world.time.passes(0.495)
+    with monkeypatch.context() as patch:
+        patch.setattr(QueueTimers, "urge", fails)
+        with pytest.raises(RuntimeError):
+            world.time.passes(0.01)
+    assert expired.ended is Reason.QUEUE_TIMEOUT
+    assert waiting.ended is None
