@@ -258,7 +258,7 @@ class Arrivals(QueueState):
         victim = self._victim(newcomer, Reason.QUEUE_FULL, depth[newcomer.urgency])
         if victim is None:
             return False
-        self.evict(victim, now)
+        self.evict(victim, now, is_final=True)
         return True
 
     def set_aside(self, newcomer: Ticket) -> Ticket | None:
@@ -278,8 +278,11 @@ class Arrivals(QueueState):
         """Revert `set_aside` for a ticket, which then waits as before."""
         self._wait_lists.holders.put_back(ticket)
 
-    def evict(self, ticket: Ticket, now: float) -> None:
-        """End a waiting ticket with 429 `queue_evicted`, because a new request needs its space."""
+    def evict(self, ticket: Ticket, now: float, *, is_final: bool = False) -> None:
+        """End a waiting ticket with 429 `queue_evicted`, because a new request needs its space.
+
+        `is_final`: the new request needs its connection or memory, so it goes to no fallback.
+        """
         urgency = ticket.urgency
         retry_after_s = self._wait_lists.retry_after_s(
             urgency, self._wait_lists.holders.depth(urgency), now
@@ -291,6 +294,7 @@ class Arrivals(QueueState):
             Reason.QUEUE_EVICTED,
             f"the queue is full, and you have the most waiting requests (class {NAMES[urgency]})",
             retry_after_s=retry_after_s,
+            is_final=is_final,
         )
         self.evicted.append(Expired(ticket, error))
 

@@ -74,7 +74,7 @@ class Reason(StrEnum):
     BODY_TIMEOUT = "body_timeout"
     WRITE_TIMEOUT = "write_timeout"  # The client stopped reading.
     CLIENT_GONE = "client_gone"
-    # The client's own deadline passed while the request waited in the queue.
+    # The client's own deadline passed before the response had content.
     DEADLINE_PASSED = "deadline_passed"
     # Before the response ended, the client sent more bytes than the router buffers.
     EARLY_DATA = "early_data"
@@ -89,7 +89,7 @@ class Reason(StrEnum):
     TOTAL_TIMEOUT = "total_timeout"
     EMPTY_STREAM = "empty_stream"
     STREAM_ERROR = "stream_error"  # The engine reported an error inside its stream.
-    SERVER_ERROR = "server_error"  # The replica answered 500, 502 or 504.
+    SERVER_ERROR = "server_error"  # The replica answered with a 5xx status other than 503.
     # The replica answered with a 4xx status other than 429. The response is forwarded.
     REPLICA_REFUSED = "replica_refused"
     REPLICA_BUSY = "replica_busy"  # The replica answered 429 or 503.
@@ -264,6 +264,8 @@ class RouterError(Exception):
     """An error for which the router writes the response itself.
 
     `retry_after_s` becomes a Retry-After header; `None`: the response has no such header.
+    `is_final`: the request must end and not go to a fallback, because its connection and its memory
+    are needed.
     """
 
     def __init__(
@@ -274,6 +276,7 @@ class RouterError(Exception):
         status: int | None = None,
         retry_after_s: int | None = None,
         param: str | None = None,
+        is_final: bool = False,
     ) -> None:
         super().__init__(message)
         self.reason = reason
@@ -281,6 +284,7 @@ class RouterError(Exception):
         self.status = STATUS[reason] if status is None else status
         self.retry_after_s = retry_after_s
         self.param = param
+        self.is_final = is_final
 
     @property
     def source(self) -> Source:

@@ -8,7 +8,9 @@ takes effect once.
 
 Each resource is released by its owner:
 
-- `RequestDriver` (`cancel`, `close`) releases the leases and the place in the retry budget,
+- `AttemptState` releases the lease of an attempt when the attempt ends,
+- `RequestDriver` (`cancel`, `close`) ends the remaining attempts and the warm-up copy, and releases
+  the place in the retry budget,
 - `QueueDriver.over` releases the queue ticket,
 - `Dispatcher.finished` releases the tenant's limits.
 
@@ -368,9 +370,7 @@ class Exchange(ProxiedRequest, ClientExchange):
 
         The error is a response, or an event if a stream has begun.
         """
-        if self._done or self.driver.falls_back(err.reason):
-            return
-        if self.driver.sends_kept_error(err.reason):
+        if self._done or self.driver.replaces_error(err.reason, err.is_final):
             return
         if err.reason is Reason.MODEL_NOT_FOUND:
             models = models_of(self.asked.key)

@@ -249,9 +249,7 @@ class SimulatedExchange(RoutedRequest):
         return self.route.repeatable
 
     def answer(self, err: RouterError) -> None:
-        if self.driver.falls_back(err.reason):
-            return
-        if not self.driver.sends_kept_error(err.reason):
+        if not self.driver.replaces_error(err.reason, err.is_final):
             self._finish(err.reason, self.context.scheduler.now())
 
     def crashed(self, err: Exception) -> None:

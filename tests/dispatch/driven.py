@@ -319,9 +319,7 @@ class Driven(RoutedRequest):
         return self.is_kept and self.route.repeatable
 
     def answer(self, err: RouterError) -> None:
-        if self.driver.falls_back(err.reason):
-            return
-        if self.driver.sends_kept_error(err.reason):
+        if self.driver.replaces_error(err.reason, err.is_final):
             return
         self.driver.cancel(err.reason)
         self._ends(f"answer {self.name}: {err.reason}", err.reason)

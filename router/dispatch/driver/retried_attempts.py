@@ -238,18 +238,18 @@ class RetriedAttempts(HedgedAttempts):
     # -- giving up -----------------------------------------------------------------------------
 
     def _give_up(self, reason: Reason) -> None:
-        """End the request without another attempt.
-
-        If the error answer of an attempt was kept, the client gets it.
-        """
-        if not self.falls_back(reason) and not self.sends_kept_error(reason):
+        """End the request without another attempt at its model."""
+        if not self.replaces_error(reason):
             self._request.answer_failure(reason)
 
-    def sends_kept_error(self, reason: Reason) -> bool:
-        """Send a kept error answer of an attempt instead of the router's own error.
+    def replaces_error(self, reason: Reason, is_final: bool = False) -> bool:
+        """Send the request to a fallback, or else send the client an attempt's kept error answer.
 
-        Returns True if an error answer was kept; the request has then ended.
+        Returns False if neither is possible. Then the client gets the router's own error for
+        `reason`. `is_final`: the request may not go to a fallback; see `RouterError`.
         """
+        if not is_final and self.falls_back(reason):
+            return True
         if self.state.kept_error is None or self.state.over:
             return False
         self.cancel(reason)

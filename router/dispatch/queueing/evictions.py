@@ -59,7 +59,7 @@ class Evictions:
         if missing > 0:
             return False
         for queue, victim in victims:
-            queue.evict(victim, now)
+            queue.evict(victim, now, is_final=True)
             self.take(queue)
         return True
 

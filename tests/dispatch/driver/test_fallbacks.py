@@ -14,7 +14,8 @@ from router.dispatch.driver.attempt_state import Kind
 from router.dispatch.driver.fallbacks import CONDITIONS, DEADLINE, FAILURE, NO_REPLICA, QUEUE_FULL
 from router.fleet.membership import Duty
 from router.fleet.names import Names
-from tests.dispatch.driven import Driven, World
+from router.intake.flow import Flow
+from tests.dispatch.driven import BODY, Driven, World
 
 QUEUES = pytest.mark.parametrize("queue", [Queue(enabled=False), Queue()], ids=["none", "queue"])
 
@@ -79,6 +80,18 @@ def test_the_replicas_of_the_first_model_may_serve_the_fallback(queue: Queue) ->
     assert request.ended is Reason.TTFT_TIMEOUT
     kinds = [attempt.kind for attempt in request.driver.state.attempts]
     assert kinds == [Kind.PRIMARY, Kind.FALLBACK, Kind.FALLBACK]
+
+
+@pytest.mark.parametrize("missing", [0, BODY], ids=["connections are short", "memory is short"])
+def test_a_request_that_is_evicted_for_its_memory_goes_to_no_fallback(missing: int) -> None:
+    """It would wait for the fallback with its connection and its body."""
+    at = world(Queue(), most=1)
+    queue = at.queue
+    assert queue is not None
+    waiting = [falling(at, name, key="k") for name in ("a", "b", "c", "d", "e")][2:]
+    assert queue.relieve(Flow("other", "", ""), missing)
+    at.time.turn()
+    assert [request.ended for request in waiting] == [None, None, Reason.QUEUE_EVICTED]
 
 
 @pytest.mark.parametrize(

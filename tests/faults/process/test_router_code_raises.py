@@ -237,7 +237,7 @@ async def test_at_the_end_of_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
         for client in clients:
             await client.send(chat())
         await router.replica.wait_for_requests(3)
-        monkeypatch.setattr(RequestDriver, "sends_kept_error", fails)
+        monkeypatch.setattr(RequestDriver, "replaces_error", fails)
         await router.app.stop()
         lines = await router.log(3)
         assert {line["reason"] for line in lines} == {"internal"}
