@@ -168,7 +168,7 @@ class ClockAlarm(Alarm):
 
 
 class ClockScheduler(Scheduler):
-    """The scheduler of the queue driver, on the virtual clock."""
+    """The scheduler of the drivers of requests and of the queue, on the virtual clock."""
 
     __slots__ = ("_clock",)
 

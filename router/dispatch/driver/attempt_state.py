@@ -193,7 +193,8 @@ class AttemptState:
     )
 
     def __init__(self, most: int) -> None:
-        # Maximum number of attempts that reach a replica. Failed connects do not count.
+        # Maximum number of attempts at the present model that reach a replica. Failed connects,
+        # hedges and stale attempts do not count.
         self.most = most
         self.attempts: list[Attempt] = []
         # Index of the first attempt at the present model. The earlier attempts were at models from
@@ -438,6 +439,6 @@ class AttemptState:
             attempt.lease.release()
 
 
-# Maximum number of attempts for one request, including failed connects, so that in a fleet that is
-# mostly down not every replica is tried.
+# Maximum number of attempts of one request at one model, including failed connects, so that in a
+# fleet that is mostly down not every replica is tried.
 MOST_CONNECTS = 10

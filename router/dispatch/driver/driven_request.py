@@ -178,7 +178,8 @@ class DrivenRequest(QueuedRequest):
 
     @abstractmethod
     def answer_failure(self, reason: Reason) -> None:
-        """End the request with an error of the router; every attempt failed."""
+        """End the request with an error of the router, because every attempt failed or a time limit
+        passed."""
 
     @abstractmethod
     def send_kept_error(self) -> None:

@@ -248,7 +248,7 @@ class HedgedAttempts(RunningAttempts):
         """End all attempts and timers; the request is over."""
         live = self._drop_all()
         now = self._context.scheduler.now()
-        self.state.end(reason, now)  # Releases the leases before any code that may fail.
+        self.state.end(reason, now)  # Releases the leases before the reports, which may fail.
         self._report_cancelled(live, now)
 
     def _drop_all(self) -> list[Attempt]:

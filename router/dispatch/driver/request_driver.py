@@ -8,6 +8,8 @@ executes that step. Most requests have one attempt. There are four reasons for a
 - A continuation asks another replica for the rest of a stream that broke.
 - If a request cannot be served, it goes to the next fallback of its model.
 
+A request that is preempted, or whose replica is reclaimed, is also sent again (`recall`, `leave`).
+
 The driver has four classes. Each class extends the one before it, and uses no later one:
 
     RunningAttempts (`running_attempts.py`)   creates attempts, and reports their events

@@ -73,11 +73,12 @@ class Budget:
     def __init__(self, rules: Rules) -> None:
         self._share = rules.budget
         self._minimum = rules.budget_min
-        self.requests = 0  # Number of running requests.
-        self.retries = 0  # Number of running requests with a retry that needed the budget.
+        # Number of requests in progress. As in Envoy, requests that wait for a replica count.
+        self.requests = 0
+        self.retries = 0  # Number of these requests with a retry that needed the budget.
 
     def adopt(self, rules: Rules) -> None:
-        """Apply new rules from a reload; running requests and retries stay counted."""
+        """Apply new rules from a reload; requests in progress and their retries stay counted."""
         self._share = rules.budget
         self._minimum = rules.budget_min
 

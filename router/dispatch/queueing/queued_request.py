@@ -22,7 +22,9 @@ from router.core.ttft_estimate import TtftEstimate
 from router.core.urgency import Urgency
 from router.fleet.replica import Replica
 
-NOT_SINCE: Final = -1.0  # The value of `waits_since` if the request does not wait.
+# The value of `waits_since` if the request does not wait, and of `unreached_since` if its last
+# connection did not fail.
+NOT_SINCE: Final = -1.0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
