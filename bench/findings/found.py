@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bench.overhead.goals import Verdict
-from router.replay.report.table import Table
+from router.core.text.table import Table
 
 
 @dataclass(frozen=True, slots=True)

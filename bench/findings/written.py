@@ -15,7 +15,7 @@ from typing import Any
 from bench.findings.found import Found
 from bench.fleet.report import aligned, markdown_table
 from bench.overhead.goals import Verdict
-from router.replay.report import table
+from router.core.text import table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from bench.gain.score import Score
 from bench.gain.traffic import SHARES
 from bench.gain.world import PROFILE, REPLICAS, World
 from bench.overhead.goals import Verdict
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 
 OVERLOAD: Final = 110  # load in % of the saturating rate, from which on OURS must be better
 NOWHERE_WORSE: Final = 1.02

@@ -20,7 +20,7 @@ from bench.plan.fleet import SLO_S, Outcome
 from bench.plan.rules import SAGESERVE_DOWN, SAGESERVE_UP, STABILIZATION_S, TOLERANCE
 from bench.plan.traffic import PEAK, STEP_S
 from bench.plan.world import THROUGHPUT
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 
 MARK: Final = 0.75  # 25 % fewer GPU-hours, as SageServe reports (arXiv 2502.14617)
 # Goals: a contestant, another one, and the largest share of the other's GPU-hours and costs.

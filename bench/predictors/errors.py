@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bench.overhead.goals import Verdict
 from router.core.prediction_error import PredictionError
 from router.core.speed_learner import SpeedLearner
-from router.replay.report.table import Column
+from router.core.text.table import Column
 
 
 @dataclass(frozen=True, slots=True)

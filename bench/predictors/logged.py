@@ -23,9 +23,9 @@ from bench.predictors.errors import Row, columns, read, within
 from router.core.lease import Lease
 from router.core.replica_load import ReplicaLoad
 from router.core.speed_learner import SpeedLearner, SpeedSample
+from router.core.text.table import build
 from router.core.unreadable import NOT_JSON
 from router.observe.log.record import Record
-from router.replay.report.table import build
 
 WARM = 0.2  # share of the requests, at the start, whose predictions are not judged
 TTFT_GOAL, TPOT_GOAL = 25.0, 10.0  # maximum MAPE in percent for real engines

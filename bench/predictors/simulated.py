@@ -26,7 +26,7 @@ from bench.fleet.simulated.worlds import (
 )
 from bench.predictors.errors import Row, columns, read, within
 from router.core.speed_learner import SpeedLearner
-from router.replay.report.table import build
+from router.core.text.table import build
 from router.replay.workers import run_all
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import resized

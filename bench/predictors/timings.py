@@ -25,7 +25,7 @@ from bench.predictors.least_squares import least_squares
 from policies.engine_speed import EngineSpeed
 from router.core.prediction_error import PredictionError
 from router.core.speed_learner import SpeedLearner, SpeedSample
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from bench.priority.orders import FIFO, NONE
 from bench.priority.rows import Row
 from bench.priority.traffic import CLASSES
 from router.config.model import Queue
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 
 
 def found(title: str, method: str, rows: Sequence[Row]) -> Found:

@@ -23,8 +23,8 @@ from bench.promise import goals
 from bench.promise.coverage import Coverage, Recorded, mean_columns
 from router.config.model import Config
 from router.core.conformal import COVERAGE
+from router.core.text.table import build
 from router.core.urgency import CLASSES
-from router.replay.report.table import build
 from router.replay.workers import Refused
 from router.simulator.scenario import resized
 from router.simulator.simulation import simulate

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
+from router.core.text.table import Column
 from router.core.urgency import CLASSES
-from router.replay.report.table import Column
 from router.simulator.outcome import Outcome
 
 

@@ -13,7 +13,7 @@ from bench.findings.intervals import LEVEL, difference, ratio
 from bench.priority.traffic import CLASSES
 from bench.sidecar.figures import HIGH_S, Figures
 from bench.sidecar.setups import Setup
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 
 _METHOD: Final = (
     "Routers: their number; each gets a part of the same requests, and they share nothing. "

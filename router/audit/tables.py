@@ -15,7 +15,7 @@ from router.audit.findings import (
     ReplicaFinding,
 )
 from router.audit.tally import Parts
-from router.replay.report.table import Column, build, plain
+from router.core.text.table import Column, build, plain
 
 T = TypeVar("T")
 

@@ -153,13 +153,13 @@ def _fetch(args: argparse.Namespace) -> Fetch:
 
 
 def _write(args: argparse.Namespace, made: Planned, server: GaugeServer | None) -> int:
+    from router.core.text.table import plain
     from router.plan.output import gauges
     from router.plan.output.columns import table
     from router.plan.output.document import document
     from router.plan.output.page import page
     from router.plan.output.words import facts, findings
     from router.replay.report.files import replace_file
-    from router.replay.report.table import plain
 
     now_s = time.time()
     if args.json:

@@ -24,6 +24,7 @@ from router.config.model import Config
 from router.config.problems import said
 from router.config.varied import varied
 from router.core.errors import ConfigError
+from router.core.text.table import build, plain
 from router.replay.candidates import Candidate, as_configured, candidates
 from router.replay.described import facts_of
 from router.replay.engine_model import engine_model
@@ -39,7 +40,6 @@ from router.replay.report.findings import findings
 from router.replay.report.html import page
 from router.replay.report.run import Replay
 from router.replay.report.status_line import StatusLine
-from router.replay.report.table import build, plain
 from router.replay.report.truth import of_truth
 from router.replay.truth.trust import trust_of
 from router.replay.workers import Broken, Refused, run_all

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from router.core.text.table import number
 from router.emulator.core.timing import Timing
 from router.replay.job import Job
-from router.replay.report.table import number
 from router.simulator.scenario import Fault, Group, Scenario
 from router.traces import Trace, TraceFacts
 

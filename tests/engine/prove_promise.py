@@ -42,8 +42,8 @@ from bench.findings.found import Found
 from bench.overhead.goals import Verdict
 from bench.promise import goals
 from bench.promise.coverage import Coverage, Stream, columns, coverage
+from router.core.text.table import build
 from router.observe.log.record import Record
-from router.replay.report.table import build
 from tests.engine.loads.estimates import CLASSES, Estimated
 from tests.engine.loads.halves import prompts
 from tests.engine.loads.rounds import logged_pair

@@ -33,10 +33,10 @@ from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import routed
 from bench.overhead.goals import Verdict
 from router.config.varied import varied
+from router.core.text.table import Column, build
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import PROFILES
 from router.replay.report.slo import Slo
-from router.replay.report.table import Column, build
 from router.simulator.router import TOKEN_BYTES
 from router.simulator.scenario import Scenario, equal
 from router.traces import Trace, describe, open_trace, reuse_bound

@@ -27,8 +27,8 @@ from bench.fleet.simulated.search import highest
 from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import LLMD, Warmed, cold_rate, routed
 from bench.overhead.goals import Verdict
+from router.core.text.table import Column, build
 from router.replay.report.slo import Slo
-from router.replay.report.table import Column, build
 
 DEFAULT = "kv_aware"
 SLO = Slo(2.0, 0.1)

@@ -21,8 +21,8 @@ from bench.fleet.simulated import oracle
 from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import FLEET, WARM, World, routed, worlds
 from bench.overhead.goals import Verdict
+from router.core.text.table import Column, build
 from router.replay.report.slo import Slo
-from router.replay.report.table import Column, build
 from router.replay.report.words import seconds
 
 DEFAULT = "kv_aware"

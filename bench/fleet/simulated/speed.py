@@ -25,7 +25,7 @@ from bench.fleet.simulated.worlds import CONFIG, FLEET, World, routed, shared
 from bench.overhead.goals import Verdict
 from router.config.model import Queue
 from router.config.varied import varied
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 from router.simulator.scenario import Straggling, resized
 from router.simulator.traffic import Arrival, Traffic
 from router.simulator.workloads import Lengths, Mix, PowerUser

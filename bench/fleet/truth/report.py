@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.fleet.report import aligned, markdown_table
 from bench.fleet.truth.rows import Range, Row, Truth
-from router.replay.report.table import number
+from router.core.text.table import number
 from router.replay.truth.errors import error_of, error_text
 
 _HEAD = ("", "unit", "measured", "", "simulated", "", "error")

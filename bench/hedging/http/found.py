@@ -18,7 +18,7 @@ from bench.hedging.http.scenarios import HEALTHY, SCENARIOS
 from bench.hedging.http.stage import Row
 from bench.hedging.http.traffic import PROMPT, URGENT, URGENT_SHARE
 from bench.overhead.cli import machine
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 
 
 def found(results: Results) -> Found:

@@ -21,7 +21,7 @@ from bench.hedging.restarts.roll import CASES, Case, Roll
 from bench.hedging.restarts.run import Figures, Run
 from bench.hedging.simulated import nodes
 from router.config.model import Hedging
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 
 CALM, OFF, ON = "no restart", "off", "on"
 WARM_UP = Hedging(warm_up_s=60.0)

@@ -16,7 +16,7 @@ from bench.hedging.goals import change
 from bench.hedging.simulated import world
 from bench.hedging.simulated.task import Result, Task, play
 from router.config.model import Hedging
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 from router.simulator.scenario import Scenario
 
 POLICIES = ("adaptive", "quantile")

@@ -17,7 +17,7 @@ from bench.hedging.simulated import world
 from bench.hedging.simulated.frontier import all_hedgeable
 from bench.hedging.simulated.task import Result, play
 from router.config.model import Hedging
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
 QUICK = (0.3, 0.9)

@@ -9,7 +9,7 @@ from bench.findings.found import Found
 from bench.hedging.simulated import world
 from bench.hedging.simulated.task import Class, Result, Task, play
 from router.config.model import Hedging
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 
 WAYS = {
     "off": Hedging(policy="off"),

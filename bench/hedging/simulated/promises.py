@@ -24,7 +24,7 @@ from bench.hedging.simulated import nodes
 from bench.hedging.simulated.cases import CASES, Case, Length, task
 from bench.hedging.simulated.figures import Figures, Measured
 from router.config.model import Hedging
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 
 OFF, ON = Hedging(policy="off"), Hedging()
 WITHOUT, WITH, AGAIN = "without", "with", "again"

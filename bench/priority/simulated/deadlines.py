@@ -26,8 +26,8 @@ from bench.priority.orders import NONE
 from bench.priority.simulated import world
 from bench.priority.simulated.task import Length
 from router.core.errors import Reason
+from router.core.text.table import Column, build
 from router.emulator.core.timing import PROFILES
-from router.replay.report.table import Column, build
 from router.replay.workers import run_all
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario

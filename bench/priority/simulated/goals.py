@@ -26,7 +26,7 @@ from bench.priority.simulated.contests import (
     Task,
 )
 from bench.priority.simulated.seen import QUANTILES, Run
-from router.replay.report.table import Column, build
+from router.core.text.table import Column, build
 
 SEEDS: Final = 10
 _Row = tuple[str, str, list[Run]]  # (name of the case, name of the queue configuration, its runs)

@@ -5,9 +5,9 @@ A pool is the replicas of one type that serve one model in one region. All funct
 
 from __future__ import annotations
 
+from router.core.text.table import Column, Table, build
 from router.plan.decision.advice import PlaceAdvice, PoolAdvice
 from router.plan.planning import Planned
-from router.replay.report.table import Column, Table, build
 
 
 def table(made: Planned) -> Table:

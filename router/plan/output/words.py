@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from router.core.text.table import number
 from router.plan.decision.advice import Advice, PlaceAdvice
 from router.plan.decision.advise import REACTIVE
 from router.plan.planning import Planned
-from router.replay.report.table import number
 from router.replay.report.words import seconds
 
 

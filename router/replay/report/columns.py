@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from router.core.sketch import Sketch
+from router.core.text.table import Column
 from router.replay.report.group import Group
 from router.replay.report.run import Run
-from router.replay.report.table import Column
 
 _MS = 1e3
 _PERCENT = 100.0

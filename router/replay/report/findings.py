@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, isfinite
 
+from router.core.text.table import number
 from router.replay.report.run import Replay, Run
-from router.replay.report.table import number
 from router.replay.report.words import seconds
 from router.replay.truth.judged import QUANTILES
 from router.replay.truth.trust import Figures, not_ranked

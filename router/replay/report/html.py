@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from router.core.errors import Reason
+from router.core.text.table import Column, build
 from router.replay.report import columns, plots
 from router.replay.report.findings import findings
 from router.replay.report.pieces import document, drawn, facts, listed, section, table
 from router.replay.report.run import Replay, Run
-from router.replay.report.table import Column, build
 from router.replay.report.truth import of_truth
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
+from router.core.text.table import Cell, Column, Table
 from router.replay.report import svg
 from router.replay.report.css import CSS
 from router.replay.report.plots import Plot
-from router.replay.report.table import Cell, Column, Table
 
 _NEEDED = "pip install '.[replay]'"
 

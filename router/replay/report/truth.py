@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.replay.report.table import Column, Table, build
+from router.core.text.table import Column, Table, build
 from router.replay.truth.judged import Row
 from router.replay.truth.trust import Trust
 

@@ -12,7 +12,7 @@ from bench.hedging import cli as hedging
 from bench.overhead import goals
 from bench.overhead.row import Row
 from bench.priority import cli as priority
-from router.replay.report.table import Column, Table
+from router.core.text.table import Column, Table
 
 
 def row(name: str, **figures: float) -> Row:

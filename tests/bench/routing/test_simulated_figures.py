@@ -16,9 +16,9 @@ from bench.fleet.simulated.task import Result
 from bench.fleet.simulated.worlds import LLMD
 from bench.overhead.goals import Verdict
 from router.core.errors import Reason
+from router.core.text.table import Column, build
 from router.replay.report import svg
 from router.replay.report.summary import Summary
-from router.replay.report.table import Column, build
 from router.simulator.hedges import Hedges
 from router.simulator.outcome import Outcome
 from router.simulator.totals import Totals

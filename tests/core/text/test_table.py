@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.core.text.table import Column, build, delta, markdown, number, plain
 from router.replay.report.columns import of_runs
-from router.replay.report.table import Column, build, delta, markdown, number, plain
 from tests.replay.report.made import outcome, run, steady
 
 

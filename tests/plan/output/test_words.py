@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from router.core.text.table import plain
 from router.plan.output.columns import table
 from router.plan.output.words import facts, findings
-from router.replay.report.table import plain
 from tests.plan.output.plans import plan
 
 
