@@ -1,8 +1,8 @@
-"""GET /replicas explains why a replica gets no requests, and shows its reported values."""
+"""GET /replicas and GET /fleet explain why a replica gets no requests, and show its values."""
 
 from __future__ import annotations
 
-from tests.app.pages import page
+from tests.app.pages import page, text_page
 from tests.harness.behaviours import answer, json_ok
 from tests.harness.messages import chat, json_response
 from tests.harness.queueing import ONE, Turnstile, queue, send
@@ -25,6 +25,9 @@ async def test_it_shows_why_a_replica_gets_no_requests_and_its_priorities() -> N
             ("critical", "high", "normal", "low", "batch"), "limit"
         )
         assert shown["priority"]["last_sent"] == str(turnstile.bodies[0]["priority"])
+        text = await text_page(router, "/fleet")
+        assert text.startswith("1 of 1 replicas ready; 1 requests in flight; 1 waiting in")
+        assert "closed to critical, high, normal, low, batch: limit\n" in text
         # The replica was never seen to be full.
         assert (shown["slots"], shown["slots_reported"]) == (None, None)
         for client in (first, second):

@@ -21,6 +21,7 @@ from router.core.errors import ConfigError
 from router.observe.admin.actions import AdminActions, Refused
 from router.observe.admin.answers import answered, refused
 from router.observe.admin.authority import Authority
+from router.observe.admin.fleet_page import fleet_page
 from router.observe.admin.member_routes import MEMBERS, add_member_routes
 from router.observe.admin.usage_query import read_query
 from router.observe.events import log_event
@@ -38,6 +39,7 @@ _INDEX = f"""hedgerow admin
 GET  /metrics   Prometheus metrics
 GET  /livez     200 while the process runs
 GET  /readyz    200 if new requests are accepted, else 503 and the reason
+GET  /fleet     the replicas and the queue, as text
 GET  /replicas  the fleet, as JSON
 GET  /hedging   when second copies are sent, and their gain, as JSON
 GET  /queue     waiting requests by class and tenant, as JSON
@@ -82,6 +84,9 @@ def build(actions: AdminActions, collector: Collector, authority: Authority) -> 
     async def index(request: web.Request) -> web.Response:
         return web.Response(text=_INDEX)
 
+    async def fleet(request: web.Request) -> web.Response:
+        return web.Response(text=fleet_page(actions.replicas(), actions.queue()))
+
     async def replicas(request: web.Request) -> web.Response:
         return answered(list(actions.replicas()))
 
@@ -118,6 +123,7 @@ def build(actions: AdminActions, collector: Collector, authority: Authority) -> 
     app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_guarded(authority)])
     _add_probes(app.router, actions, collector)
     app.router.add_get("/", index)
+    app.router.add_get("/fleet", fleet)
     app.router.add_get("/replicas", replicas)
     app.router.add_get("/hedging", hedging)
     app.router.add_get("/queue", queue)
