@@ -91,7 +91,7 @@ class Peer:
         last = "no answer"
         while time.monotonic() < until:
             if (code := self.process.poll()) is not None:
-                raise PeerError(f"ended with {code} at its start: {self._last_words()}")
+                raise PeerError(f"the router ended with {code} at its start: {self._last_words()}")
             try:
                 last = self._one_request()
             except (OSError, http.client.HTTPException) as error:
@@ -99,7 +99,9 @@ class Peer:
             if not last:
                 return
             time.sleep(0.1)
-        raise PeerError(f"not ready after {self.ready_s:g} s: {last}; {self._last_words()}")
+        raise PeerError(
+            f"the router was not ready after {self.ready_s:g} s: {last}; {self._last_words()}"
+        )
 
     def _one_request(self) -> str:
         """Send a request. Returns "" if a whole answer arrived, else the start of the answer."""
