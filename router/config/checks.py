@@ -25,15 +25,8 @@ from router.config.discovery_checks import check_discovery
 from router.config.file_checks import FIELD_NAME, try_files
 from router.config.key_files import read_keys
 from router.config.keys import KeysProblem
-from router.config.model import (
-    Admin,
-    Config,
-    Hedging,
-    PolicyChoice,
-    Routing,
-    Upstream,
-    in_file,
-)
+from router.config.model import Admin, Config, Hedging, PolicyChoice, Routing, Upstream
+from router.config.model.setting_types import in_file
 from router.config.pool_checks import check_models
 from router.config.problems import Problems
 from router.config.replica_checks import check_region, check_replicas, check_url
