@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-# No character of these is allowed in the name of a region (`config/checks.py`).
+# No character of these is allowed in the name of a region (`config/keys.py`).
 _BEGIN: Final = "\x02"
 _NEXT: Final = "\x01"
 _CONTEXT: Final = "\x03"

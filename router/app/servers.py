@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Collection
 
 from router.app.listeners import ADMIN, BACKLOG, DATA, PROBES, Listeners, address_of
-from router.config.checks import is_guarded
+from router.config.admin_checks import is_guarded
 from router.config.model import Admin as AdminConfig
 from router.config.model import Config
 from router.config.tls import Certificate, FileProblem, admin_context

@@ -1,4 +1,4 @@
-"""Decodes dicts, lists and scalars into structs, such as those of `model.py`, and finds all errors.
+"""Decodes dicts, lists and scalars into structs, such as those of `model`, and finds all errors.
 
 msgspec checks the type and the range of every single value. This file walks the structs and
 continues after each error, so that one run finds all invalid values and all unknown keys. An
@@ -18,7 +18,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from router.config.annotations import hints, is_struct, unit_of, without_none
-from router.config.model import Classes, Config, in_file
+from router.config.model import Classes, Config
+from router.config.model.setting_types import in_file
 from router.config.problems import Problems, join
 from router.config.units import DURATION, SIZE, amount_text, seconds, size_bytes
 

@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from router.config.model import Admin, Upstream
 from router.config.problems import Problems
-from router.config.tls import FileProblem
+from router.config.tls import FileProblem, token_of
 
 # A valid name of a header field (RFC 9110), except that the underscore is not allowed.
 FIELD_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z")
@@ -22,3 +23,13 @@ def try_files(section: str, action: Callable[[], object], problems: Problems) ->
         action()
     except FileProblem as err:
         problems.add(f"{section}.{err.field}", str(err))
+
+
+def check_token(path: str, section: Upstream | Admin, problems: Problems) -> None:
+    """Checks the token of a section. `path`: the name of the section."""
+    if problems.is_spoiled(path):
+        return
+    if section.token is not None and section.token_file is not None:
+        problems.add(f"{path}.token_file", "give either token or token_file, not both")
+    else:
+        try_files(path, lambda: token_of(section), problems)

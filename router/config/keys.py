@@ -21,7 +21,8 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from router.config.decode import decode
-from router.config.model import ClassName, Count, Weight
+from router.config.model.priority import ClassName
+from router.config.model.setting_types import Count, Weight
 from router.config.problems import Problems
 from router.core.unreadable import NOT_JSON
 

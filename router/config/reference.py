@@ -19,9 +19,10 @@ from policies.contract import ROUTING
 from policies.hedging.contract import HEDGING
 from policies.queueing.contract import QUEUEING
 from policies.registry import Registry, option_types
-from router.config import model
 from router.config.annotations import hints, is_struct, metas, needs_restart, unit_of, without_none
 from router.config.comments import comments_of
+from router.config.model import Config
+from router.config.model.setting_types import Frozen
 from router.config.units import DURATION, SIZE, amount_text
 
 _TYPES = {
@@ -71,7 +72,7 @@ def sections() -> Iterator[Section]:
 
     The required settings of a section come first.
     """
-    yield from _sections(model.Config, model.Config(), "", restart=False)
+    yield from _sections(Config, Config(), "", restart=False)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -225,11 +226,11 @@ def _shown(default: Any, kind: Any) -> str:
     return "see there"
 
 
-@cache  # Each call parses the source of the model.
+@cache  # Each call parses the source of a section.
 def _texts(cls: type[msgspec.Struct]) -> dict[str, str]:
     """Returns the text of each setting of a class and of its base classes."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        if base.__module__ == model.__name__:
+        if issubclass(base, Frozen):
             texts.update({name: text for name, text in comments_of(base).items() if text})
     return texts

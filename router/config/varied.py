@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from router.config.model import Config, Frozen
+from router.config.model import Config
+from router.config.model.setting_types import Frozen
 
 
 def varied(base: Config | None = None, **sections: Frozen | Mapping[str, Any]) -> Config:

@@ -17,7 +17,7 @@ import msgspec
 from router.config.decode import decode
 from router.config.document import parse_document
 from router.config.load import read_text
-from router.config.model import CountOrNone, Frozen, Seconds, SecondsOrOff
+from router.config.model.setting_types import CountOrNone, Frozen, Seconds, SecondsOrOff
 from router.config.problems import Problems
 
 Rate = Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]  # tokens/s

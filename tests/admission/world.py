@@ -22,7 +22,8 @@ from router.admission.outcomes import CANCELLED
 from router.admission.pool import Pool
 from router.admission.queue import Queue
 from router.admission.timers import Expired
-from router.config.model import Config, in_file
+from router.config.model import Config
+from router.config.model.setting_types import in_file
 from router.core.errors import RouterError
 from router.core.lease import Lease, poll_begins, poll_counted, poll_failed
 from router.core.replica_load import ReplicaLoad

@@ -425,7 +425,7 @@ def test_secrets_are_not_printed(file: Path, capsys: pytest.CaptureFixture[str])
 
 def test_every_setting_that_is_a_secret_by_name_is_marked() -> None:
     from router.config.annotations import hints, is_secret
-    from router.config.model import Frozen
+    from router.config.model.setting_types import Frozen
 
     secrets = {"token", "salt", "password", "secret"}
     for cls in Frozen.__subclasses__():

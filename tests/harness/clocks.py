@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from router.config.model import Classes, Health, Polling, in_file
+from router.config.model import Classes, Health, Polling
+from router.config.model.setting_types import in_file
 
 FASTER = 10.0  # factor on the shipped intervals: a probe every 0.5 s, a poll every 0.1 s
 NEVER_S = 3600.0

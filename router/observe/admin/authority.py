@@ -5,7 +5,8 @@ tenants. The metrics are such a page, because their labels contain the names of 
 can send the token. A port for scrapers and probes alone (`admin.probes_listen`) needs no token.
 
 If no token is configured, no request needs a token. The configuration allows this only for a port
-that other machines cannot reach, or that checks the certificates of clients (`config/checks.py`).
+that other machines cannot reach, or that checks the certificates of clients
+(`config/admin_checks.py`).
 
 Must never: keep the token itself, or take a time that depends on the number of correct characters.
 """

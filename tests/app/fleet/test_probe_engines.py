@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.config.model import Engine
+from router.config.model.replicas import Engine
 from router.fleet.engines.common.models import context_tokens
 from router.fleet.engines.common.registry import ENGINES
 from tests.app.fleet.servers import OK, WELL, Answers, serving

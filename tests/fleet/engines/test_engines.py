@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from router.config.model import Engine as EngineName
+from router.config.model.replicas import Engine as EngineName
 from router.fleet.engines import llamacpp, sglang, tgi, trtllm, vllm
 from router.fleet.engines.common.base import ABSENT, Facts, Known
 from router.fleet.engines.common.exposition import Wanted, read

@@ -1,0 +1,69 @@
+"""Checks of `listen` and `admin`: the addresses of the ports, and who can reach the admin port.
+
+Every check adds the errors that it finds to `Problems`. No check raises an exception or changes the
+configuration.
+"""
+
+from __future__ import annotations
+
+from router.config.address import is_loopback, split_host_port
+from router.config.file_checks import check_token, try_files
+from router.config.model import Admin, Config
+from router.config.problems import Problems
+from router.config.tls import admin_context
+
+_WILDCARDS = frozenset({"0.0.0.0", "::"})
+
+
+def check_listeners(config: Config, problems: Problems) -> None:
+    """Checks that the addresses are valid, and that no two listeners have the same port."""
+    listeners = [("listen", config.listen), ("admin.listen", config.admin.listen)]
+    if config.admin.probes_listen is not None:
+        listeners.append(("admin.probes_listen", config.admin.probes_listen))
+    found: list[tuple[str, str, str, int]] = []
+    for path, text in listeners:
+        if problems.is_spoiled(path):
+            continue
+        try:
+            if path == "admin.listen" and text.isdigit():
+                raise ValueError(
+                    f"a port alone would listen on every interface; write 127.0.0.1:{text}"
+                )
+            host, port = split_host_port(text)
+        except ValueError as err:
+            problems.add(path, str(err))
+            continue
+        for other, other_text, other_host, other_port in found:
+            is_shared = host == other_host or not _WILDCARDS.isdisjoint((host, other_host))
+            if port and port == other_port and is_shared:
+                problems.add(path, f"has the port of {other} ({other_text}); use another port")
+        found.append((path, text, host, port))
+
+
+def check_admin(config: Config, problems: Problems) -> None:
+    """Checks the files of the admin port, and that other machines need a token or a certificate."""
+    admin = config.admin
+    tls = admin.tls
+    if tls is not None and not problems.is_spoiled("admin.tls", "admin.tls.cert", "admin.tls.key"):
+        try_files("admin.tls", lambda: admin_context(tls), problems)
+    check_token("admin", admin, problems)
+    if problems.is_spoiled("admin.listen", "admin.token", "admin.token_file", "admin.tls"):
+        return
+    host, _ = split_host_port(admin.listen)
+    if not is_guarded(admin, host):
+        problems.add(
+            "admin.token",
+            f"is missing: other machines can reach admin.listen ({admin.listen}). "
+            "Set admin.token_file or admin.tls.client_ca, or listen on 127.0.0.1; "
+            "admin.probes_listen needs no token",
+        )
+
+
+def is_guarded(admin: Admin, host: str) -> bool:
+    """Whether an admin port at the address `host` is safe from other machines.
+
+    Either other machines cannot reach the port, or they need a token or a certificate.
+    """
+    has_token = admin.token is not None or admin.token_file is not None
+    has_ca = admin.tls is not None and admin.tls.client_ca is not None
+    return has_token or has_ca or is_loopback(host)

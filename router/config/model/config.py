@@ -1,0 +1,87 @@
+"""Declares the top level of the configuration file, which consists of all sections."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from router.config.model.aborts import Aborts
+from router.config.model.access_log import AccessLog
+from router.config.model.admin import Admin
+from router.config.model.batches import Batches
+from router.config.model.classes import Classes
+from router.config.model.continuation import Continuation
+from router.config.model.discovery import Discovery
+from router.config.model.drain import Drain
+from router.config.model.emulate import Emulator
+from router.config.model.health import Health
+from router.config.model.hedging import Hedging
+from router.config.model.keys import Keys
+from router.config.model.limits import Limits
+from router.config.model.models import ModelRoute
+from router.config.model.polling import Polling
+from router.config.model.pools import Pool
+from router.config.model.prefix import Prefix
+from router.config.model.priority import Priority
+from router.config.model.queue import Queue
+from router.config.model.regions import Regions
+from router.config.model.replicas import Replica
+from router.config.model.retry import Retry
+from router.config.model.routing import Routing
+from router.config.model.setting_types import Frozen, Restart
+from router.config.model.spot import Spot
+from router.config.model.timeouts import Timeouts
+from router.config.model.tls import Tls
+from router.config.model.upstream import Upstream
+from router.config.model.usage import Usage
+
+
+class Config(Frozen, frozen=True):
+    """The top-level settings of the configuration file."""
+
+    listen: Annotated[str, Restart] = "0.0.0.0:8080"  # The data port, to which clients connect.
+    admin: Admin = Admin()
+    replicas: tuple[Replica, ...] = ()  # The replicas, which are endpoints of inference engines.
+    discovery: Discovery = Discovery()
+    pools: dict[str, Pool] = {}  # The pools of replicas, by name.
+    # Names that clients may write in `model`, and the models that they stand for. A target must be
+    # a name that replicas serve; it is not looked up here again.
+    models: dict[str, ModelRoute] = {}
+    region: str = ""  # The region of the router, which clients without a region prefer.
+    # The zone of the router. Replicas of this zone in the router's region are nearest.
+    zone: str = ""
+    regions: Regions = Regions()
+    routing: Routing = Routing()
+    limits: Limits = Limits()
+    timeouts: Timeouts = Timeouts()
+    retry: Retry = Retry()
+    hedging: Hedging = Hedging()
+    queue: Queue = Queue()
+    classes: Classes = Classes()
+    priority: Priority = Priority()
+    keys: Keys = Keys()
+    continuation: Continuation = Continuation()
+    aborts: Aborts = Aborts()
+    health: Health = Health()
+    polling: Polling = Polling()
+    prefix: Annotated[Prefix, Restart] = Prefix()
+    usage: Usage = Usage()
+    upstream: Upstream = Upstream()
+    tls: Tls | None = None
+    access_log: AccessLog = AccessLog()
+    batches: Annotated[Batches, Restart] = Batches()
+    drain: Drain = Drain()
+    spot: Spot = Spot()
+    emulate: Annotated[Emulator, Restart] = Emulator()
+    # Reload when this file, or the files of keys, tokens or the certificate have changed.
+    watch: bool = False
+    # Paths of the engines' control endpoints that clients may use. All others return 404.
+    allow_paths: tuple[str, ...] = ()
+    # Networks of proxies whose X-Forwarded-* and x-request-id headers are trusted.
+    trusted_proxies: tuple[str, ...] = ()
+    # A client that closes its sending side after a request still gets the response.
+    allow_half_close: bool = False
+    # The router's name in the header `Via`. A request whose `Via` has this name is refused as a
+    # loop.
+    via: str = "hedgerow"
+    # Add the header X-Router-Replica, which names the replica, to responses.
+    debug_headers: bool = False

@@ -1,0 +1,39 @@
+"""Declares the section `health`: probes, ejections and slow start of replicas."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from router.config.model.setting_types import Count, Frozen, Seconds, SecondsOrOff, Share
+
+
+class Health(Frozen, frozen=True):
+    """How the router decides which replicas to use. A replica that is down or ejected gets no
+    requests. A suspect replica gets requests only if no other replica can.
+    """
+
+    interval_s: Seconds = 5.0  # Time between two health probes of a replica, with 20 % jitter.
+    timeout_s: Seconds = 5.0  # Maximum time that one probe may take.
+    rise: Count = 1  # A replica that is down is up after this many successful probes in a row.
+    fall: Count = 3  # A replica that is up is down after this many failed probes in a row.
+    path: str | None = None  # The path of the probe. Unset: /health, then /v1/models.
+    eject_after: Count = 5  # A replica is ejected after this many failed requests in a row.
+    # Duration of a replica's first ejection, with 20 % jitter. The duration doubles with each
+    # further ejection.
+    eject_base_s: Seconds = 10.0
+    eject_max_s: Seconds = 300.0  # Maximum duration of an ejection.
+    # Maximum share of a model's replicas that are ejected at once. One replica is never ejected.
+    eject_share: Share = 0.5
+    # If less than this share of a model's replicas is usable, ejected replicas that are up are used
+    # as well.
+    panic_share: Share = 0.2
+    # A replica that came up gets more and more requests during this time, then its full share.
+    slow_start_s: SecondsOrOff = 30.0
+    # A replica becomes suspect if a first token takes this many times the usual time, and the
+    # replica shows no other progress meanwhile.
+    suspect_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0
+    # A replica does not become suspect before a first token has taken this time.
+    suspect_min_s: Seconds = 5.0
+    models_interval_s: Seconds = 30.0  # Time between two reads of /v1/models.

@@ -1,0 +1,19 @@
+"""Declares the section `upstream`: connections to replicas, and their token."""
+
+from __future__ import annotations
+
+from router.config.model.setting_types import Frozen, Secret
+
+
+class Upstream(Frozen, frozen=True):
+    """How the router connects to replicas."""
+
+    # The token that is sent to replicas as `Authorization: Bearer`, instead of the client's token.
+    token: Secret | None = None
+    # A file with the token, instead of `token`. It is read at start and at every reload.
+    token_file: str | None = None
+    # A PEM file with the certificates to trust. Unset: the certificates that the system trusts.
+    ca_file: str | None = None
+    verify: bool = True  # Verify the replicas' certificates.
+    # The server name for TLS and for verifying the certificate. Unset: the URL's host.
+    server_name: str | None = None

@@ -1,0 +1,114 @@
+"""Checks of `keys` and `priority`: the file of keys, the tiers, and the rules of priority classes.
+
+Every check adds the errors that it finds to `Problems`. No check raises an exception or changes the
+configuration.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+
+from router.config.file_checks import FIELD_NAME
+from router.config.key_files import read_keys
+from router.config.keys import KeysProblem
+from router.config.model import Config
+from router.config.problems import Problems
+
+# Header fields that a setting cannot name: the router drops them or uses them for something else.
+_NOT_SEEN = frozenset(
+    [
+        "host",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "te",
+        "expect",
+        "via",
+        "keep-alive",
+        "upgrade",
+        "trailer",
+        "authorization",
+        "proxy-authorization",
+        "x-api-key",
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-forwarded-host",
+        "forwarded",
+        "x-request-id",
+        "x-router-model",
+        "x-priority",
+        "x-hedge",
+        "x-slo-ttft-ms",
+        "x-slo-tpot-ms",
+        "x-ttft-estimate",
+        "x-region",
+        "x-served-region",
+    ]
+)
+
+
+def check_priority(config: Config, problems: Problems) -> None:
+    """Checks the conditions of the rules in `priority.rules`."""
+    for index, rule in enumerate(config.priority.rules):
+        path = f"priority.rules[{index}]"
+        if problems.is_spoiled(path):
+            continue
+        if not (rule.header or rule.model or rule.network):
+            problems.add(path, "has no header, model or network, so it matches every request")
+        if rule.value and not rule.header:
+            problems.add(f"{path}.value", "needs header: the name of the header field")
+        if rule.header:
+            _check_header(f"{path}.header", rule.header, problems)
+        if rule.network:
+            try:
+                ip_network(rule.network)
+            except ValueError as err:
+                problems.add(f"{path}.network", str(err))
+
+
+def check_keys(config: Config, problems: Problems) -> None:
+    """Checks the user header and the files of keys: their lines, their tiers, and their budgets."""
+    keys = config.keys
+    if problems.is_spoiled("keys"):
+        return
+    if not problems.is_spoiled("keys.user_header"):
+        _check_header("keys.user_header", keys.user_header, problems)
+    if keys.file is None and keys.folder is None:
+        if keys.required:
+            problems.add(
+                "keys.required", "needs keys.file or keys.folder: without it no key is known"
+            )
+        return
+    if problems.is_spoiled("keys.file", "keys.folder"):
+        return
+    field = "keys.folder" if keys.file is None else "keys.file"
+    try:
+        lines = read_keys(keys)
+    except KeysProblem as err:
+        problems.add(f"keys.{err.field}", str(err))
+        return
+    is_priced = bool(config.usage.prices) or problems.is_spoiled("usage", "usage.prices")
+    for line in lines:
+        if not is_priced and (line.cost_per_day or line.cost_per_month):
+            problems.add(field, f"{line.name} has a budget of money, which needs usage.prices")
+            break
+    if not problems.is_spoiled("priority.tiers"):
+        known = config.priority.tiers
+        # One problem for each unknown tier, with the first name that has it.
+        unknown = {line.tier: line.name for line in reversed(lines) if line.tier not in known}
+        unknown.pop("", None)
+        for tier, name in sorted(unknown.items()):
+            problems.add(
+                field,
+                f"{name} has the tier {tier!r}, which is not among priority.tiers "
+                f"(known: {', '.join(known)})",
+            )
+
+
+def _check_header(path: str, name: str, problems: Problems) -> None:
+    if not FIELD_NAME.match(name):
+        problems.add(path, "is not the name of a header field")
+    elif name.lower() in _NOT_SEEN:
+        problems.add(
+            path, f"{name} cannot be used: the router drops this field or reads it in another way"
+        )

@@ -1,0 +1,59 @@
+"""Each section is declared in the file of its name, and the package lists all of them."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import msgspec
+import pytest
+
+from router.config import model
+from router.config.annotations import hints, is_struct, without_none
+from router.config.model import Config
+from router.config.model.setting_types import Frozen
+
+PACKAGE = model.__name__
+
+
+def files() -> set[str]:
+    return {path.stem for path in Path(model.__path__[0]).glob("*.py")} - {"__init__"}
+
+
+def struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    """The class of a section, of the items of a list, or of the values of a mapping."""
+    inner, _ = without_none(kind)
+    if get_origin(inner) in (tuple, dict):
+        inner = next((each for each in get_args(inner) if is_struct(each)), None)
+    return inner if is_struct(inner) else None
+
+
+SECTIONS = {
+    field.encode_name: struct
+    for field in msgspec.structs.fields(Config)
+    if (struct := struct_in(hints(Config)[field.name])) is not None
+}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_section_is_in_the_file_of_its_name(name: str) -> None:
+    assert SECTIONS[name].__module__ == f"{PACKAGE}.{name}"
+
+
+def test_each_file_declares_a_section() -> None:
+    assert files() == {*SECTIONS, "config", "setting_types"}
+
+
+def test_the_list_has_every_class_in_the_order_of_the_file() -> None:
+    modules = [getattr(model, name).__module__ for name in model.__all__]
+    assert [module for module, _ in groupby(modules)] == [
+        f"{PACKAGE}.{name}" for name in ("config", *SECTIONS)
+    ]
+    classes = [
+        name
+        for file in files()
+        for name, each in vars(getattr(model, file)).items()
+        if is_struct(each) and each.__module__ == f"{PACKAGE}.{file}" and each is not Frozen
+    ]
+    assert sorted(classes) == sorted(model.__all__)
