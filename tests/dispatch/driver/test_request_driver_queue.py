@@ -678,6 +678,16 @@ def test_a_retry_that_waits_for_room_is_not_counted_in_the_limit_of_its_key() ->
     world.check_empty()
 
 
+def test_a_pinned_request_without_a_model_waits_with_the_requests_of_its_replica() -> None:
+    world = World(1, queue=QUEUED, most=1)
+    world.arrives("a")
+    pinned = world.arrives("b", pinned="r0", model="")
+    assert pinned.ticket is not None and pinned.ticket.model == "m"
+    for request in [*world.requests]:
+        request.leaves()
+    world.check_empty()
+
+
 def test_a_request_is_sent_in_the_turn_in_which_the_limit_of_its_key_allows_it() -> None:
     """The other request of the key was in no queue, so its end changes nothing at a replica."""
     world = World(1, queue=QUEUED, most=2)

@@ -77,6 +77,21 @@ def test_the_token_rate_is_learned_from_counted_tokens_only(
     assert bool(output) == (usage is not UNKNOWN)
 
 
+@pytest.mark.parametrize(
+    ("blocks", "is_exact", "learned"), [((1, 2), True, 3.5), ((1, 2), False, 4.0), ((), True, 4.0)]
+)
+def test_the_bytes_per_token_are_learned_from_exact_counts_of_long_prompts(
+    blocks: tuple[int, ...], is_exact: bool, learned: float
+) -> None:
+    world = World(1)
+    request = world.arrives("a", blocks=blocks)
+    request.view.prompt_bytes = 300
+    request.work.usage = Usage(100, 11, None, is_exact)
+    request.whole(request.driver.live[0])
+    # The first of many observations: halfway from the default to 300 bytes of 100 tokens.
+    assert world.fleet.knowledge.ratio.of("m") == pytest.approx(learned)
+
+
 def test_nothing_is_learned_from_an_unanswered_request() -> None:
     world = World(1)
     request = world.arrives("a", "high")
