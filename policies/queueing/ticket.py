@@ -147,6 +147,13 @@ class Ticket(Item):
         self.number = number  # urgency: 0 critical to 4 batch, lower first, fractions allowed
         self.deadline = deadline  # monotonic seconds; after it the client needs no answer
 
+    def __lt__(self, other: Ticket) -> bool:
+        """For heaps of (key, `order`, ticket): two tickets of one request have the same `order`.
+
+        A request gets another ticket when it goes to a fallback. Any order of the two is right.
+        """
+        return self.arrival < other.arrival
+
     @property
     def place(self) -> Any:
         """The replica to which the request was sent; `None`: it is not at a replica."""

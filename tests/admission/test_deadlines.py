@@ -29,17 +29,19 @@ def test_deadlines_of_removed_tickets_are_dropped(way: str) -> None:
     assert len(wait_lists._deadlines) <= 64
 
 
-def test_two_tickets_of_one_request_may_have_the_same_deadline() -> None:
+@pytest.mark.parametrize("policy", ["fifo", "fair", "slide", "edf"])
+def test_two_tickets_of_one_request_may_be_in_one_queue(policy: str) -> None:
     """A fallback ends the request's ticket. Its next one has the same deadline and `order`, and may
-    be in the same queue."""
-    world = World([Spot("a", prefill_rate=1e9)], config(gates={"prefill_tokens": 0}))
+    be in the same queue, in which the first one still has an entry in a heap."""
+    world = World([Spot("a", prefill_rate=1e9)], config(policy=policy, gates={"prefill_tokens": 0}))
     world.pool.spots[0].prefills = True
     for _ in range(3):
         world.come(tokens=10, output=1)
-    due = world.now + 50.0
+    start, due = world.now, world.now + 50.0
+    world.come(tokens=10, output=1)  # Later tickets with an earlier `order` go before this one.
     for number in range(3):
-        ticket = make_ticket(arrival=world.now, tokens=10, output=1, deadline=due)
-        ticket.order = 7
+        ticket = make_ticket(arrival=start, tokens=10, output=1, deadline=due)
+        ticket.order = 1
         world.offer(ticket)
         assert ticket.state == WAITING
         if number < 2:

@@ -46,7 +46,6 @@ class WaitLists(Blocker):
 
     __slots__ = (
         "_deadlines",
-        "_entries",
         "_lanes",
         "_order",
         "_orders",
@@ -90,10 +89,8 @@ class WaitLists(Blocker):
         self.holders = Holders(rules.bytes)  # The parties with waiting requests.
         # Tickets that may not go to every replica of their lane.
         self.picky: dict[Ticket, None] = {}
-        # Heap of (deadline, number of the entry, ticket), including tickets that no longer wait.
-        # Tickets of one request have the same `order`, so `order` could not decide between them.
+        # Heap of (deadline, order, ticket), including tickets that no longer wait.
         self._deadlines: list[Any] = []
-        self._entries = 0
         self._turns = stride
         self._reservations = reservations
         self.adopt(rules, order)
@@ -218,8 +215,7 @@ class WaitLists(Blocker):
         # The deadline is stored even if the class of the ticket uses no deadline, because a reload
         # may change that.
         if ticket.deadline < INFINITY:
-            self._entries += 1
-            heappush(self._deadlines, (ticket.deadline, self._entries, ticket))
+            heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
         concurrency: Concurrency | None = ticket.concurrency
         if concurrency is not None:
             key_row = row.keys.get(concurrency)
