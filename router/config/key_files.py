@@ -15,6 +15,7 @@ from typing import Final
 
 from router.config.keys import KeyLine, KeysProblem, parse_sources
 from router.config.model import Keys
+from router.config.read_file import read_file
 
 _BYTES: Final = 64 * 1024 * 1024
 _FILES: Final = 100_000
@@ -74,8 +75,7 @@ def _files_of(folder: Path) -> list[tuple[str, bytes]]:
 
 def _read(path: str, field: str, prefix: str = "") -> bytes:
     try:
-        with open(path, "rb") as file:
-            raw = file.read(_BYTES + 1)
+        raw = read_file(path, _BYTES + 1)
     except (OSError, ValueError) as err:  # ValueError if the path has a NUL byte
         raise KeysProblem(f"{prefix}cannot be read: {_why(err)}", field) from None
     if len(raw) > _BYTES:
