@@ -27,7 +27,12 @@ def read_keys(rules: Keys) -> tuple[KeyLine, ...]:
     """Returns the lines of all keys that the section `keys` names. Raises KeysProblem."""
     sources: list[tuple[str, bytes]] = []
     if rules.file is not None:
-        sources.append(("", _read(rules.file, "file")))
+        raw = _read(rules.file, "file")
+        if not raw.strip():
+            # A full disk or a program that is writing the file leaves an empty file. A reload must
+            # not take it for the removal of every key, and with them of every limit.
+            raise KeysProblem("is empty; a file without keys must have a comment", "file")
+        sources.append(("", raw))
     if rules.folder is not None:
         sources += _read_folder(rules.folder)
     try:

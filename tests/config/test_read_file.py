@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from router.config.key_files import read_keys
+from router.config.keys import KeysProblem
 from router.config.load import load
 from router.config.model import Credential, Keys
 from router.config.read_file import read_file
@@ -23,7 +24,8 @@ def load_file(path: str) -> None:
 
 
 def keys_file(path: str) -> None:
-    assert read_keys(Keys(file=path)) == ()
+    with pytest.raises(KeysProblem, match="is empty"):
+        read_keys(Keys(file=path))
 
 
 def token_file(path: str) -> None:
