@@ -248,7 +248,7 @@ class Parts:
         self.poller = Poller(self.fleet, self.fleet.polls, config, token, rng, failed)
         if self.queue is not None:
             self.queue.poll_early = self.poller.poll_early
-        self.aborter = Aborter(config.aborts, Asker(token))
+        self.aborter = Aborter(config.aborts, Asker(token, config.via))
         self.dispatcher.aborter = self.aborter
         self.kv_watcher: KvWatcher | None = None
         self.tokens: TokenProvider | None = None
@@ -321,7 +321,7 @@ class Parts:
         self.prober.adopt(config, token)
         self.poller.adopt(config, token)
         self.aborter.rules = config.aborts
-        self.aborter.asker.adopt(token)
+        self.aborter.asker.adopt(token, config.via)
         if self.kv_watcher is not None:
             self.kv_watcher.adopt(config, token)
         if self.tokens is not None:

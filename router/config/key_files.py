@@ -15,6 +15,7 @@ from typing import Final
 
 from router.config.keys import KeyLine, KeysProblem, parse_sources
 from router.config.model import Keys
+from router.config.read_file import read_file
 
 _BYTES: Final = 64 * 1024 * 1024
 _FILES: Final = 100_000
@@ -26,7 +27,12 @@ def read_keys(rules: Keys) -> tuple[KeyLine, ...]:
     """Returns the lines of all keys that the section `keys` names. Raises KeysProblem."""
     sources: list[tuple[str, bytes]] = []
     if rules.file is not None:
-        sources.append(("", _read(rules.file, "file")))
+        raw = _read(rules.file, "file")
+        if not raw.strip():
+            # A full disk or a program that is writing the file leaves an empty file. A reload must
+            # not take it for the removal of every key, and with them of every limit.
+            raise KeysProblem("is empty; a file without keys must have a comment", "file")
+        sources.append(("", raw))
     if rules.folder is not None:
         sources += _read_folder(rules.folder)
     try:
@@ -74,8 +80,7 @@ def _files_of(folder: Path) -> list[tuple[str, bytes]]:
 
 def _read(path: str, field: str, prefix: str = "") -> bytes:
     try:
-        with open(path, "rb") as file:
-            raw = file.read(_BYTES + 1)
+        raw = read_file(path, _BYTES + 1)
     except (OSError, ValueError) as err:  # ValueError if the path has a NUL byte
         raise KeysProblem(f"{prefix}cannot be read: {_why(err)}", field) from None
     if len(raw) > _BYTES:

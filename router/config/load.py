@@ -19,6 +19,7 @@ from router.config.decode import decode
 from router.config.document import MAX_BYTES, parse_document, parse_list
 from router.config.model import Config, Replica
 from router.config.problems import Problems
+from router.config.read_file import read_file
 from router.config.replica_checks import check_replicas
 from router.core.errors import ConfigError
 
@@ -98,14 +99,18 @@ def _replicas(entries: list[Any], config: Config, problems: Problems) -> tuple[R
 def read_text(path: str | PathLike[str], problems: Problems) -> str:
     """Returns the text of a configuration file, or adds an error if the file cannot be read."""
     try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = read_file(path, MAX_BYTES + 1)
     except (OSError, ValueError) as err:  # ValueError if the path has a NUL byte
         why = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
         problems.add(str(path), f"cannot be read: {why}")
         return ""
     if len(raw) > MAX_BYTES:
         problems.add(str(path), f"is larger than {MAX_BYTES} bytes")
+        return ""
+    if not raw.strip():
+        # A full disk or a program that is writing the file leaves an empty file. All defaults would
+        # be a valid configuration, without the keys that clients need.
+        problems.add(str(path), "is empty; a file without settings must have a comment")
         return ""
     return _decoded(raw, str(path), problems)
 

@@ -11,6 +11,7 @@ import os
 import ssl
 
 from router.config.model import Admin, AdminTls, Credential, Pool, Tls, Upstream
+from router.config.read_file import read_file
 
 _MAX_TOKEN_BYTES = 16 * 1024
 
@@ -129,8 +130,7 @@ def _usable(field: str, token: str) -> str:
 
 def _read(field: str, path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read(1024 * 1024)
+        return read_file(path, 1024 * 1024)
     except (OSError, ValueError) as err:  # ValueError if the path has a NUL byte
         why = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
         raise FileProblem(field, f"cannot read {path!r}: {why}") from None

@@ -39,7 +39,7 @@ from router.fleet.dialects import UNKNOWN
 from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
 from router.intake.authority import check_default
-from router.intake.body import may_be_large, read_fields, watch
+from router.intake.body import is_text, may_be_large, read_fields, watch
 from router.intake.fields import Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key
@@ -426,11 +426,12 @@ def _may_be_edited(head: RequestHead, body: list[bytes]) -> bool:
     """Whether a priority in a body that was not parsed can be overridden, or has no effect at the
     engine.
 
-    A member can be appended to an uncompressed JSON object. In a compressed body a priority has no
-    effect, because no supported engine reads compressed bodies.
+    A member can be appended to a JSON object in UTF-8. In a compressed body a priority has no
+    effect, because no supported engine reads compressed bodies. A Content-Encoding does not prove
+    that a body is compressed.
     """
     encoding = head.content_encoding
-    is_plain = encoding is None or encoding == b"identity"
+    is_plain = encoding is None or encoding == b"identity" or is_text(body)
     return not is_plain or append(body, _MEMBER) is not None
 
 

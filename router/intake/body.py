@@ -3,7 +3,8 @@
 The router refuses only a body that it cannot route: bytes that are not JSON where JSON is required,
 or a `model` that is not a usable name. A member of an unexpected type counts as unknown, and the
 engine decides whether to refuse the request. A body that could not be read at all results in
-`Unread`. Such a body is forwarded, unless a limit depends on its content.
+`Unread`. Such a body is forwarded, unless a limit depends on its content. A body that is text is
+read even if it has a Content-Encoding, because the engines ignore that field.
 
 The size of a JSON body decides how it is read, because no body may block the event loop for long:
 
@@ -44,6 +45,10 @@ _LONG: Final = 64 * 1024  # in a large body, a prompt of more than this many byt
 MAX_MODEL: Final = 256
 
 
+# Bytes that may precede the first character of a text: white space, byte order marks, and the zeros
+# of UTF-16 and UTF-32.
+_PADDING: Final = b" \t\r\n\0\xef\xbb\xbf\xff\xfe"
+
 _PROMPTS: Final = ("messages", "prompt", "input", "instructions", "system", "tools")
 _RAWS: Final = (
     "cache_salt",
@@ -81,7 +86,7 @@ def read_fields(
 
     Raises RouterError (BAD_JSON, BAD_MULTIPART, BAD_MODEL).
     """
-    if content_encoding is not None and content_encoding != b"identity":
+    if content_encoding is not None and content_encoding != b"identity" and not is_text(body):
         # The router never decompresses a body.
         return Unread(why="its Content-Encoding is not supported")
     if route.body != ANY:
@@ -91,6 +96,19 @@ def read_fields(
         return _read(route, body, size, content_type, large) if size else Fields()
     except RouterError as err:
         return Unread(why=err.message)
+
+
+def is_text(body: list[bytes]) -> bool:
+    """Returns whether a body begins like a JSON object or a form, in UTF-8, UTF-16 or UTF-32.
+
+    Such a body is not compressed, whatever its Content-Encoding is. vLLM and SGLang ignore
+    Content-Encoding, so they read the body. No compressed format that is in use begins so.
+    """
+    for piece in body:
+        begin = piece.lstrip(_PADDING)
+        if begin:
+            return begin.startswith((b"{", b"--"))
+    return False
 
 
 def may_be_large(size: int | None) -> bool:

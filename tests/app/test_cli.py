@@ -81,7 +81,7 @@ def test_check_says_that_a_wrong_key_is_accepted(
     file: Path, capsys: pytest.CaptureFixture[str], required: bool
 ) -> None:
     keys = file.with_name("keys.jsonl")
-    keys.write_text("")
+    keys.write_text("# no keys yet")
     keys_text = f"keys: {{file: {keys}, required: {str(required).lower()}}}"
     file.write_text(f"replicas: [http://a]\n{keys_text}")
     assert main(["check", str(file)]) == 0

@@ -140,3 +140,14 @@ def test_a_tier_is_checked(tmp_path: Path) -> None:
         "keys.folder: acme has the tier 'gold', which is not among priority.tiers "
         "(known: enterprise, pro, free)"
     ]
+
+
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_an_empty_file_is_refused(tmp_path: Path, text: str) -> None:
+    """A full disk leaves it; a reload must not take it for the removal of every key."""
+    file = tmp_path / "keys.jsonl"
+    file.write_text(text)
+    with pytest.raises(KeysProblem, match="is empty; a file without keys must have a comment"):
+        read_keys(Keys(file=str(file)))
+    file.write_text("# no keys yet\n")
+    assert read_keys(Keys(file=str(file))) == ()

@@ -366,6 +366,8 @@ def test_a_section_of_the_wrong_kind_is_not_hidden_by_a_flag() -> None:
         (None, "cannot be read: No such file"),
         (b"\xff\xfe", "is not UTF-8 (byte 0)"),
         (b"#" * (MAX_BYTES + 1), "is larger than"),
+        (b"", "is empty; a file without settings must have a comment"),
+        (b"\n \n", "is empty; "),
     ],
 )
 def test_an_unusable_file_is_named(tmp_path: Path, content: bytes | None, problem: str) -> None:
@@ -376,6 +378,12 @@ def test_an_unusable_file_is_named(tmp_path: Path, content: bytes | None, proble
         load(file)
     assert len(caught.value.problems) == 1
     assert caught.value.problems[0].startswith(f"{file}: {problem}")
+
+
+def test_a_file_of_a_comment_is_all_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "hedgerow.yaml"
+    file.write_text("# the flags have all settings")
+    assert load(file, {"emulate": {"count": 3}}) == Config(emulate=Emulator(count=3))
 
 
 def test_text_that_is_not_yaml_gives_one_line() -> None:

@@ -203,6 +203,27 @@ def test_an_encoded_body_is_opaque(encoding: bytes) -> None:
     assert read(b'{"model": "m"}', encoding=b"identity") == Fields("m")
 
 
+@pytest.mark.parametrize(
+    "padding", ["", " \r\n", " " * 100_000], ids=["nothing", "white space", "much white space"]
+)
+def test_a_text_is_read_whatever_its_encoding_says(padding: str) -> None:
+    """vLLM and SGLang ignore Content-Encoding: the router reads what they read."""
+    text = padding + '{"model": "m", "priority": -9, "rid": "r"}'
+    fields = read(text.encode(), encoding=b"gzip")
+    assert (fields.model, raw_of(fields, "priority"), raw_of(fields, "rid")) == ("m", b"-9", b'"r"')
+    assert read([b"\r", b"\n", text.encode()], encoding=b"br").model == "m"
+    assert refusal(text.encode()[:-1], encoding=b"gzip") is Reason.BAD_JSON
+    for other in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"):
+        assert refusal(text.encode(other), encoding=b"gzip") is Reason.BAD_JSON
+
+
+def test_a_form_is_read_whatever_its_encoding_says() -> None:
+    body = form(part("priority", b"-9"), part("model", b"m"))
+    for before in (b"", b"\r\n"):
+        fields = read(before + body, AUDIO, FORM, encoding=b"gzip")
+        assert (fields.model, raw_of(fields, "priority")) == ("m", b'"-9"')
+
+
 # -- bodies too large to decode -----------------------------------------------------------------
 
 

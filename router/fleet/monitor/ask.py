@@ -50,16 +50,22 @@ class NoAnswer(Exception):
 class Asker:
     """Sends requests to many replicas. Call `close` after the last one."""
 
-    def __init__(self, token: str | None) -> None:
+    def __init__(self, token: str | None, via: str) -> None:
+        """`via`: the router's name in the header `Via`.
+
+        If the address of a replica leads back to this router, the router refuses the request as a
+        loop (RFC 9110 section 7.6.3). So a probe shows the loop, and no client's request meets it.
+        """
         # Key: whether the session keeps its connections for reuse.
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         # Host -> resolver of the data plane, which keeps the addresses during a DNS outage.
         self._names: dict[str, Resolve] = {}
-        self.adopt(token)
+        self.adopt(token, via)
 
-    def adopt(self, token: str | None) -> None:
-        """Use another token for later requests to replicas without a credential of their own."""
-        self._headers = {"accept-encoding": "identity"}
+    def adopt(self, token: str | None, via: str) -> None:
+        """Use another name of the router for later requests, and another token for later requests
+        to replicas without a credential of their own."""
+        self._headers = {"accept-encoding": "identity", "via": f"1.1 {via}"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"
 

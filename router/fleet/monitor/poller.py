@@ -102,7 +102,7 @@ class Poller:
         self._observer = observer
         self._rng = rng
         self._on_error = on_error
-        self._asker = Asker(token)
+        self._asker = Asker(token, config.via)
         self._turns: dict[Replica, _Turn] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_open = False
@@ -117,7 +117,7 @@ class Poller:
         """Use new settings from a reload for later polls."""
         interval_s = self._polling.interval_s
         self._settings(config)
-        self._asker.adopt(token)
+        self._asker.adopt(token, config.via)
         if self._polling.interval_s != interval_s:
             for turn in self._turns.values():
                 self._end(turn)

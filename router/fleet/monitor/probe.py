@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Final
 
 from router.config.model import Config
+from router.core.errors import STATUS, Reason
 from router.fleet.engines.common.base import Check
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.detect import detect
@@ -35,6 +36,7 @@ _MODELS_CHECK: Final = Check("/v1/models")
 # overloaded.
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 FIRST_ROUND_S: Final = 2.0
+_LOOP_HINT: Final = ": the address leads back to this router, or both have the same name (`via`)"
 
 
 class Prober:
@@ -49,7 +51,7 @@ class Prober:
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._fleet = fleet
-        self._asker = Asker(token)
+        self._asker = Asker(token, config.via)
         self._rules = config.health
         self._rng = rng
         self._on_error = on_error
@@ -59,7 +61,7 @@ class Prober:
     def adopt(self, config: Config, token: str | None) -> None:
         """Use new settings from a reload for later probes."""
         self._rules = config.health
-        self._asker.adopt(token)
+        self._asker.adopt(token, config.via)
 
     async def start(self) -> None:
         """Start to probe every replica. Returns after the first round of probes.
@@ -160,7 +162,8 @@ class Prober:
             status = await self._get(replica, path, timeout_s)
         except NoAnswer as none:
             return 0, f"{path}: {none.detail}"
-        return status, f"{path} answered {status}"
+        hint = _LOOP_HINT if status == STATUS[Reason.LOOP] else ""
+        return status, f"{path} answered {status}{hint}"
 
     async def _get(
         self,

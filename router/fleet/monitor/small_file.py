@@ -12,6 +12,8 @@ import asyncio
 import os
 import stat
 
+from router.config.read_file import without_waiting
+
 
 class Unusable(ValueError):
     """The file is too large, or not a regular file. The text of the error states the reason."""
@@ -47,7 +49,7 @@ class SmallFile:
 
 def _read(path: str, bytes_max: int) -> bytes | None:
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise Unusable(f"{path} is not a regular file")
             raw = file.read(bytes_max + 1)
@@ -56,8 +58,3 @@ def _read(path: str, bytes_max: int) -> bytes | None:
     if len(raw) > bytes_max:
         raise Unusable(f"{path} is larger than {bytes_max} bytes")
     return raw
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    # Otherwise the thread would wait until a program opens the other end of a pipe.
-    return os.open(path, flags | os.O_NONBLOCK)

@@ -268,8 +268,13 @@ class ResponseReader:
             head.lines = h.without(keep, nominated)
         if head.lines:
             head.joined = b"\r\n" + b"\r\n".join(head.lines)
-        if head.chunked and head.content_length is not None:
-            raise BadResponse("both Content-Length and Transfer-Encoding")
+        if head.chunked:
+            if head.content_length is not None:
+                raise BadResponse("both Content-Length and Transfer-Encoding")
+            if status_line[7:8] == b"0":
+                # HTTP/1.0 has no chunks, so a program on the way may have changed the framing. The
+                # connection must not be used again (RFC 9112 section 6.1).
+                head.keep_alive = False
         return head
 
     def _frame(self, head: ResponseHead) -> None:

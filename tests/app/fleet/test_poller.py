@@ -203,7 +203,7 @@ async def test_a_poll_counts_what_was_sent_before_it_began() -> None:
 
 
 @scenario
-async def test_the_token_is_sent_and_compression_is_not_asked_for() -> None:
+async def test_the_token_and_via_are_sent_and_compression_is_not_asked_for() -> None:
     async with (
         serving({"/metrics": running(1)}) as engine,
         polling(engine.server.url, token="t-1") as fixture,
@@ -211,6 +211,7 @@ async def test_the_token_is_sent_and_compression_is_not_asked_for() -> None:
         await fixture.signals()
         assert {fields["authorization"] for fields in engine.fields} == {"Bearer t-1"}
         assert {fields["accept-encoding"] for fields in engine.fields} == {"identity"}
+        assert {fields["via"] for fields in engine.fields} == {"1.1 hedgerow"}
 
 
 @scenario

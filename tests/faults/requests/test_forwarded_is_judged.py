@@ -49,7 +49,7 @@ def chat(**members: Any) -> bytes:
 
 UNREAD = {
     "gzip": (CHAT, gzip.compress(chat(model="big")), "Content-Encoding: gzip", JSON),
-    "an encoding that is none": (CHAT, chat(model="big"), "Content-Encoding: x", JSON),
+    "an unknown encoding": (CHAT, b"\x1b" + chat(model="big"), "Content-Encoding: x", JSON),
     "not one object": (CHAT, chat(model="m", x=LARGE) + chat(model="big"), JSON),
     "UTF-16 on an unknown path": ("/v1/x", chat(model="big").decode().encode("utf-16"), JSON),
     "UTF-32 on an unknown path": ("/v1/x", chat(model="big").decode().encode("utf-32"), JSON),
@@ -97,6 +97,20 @@ def test_each_limit_of_a_key_demands_it(path: str, rules: dict[str, Any], tmp_pa
             asked = post(path, body, ALLOWED, JSON, "Content-Encoding: gzip")
             assert_error(await router.ask(asked, "POST"), Reason.UNREAD_BODY, 415)
             assert router.replica.requests == []
+
+    story()
+
+
+@pytest.mark.parametrize(("model", "status"), [("m", 200), ("big", 403)])
+def test_the_model_of_a_text_with_an_encoding(model: str, status: int, tmp_path: Path) -> None:
+    """Engines ignore Content-Encoding and read the text."""
+
+    @scenario
+    async def story() -> None:
+        async with one_key(tmp_path) as router:
+            asked = post(CHAT, chat(model=model), JSON, "Content-Encoding: x")
+            assert (await router.ask(asked, "POST")).status == status
+            assert len(router.replica.requests) == (status == 200)
 
     story()
 

@@ -90,6 +90,13 @@ def test_http_1_0_keeps_a_connection_only_with_keep_alive() -> None:
     assert read_all_ways(told)[0].keep_alive
 
 
+@pytest.mark.parametrize("fields", [b"", b"Connection: keep-alive\r\n"])
+def test_a_connection_with_chunks_in_http_1_0_is_not_used_again(fields: bytes) -> None:
+    data = b"HTTP/1.0 200 OK\r\n" + fields + CHUNKED + b"\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+    head, _, body, whole, surplus = read_all_ways(data)
+    assert (body, whole, surplus, head.keep_alive) == (b"hi", True, False, False)
+
+
 def test_without_framing_the_body_ends_with_the_connection() -> None:
     data = ok(b"Content-Type: text/plain", body=b"some\r\n\r\ntext")
     head, _, body, whole, _ = read_all_ways(data)

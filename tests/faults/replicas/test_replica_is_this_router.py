@@ -1,0 +1,43 @@
+"""A replica whose address leads back to this router: a probe shows the loop.
+
+The address of a load balancer in front of the router, or a selector of pods that is too wide, makes
+such a replica.
+"""
+
+from __future__ import annotations
+
+from tests.faults.replicas.test_members_change_at_bad_times import states
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import chat
+from tests.harness.replica import eventually
+from tests.harness.running import Router, running, scenario
+
+
+async def add_itself(router: Router) -> None:
+    entry = {"id": "self", "url": f"http://127.0.0.1:{router.port}"}
+    assert (await router.admin("/replicas", "POST", body=entry)).status == 201
+
+
+@scenario
+async def test_it_is_down_and_gets_no_request() -> None:
+    async with running(json_ok, policy="round_robin") as router:
+        await add_itself(router)
+        await eventually(lambda: states(router)["self"] == "down", "the loop is found")
+        health = router.app.parts.fleet.replicas["self"].health
+        assert "answered 508" in health.why_down and "`via`" in health.why_down
+        for _ in range(6):
+            assert (await router.ask(chat())).status == 200
+        assert states(router) == {"r0": "ready", "self": "down"}
+
+
+@scenario
+async def test_a_reload_changes_the_name_of_both() -> None:
+    async with running(json_ok, policy="round_robin") as router:
+        await add_itself(router)
+        await eventually(lambda: states(router)["self"] == "down", "the loop is found")
+        router.change(via="another")
+        await router.app.reload()
+        health = router.app.parts.fleet.replicas["self"].health
+        before = health.probe_streak
+        await eventually(lambda: abs(health.probe_streak - before) > 4, "several probes")
+        assert states(router) == {"r0": "ready", "self": "down"}
