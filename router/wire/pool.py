@@ -348,7 +348,8 @@ class Pool(PoolInterface):
 
     def _made(self, conn: ReplicaConnection) -> None:
         if conn.transport.is_closing():
-            self._failed(Reason.REPLICA_RESET, "the replica closed a new connection")
+            # Nothing was sent over it, so the request may be sent to any other replica.
+            self._failed(Reason.CONNECT_FAILED, "the replica closed a new connection")
             return
         self.opened += 1
         if self._tally is not None:
