@@ -34,6 +34,7 @@ from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
+from router.dispatch.rules import pool_timeouts
 from router.fleet.access import Access
 from router.fleet.discovery.roster import Member, Roster
 from router.fleet.discovery.watcher import DiscoveryWatcher, sources_of
@@ -281,7 +282,7 @@ class Parts:
         pool = Pool(
             address,
             config.limits,
-            config.timeouts,
+            pool_timeouts(config),
             self.sweeper,
             self.loop,
             self.metrics,
