@@ -54,6 +54,7 @@ from router.observe.admin.authority import Authority
 from router.observe.events import log_event
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.log.access_log import AccessLog
+from router.observe.log.replaced_logs import ReplacedLogs
 from router.observe.metrics import Metrics
 from router.wire.client import Front
 from router.wire.outbox import Outbox
@@ -169,7 +170,7 @@ class Parts:
         self.upstream = Upstream(config)
         self.authority = Authority(admin_token(config))
         self.log = open_log(config)
-        self.old_logs: list[AccessLog] = []
+        self.replaced_logs = ReplacedLogs()
         self.knowledge = PrefixLookup(config.prefix)
         self.fleet = Fleet(
             config.health,
