@@ -214,7 +214,7 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         "Access log lines lost to a slow or full sink.",
         # The count includes logs that a reload has replaced, because their last lines may not be
         # written yet.
-        lambda parts: sum(log.dropped for log in (*parts.old_logs, parts.log)),
+        lambda parts: parts.replaced_logs.dropped + parts.log.dropped,
     ),
     Family(
         "replica_waiting",

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from router.app.parts import NO_POOL, Parts, Upstream
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
+from router.dispatch.rules import pool_timeouts
 from router.fleet.data_parallel.ranks import rank_config
 from router.fleet.replica import Replica
 
@@ -98,5 +99,5 @@ def _adopt(parts: Parts, members: Iterable[Replica], wanted: Mapping[str, Replic
                 rank.access = parts.upstream.access.get(replica.id)
             if entry.data_parallel_ranks is not None:
                 parts.fleet.set_ranks(replica, entry.data_parallel_ranks)
-            replica.pool.adopt(config.limits, config.timeouts)
+            replica.pool.adopt(config.limits, pool_timeouts(config))
     return has_moved

@@ -34,6 +34,7 @@ from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
+from router.dispatch.rules import pool_timeouts
 from router.fleet.access import Access
 from router.fleet.discovery.roster import Member, Roster
 from router.fleet.discovery.watcher import DiscoveryWatcher, sources_of
@@ -53,6 +54,7 @@ from router.observe.admin.authority import Authority
 from router.observe.events import log_event
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.log.access_log import AccessLog
+from router.observe.log.replaced_logs import ReplacedLogs
 from router.observe.metrics import Metrics
 from router.wire.client import Front
 from router.wire.outbox import Outbox
@@ -168,7 +170,7 @@ class Parts:
         self.upstream = Upstream(config)
         self.authority = Authority(admin_token(config))
         self.log = open_log(config)
-        self.old_logs: list[AccessLog] = []
+        self.replaced_logs = ReplacedLogs()
         self.knowledge = PrefixLookup(config.prefix)
         self.fleet = Fleet(
             config.health,
@@ -281,7 +283,7 @@ class Parts:
         pool = Pool(
             address,
             config.limits,
-            config.timeouts,
+            pool_timeouts(config),
             self.sweeper,
             self.loop,
             self.metrics,

@@ -144,8 +144,8 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.roster, parts.discovered = prepared.roster, prepared.discovered
     parts.authority.adopt(prepared.admin_token)
     if prepared.log is not parts.log:
-        parts.old_logs.append(parts.log)
         parts.log.close(timeout_s=0)
+        parts.replaced_logs.add(parts.log)
         parts.log = parts.dispatcher.completion.log = prepared.log
     front = parts.front
     front.adopt(config.limits, config.timeouts)

@@ -195,14 +195,17 @@ class Exchange(ProxiedRequest, ClientExchange):
         attempt, replica = io.attempt, io.attempt.at
         if not self.driver.won(attempt, now):
             return None
-        reply = self.reply
+        reply, head = self.reply, reader.head
+        assert head is not None
         before = self.work.shown(replica, now)
+        has_begun = reply.status != 0
+        if has_begun and (head.status != 200 or not head.is_sse or io.is_encoded):
+            self._end_in_stream(attempt, reader, now)
+            return None
         reply.gap_due = now + reply.gap_s
         self.begin_due = self._commit_due = NEVER
         # From now on, each token changes only `gap_due`. `on_deadline` updates `deadline` later.
         self.deadline = min(reply.gap_due, min(self.total_due, self._stall_due))
-        head = reader.head
-        assert head is not None
         if self.route.inference and not self.route.light:
             self._shown(attempt, head, now)
         if self.route.kind == "responses" and head.status == 200 and reader.parts:
@@ -211,12 +214,6 @@ class Exchange(ProxiedRequest, ClientExchange):
                 self.learn_response(made, replica)
         if self._client.paused:
             self._pause()
-        has_begun = reply.status != 0
-        if has_begun and (head.status != 200 or not head.is_sse or io.is_encoded):
-            # The client has already received a 200 for a stream, so only a stream can follow.
-            self.driver.completed(attempt, error_of(head.status), now)
-            self._send_error_event(reader)
-            return None
         named = self.asked.named
         if named is not None and named.restores_name and reply.restored_name is None:
             reply.restored_name = RestoredName(named.name)
@@ -225,6 +222,23 @@ class Exchange(ProxiedRequest, ClientExchange):
         if not has_begun:
             self._begin_reply(reader, replica)
         return reply
+
+    def _end_in_stream(self, attempt: Attempt, reader: ResponseReader, now: float) -> None:
+        """End the request: the client has a 200 for a stream, and the answer is not a stream.
+
+        A 200 does not count against the replica: without the early 200 it would be a success.
+        """
+        head = reader.head
+        assert head is not None
+        reason = error_of(head.status)
+        if reason is Reason.OK:
+            reason = Reason.BAD_RESPONSE
+        self.driver.shows_refusal(attempt, now)
+        self.driver.completed(attempt, reason, now)
+        if reason is Reason.SERVER_ERROR:
+            outcomes = self.context.fleet.outcomes
+            outcomes.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
+        self._send_error_event(reader, reason)
 
     def _watch(self, io: AttemptIO, before: Replica | None, now: float) -> None:
         """Relay an attempt's event stream to the client.
@@ -343,7 +357,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.driver.state.kept_error_wins()
         reply, client = self.reply, self._client
         if reply.status:
-            self._send_error_event(reader)
+            self._send_error_event(reader, attempt.reason)
             return
         self._begin_reply(reader, replica)
         reply.relay(reader)
@@ -402,18 +416,18 @@ class Exchange(ProxiedRequest, ClientExchange):
             client.exchange = None
             client.abort(reason)
 
-    def _send_error_event(self, reader: ResponseReader) -> None:
-        """Report an engine's non-stream answer inside a stream that began with an early 200."""
+    def _send_error_event(self, reader: ResponseReader, reason: Reason) -> None:
+        """End the request with an engine's answer as an error event, after an early 200."""
         body = b"".join(reader.parts)
         reader.parts.clear()
         head = reader.head
         assert head is not None
-        reason = error_of(head.status)
-        if head.status == 200:
-            reason = Reason.BAD_RESPONSE
+        if head.status >= 400:
+            facts = of_replica(head.status, body)
+        elif reason is Reason.BAD_RESPONSE:
             facts = of_router(RouterError(reason, "the replica's answer is not an event stream"))
         else:
-            facts = of_replica(head.status, body)
+            facts = of_router(RouterError(reason, MESSAGES[reason]))
         self.reply.late_error(facts)
         client = self._client
         self._finish(reason, monotonic())

@@ -157,10 +157,12 @@ class Reply:
                 reader.parts.append(restored.feed(body) + restored.flush())
             elif self._look is None:
                 self._look = restored.after(None)
-        if length is None and whole and not head.is_sse and head.status >= 200:
+        # RFC 9110 section 8.6: a response to HEAD, and a 304, may only have the Content-Length of
+        # the response to GET, which the router does not know.
+        bodyless = self._no_body or head.status in (204, 304)
+        if length is None and whole and not bodyless and not head.is_sse and head.status >= 200:
             length = sum(map(len, reader.parts))
         self._is_sized = length is not None
-        bodyless = self._no_body or head.status in (204, 304)
         self._chunked = length is None and not bodyless and not self._http_1_0
         self.keep_alive = self._client.keeps_alive and (
             length is not None or self._chunked or bodyless

@@ -8,9 +8,22 @@ An instance must never be changed after it is made.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from router.config.model import ClassTimeouts, Config, Timeouts
 from router.dispatch.slos import class_slos
 from router.fleet.engines.common.priority import level_s
+
+
+def pool_timeouts(config: Config) -> Timeouts:
+    """Return the timeouts for the connection pools of replicas.
+
+    Requests of all classes share a pool, so its connect timeout is the longest of all classes. An
+    attempt checks a shorter one itself.
+    """
+    usual = config.timeouts
+    own = [settings.timeouts.connect_s for settings in config.classes.by_name.values()]
+    return replace(usual, connect_s=max(usual.connect_s, *(value or 0.0 for value in own)))
 
 
 class Times:
@@ -26,9 +39,9 @@ class Times:
         "whole_s",
     )
 
-    def __init__(self, usual: Timeouts, own: ClassTimeouts | None = None) -> None:
-        """`own`: the class's own time limits, which replace the usual ones."""
-        self.is_own = own is not None
+    def __init__(self, usual: Timeouts, pool_s: float, own: ClassTimeouts | None = None) -> None:
+        """`pool_s`: the connect timeout of the pools. `own`: the class's own time limits, which
+        replace the usual ones."""
         # Seconds after which an early 200 is sent; 0: never.
         self.commit_after_s = usual.commit_after_s
         self.connect_s = usual.connect_s
@@ -47,6 +60,8 @@ class Times:
                 self.total_s = own.total_s
             if own.whole_s is not None:
                 self.whole_s = own.whole_s
+        # Whether `connect_s` is shorter than the pool's, so each attempt must check it.
+        self.is_own = self.connect_s < pool_s
 
 
 class Rules:
@@ -73,10 +88,12 @@ class Rules:
 
     def __init__(self, config: Config) -> None:
         limits, timeouts = config.limits, config.timeouts
-        self.times = Times(timeouts)  # The time limits for classes without their own timeouts.
+        pool_s = pool_timeouts(config).connect_s
+        # The time limits for classes without their own timeouts.
+        self.times = Times(timeouts, pool_s)
         none = ClassTimeouts()
         self._by_class = {
-            name: Times(timeouts, settings.timeouts)
+            name: Times(timeouts, pool_s, settings.timeouts)
             for name, settings in config.classes.by_name.items()
             if settings.timeouts != none
         }

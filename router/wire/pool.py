@@ -7,7 +7,7 @@ the first owner in the queue. It becomes idle only if the queue is empty. Each f
 fails exactly one owner in the queue. So the queue of a dead replica empties as fast as connections
 are refused. At most `limits.connecting` connections are being opened at once.
 
-An owner waits at most `timeouts.connect` from its call of `acquire`, even if all connections that
+An owner waits at most the connect timeout from its call of `acquire`, even if all connections that
 are being opened go to other owners. Otherwise, for a replica that drops packets, an owner could
 wait for several timeouts in sequence. When the fleet removes the replica, `give_up` fails all
 waiting owners at once.
@@ -128,7 +128,11 @@ class Pool(PoolInterface):
         self.reused = 0
 
     def adopt(self, limits: Limits, timeouts: Timeouts) -> None:
-        """Applies limits and timeouts to later requests. Called again at a configuration reload."""
+        """Applies limits and timeouts to later requests. Called again at a configuration reload.
+
+        The connect timeout is the longest one of any owner. An owner with a shorter one calls
+        `cancel`.
+        """
         self.limits = limits
         self._timeouts = timeouts
         self._idle_most = limits.pool_idle
@@ -260,7 +264,7 @@ class Pool(PoolInterface):
         self._open_fewer()
 
     def on_deadline(self, now: float) -> None:
-        """Fails each owner that has waited in the queue for `timeouts.connect`."""
+        """Fails each owner that has waited in the queue for the connect timeout."""
         while self._waiters:
             due = next(iter(self._waiters.values()))
             if due > now:
@@ -348,7 +352,8 @@ class Pool(PoolInterface):
 
     def _made(self, conn: ReplicaConnection) -> None:
         if conn.transport.is_closing():
-            self._failed(Reason.REPLICA_RESET, "the replica closed a new connection")
+            # Nothing was sent over it, so the request may be sent to any other replica.
+            self._failed(Reason.CONNECT_FAILED, "the replica closed a new connection")
             return
         self.opened += 1
         if self._tally is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from router.config.model import (
     BatchClass,
@@ -18,7 +19,7 @@ from router.config.model import (
     Timeouts,
     Usage,
 )
-from router.dispatch.rules import Rules, Times
+from router.dispatch.rules import Rules, Times, pool_timeouts
 
 USUAL = Timeouts(
     commit_after_s=1.0,
@@ -37,20 +38,34 @@ def values(times: Times) -> dict[str, float]:
 
 
 def test_the_usual_timeouts() -> None:
-    times = Times(USUAL)
+    times = Times(USUAL, USUAL.connect_s)
     assert values(times) == {name: getattr(USUAL, name) for name in ("commit_after_s", *OWN)}
     assert not times.is_own
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_class_replaces_one_timeout_and_keeps_the_others(name: str) -> None:
-    times = Times(USUAL, ClassTimeouts(**{name: 0.5}))
-    assert values(times) == {**values(Times(USUAL)), name: 0.5}
-    assert times.is_own
+    times = Times(USUAL, USUAL.connect_s, ClassTimeouts(**{name: 0.5}))
+    assert values(times) == {**values(Times(USUAL, USUAL.connect_s)), name: 0.5}
+    assert times.is_own is (name == "connect_s")
 
 
 def test_zero_is_a_setting_of_a_class_and_not_the_absence_of_one() -> None:
-    assert Times(USUAL, ClassTimeouts(total_s=0.0)).total_s == 0.0
+    assert Times(USUAL, 2.0, ClassTimeouts(total_s=0.0)).total_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("own_s", "pool_s", "checks"),
+    [(None, 2.0, (False, False)), (0.5, 2.0, (False, True)), (9.0, 9.0, (True, False))],
+)
+def test_the_pools_have_the_longest_connect_timeout_and_attempts_check_shorter_ones(
+    own_s: float | None, pool_s: float, checks: tuple[bool, bool]
+) -> None:
+    own = BatchClass(timeouts=ClassTimeouts(connect_s=own_s, total_s=7.0))
+    config = Config(timeouts=USUAL, classes=Classes(batch=own))
+    assert pool_timeouts(config) == replace(USUAL, connect_s=pool_s)
+    rules = Rules(config)
+    assert (rules.times_of("").is_own, rules.times_of("batch").is_own) == checks
 
 
 def test_classes_are_found_by_name_and_a_request_without_one_is_normal() -> None:

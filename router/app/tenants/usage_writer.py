@@ -32,7 +32,7 @@ from router.observe.tenant_usage import Pending, TenantUsage
 
 T = TypeVar("T")
 
-STOP_S: Final = 5.0  # The longest time that the last write may take.
+STOP_S: Final = 5.0  # The longest time that the last write and the closing of the file may take.
 
 
 class UsageWriter:
@@ -70,22 +70,32 @@ class UsageWriter:
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
-        """Writes the last amounts, for at most STOP_S seconds, and closes the file."""
+        """Writes the last amounts and closes the file, in at most STOP_S seconds.
+
+        If the disk does not answer in this time, the thread is left alone with its last write.
+        """
         if self._stopping.is_set():
             return
         self._stopping.set()
-        if self._task is not None:
-            try:
-                async with asyncio.timeout(STOP_S):
+        try:
+            async with asyncio.timeout(STOP_S):
+                if self._task is not None:
                     if not await self.flush():
                         log_event(logging.ERROR, "usage was lost at the end", key=None)
-            except TimeoutError:
-                log_event(logging.ERROR, "usage was not written in time at the end", key=None)
-            await asyncio.gather(self._task, *self._flushes, return_exceptions=True)
-        database, self._database = self._database, None
-        if database is not None:
-            await self._worker(database.close)
-        self._worker.close()
+                    await self._end_tasks(self._task)
+                await self._worker(self._close)
+        except TimeoutError:
+            log_event(logging.ERROR, "usage was not written in time at the end", key=None)
+            for flush in self._flushes:
+                flush.cancel()
+            if self._task is not None:
+                await self._end_tasks(self._task)
+            self._worker.abandon(self._close)
+        else:
+            self._worker.close()
+
+    async def _end_tasks(self, task: asyncio.Task[None]) -> None:
+        await asyncio.gather(task, *self._flushes, return_exceptions=True)
 
     async def _run(self) -> None:
         while not self._stopping.is_set():

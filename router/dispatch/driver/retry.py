@@ -7,6 +7,8 @@ none. After content has reached the client, the request is not repeated; a conti
 
     what happened                          connection   verdict
     could not connect                      -            elsewhere, free: nothing was sent
+    the replica closed the connection      new          elsewhere, free: nothing was sent
+    before the request was sent
     a reload has changed the regions       -            elsewhere, free: nothing was sent
     before the request was sent
     the router has no free file or port    -            no: elsewhere it would fail as well

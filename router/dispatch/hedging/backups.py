@@ -65,12 +65,13 @@ def same_engine(one: Replica, other: Replica) -> bool:
 
     Two addresses seem to be one engine if their processes started in the same hundredth of a
     second, their models are equal, the totals in their metrics never contradict each other
-    (`fleet/monitor/same_engine.py`), and they are not configured as different nodes.
+    (`fleet/monitor/same_engine.py`), and they are not configured as different nodes. Data-parallel
+    ranks of one address are different engines.
     """
     started = one.last_signals.started_at
     if not started or started != other.last_signals.started_at:  # 0: the start time is unknown.
         return False
-    if other in one.apart:
+    if other in one.apart or other.ranks is one.ranks:
         return False
     nodes = one.config.node, other.config.node
     return one.models == other.models and (not all(nodes) or nodes[0] == nodes[1])

@@ -188,9 +188,9 @@ class Hedger:
             return self._refuse(Refusal.ALONE)
         ttfts = self.times.of(view.model, view.stream, now)
         predicted_s = self.times.predict(ttfts, primary)
-        # The fitted line of times to first token may have changed since the dispatch; by the
-        # current line, the attempt is not late.
-        if now - primary.began < _NEARLY * ttfts.ratio * predicted_s < NEVER:
+        # The plan, or the fitted line of times to first token, may have changed since the dispatch;
+        # by the current ones, no copy is sent, or the attempt is not late.
+        if now - primary.began < _NEARLY * ttfts.ratio * predicted_s:
             return self._refuse(Refusal.COLD if ttfts.is_cold else Refusal.GAIN)
         if not ttfts.fit.answers and ttfts.ratio:
             return self._refuse(Refusal.COLD)

@@ -59,5 +59,3 @@ def _join(ranks: list[Replica]) -> None:
         replica.rank_line = b""
         if len(ranks) > 1:
             replica.rank_line = b"\r\nx-data-parallel-rank: %d" % replica.rank
-        # They report the same start time, but are different engines.
-        replica.apart.update([other for other in ranks if other is not replica])

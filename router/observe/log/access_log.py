@@ -65,6 +65,11 @@ class AccessLog:
         return self._dropped + (self._sink.lost_lines if self._sink is not None else 0)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the log is closed and will lose no more lines."""
+        return not self.enabled and (self._sink is None or self._sink.has_ended)
+
+    @property
     def is_armed(self) -> bool:
         """Whether the flush timer runs. It only runs while lines wait."""
         return self._timer is not None

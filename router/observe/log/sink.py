@@ -61,6 +61,11 @@ class Sink:
         """The number of bytes that were accepted and are not yet written or dropped."""
         return self._put_bytes - self._done_bytes
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether `close` was called and the thread has ended."""
+        return self._closed and (self._thread is None or not self._thread.is_alive())
+
     def has_room(self, size: int) -> bool:
         """Whether `put` accepts `size` bytes now."""
         return not self._closed and self.waiting_bytes + size <= self.queue_bytes

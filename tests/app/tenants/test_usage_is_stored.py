@@ -7,11 +7,13 @@ import csv
 import resource
 import signal
 import sqlite3
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from router.app.tenants import usage_writer
 from router.config.model import Usage as UsageConfig
 from router.core.errors import Reason
 from router.core.periods import date_of, day_of
@@ -23,7 +25,14 @@ from tests.harness.client import RawClient
 from tests.harness.messages import chat
 from tests.harness.process import serving, write_config
 from tests.harness.replica import HostileReplica, eventually
-from tests.harness.running import Router, assert_error, long_scenario, running, scenario
+from tests.harness.running import (
+    Router,
+    assert_error,
+    long_scenario,
+    open_files,
+    running,
+    scenario,
+)
 
 SELDOM_S = 1000.0  # no write during a test, except the ones that the test asks for
 OFTEN_S = 0.02
@@ -193,6 +202,39 @@ def test_a_cancelled_write_is_not_repeated(tmp_path: Path) -> None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
             assert await requests(router) == 5
+
+    story()
+
+
+@pytest.mark.parametrize("is_writing", [False, True], ids=["idle", "while it writes"])
+def test_a_disk_that_does_not_answer_does_not_prevent_the_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_writing: bool
+) -> None:
+    monkeypatch.setattr(usage_writer, "STOP_S", 0.1)
+    answers = threading.Event()
+
+    @scenario
+    async def story() -> None:
+        try:
+            async with running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
+                writer = router.app.parts.usage_writer
+                assert writer is not None
+                assert (await router.ask(chat(ACME), "POST")).status == 200
+                # From now on, the thread of the file is busy.
+                blocked = asyncio.ensure_future(writer._worker(answers.wait))
+                await asyncio.sleep(0)
+                flush = asyncio.ensure_future(writer.flush()) if is_writing else None
+            assert not blocked.done()
+        finally:
+            answers.set()
+        if flush is not None:
+            assert isinstance(
+                (await asyncio.gather(flush, return_exceptions=True))[0], asyncio.CancelledError
+            )
+        await blocked
+        # The thread ends its work if the disk answers before the process has ended.
+        await eventually(lambda: "usage.db" not in str(open_files().values()), "a closed file")
+        assert in_file(tmp_path) == 1
 
     story()
 

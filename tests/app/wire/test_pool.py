@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from router.config.model import Limits, Timeouts
 from router.core.errors import Reason
 from router.wire.http1.response_reader import COMPLETE
@@ -14,7 +16,7 @@ from router.wire.pool import Address, Pool, Waiter
 from router.wire.replica import ReplicaConnection
 from router.wire.sweep import Sweeper
 from tests.harness.behaviours import hang, json_ok
-from tests.harness.listeners import blackhole, dead_url
+from tests.harness.listeners import blackhole, closer, dead_url
 from tests.harness.messages import completion, request
 from tests.harness.replica import Behaviour, HostileReplica, eventually
 from tests.harness.replica import ReplicaConnection as Accepted
@@ -210,6 +212,19 @@ async def test_each_failure_fails_one_waiter() -> None:
         await eventually(lambda: all(owner.failures for owner in owners), "all to fail")
         assert [owner.failures for owner in owners] == [[Reason.CONNECT_FAILED]] * 7
         assert (pool.waiting, pool.opened) == (0, 0)
+
+
+@pytest.mark.parametrize("rst", [False, True], ids=["FIN", "reset"])
+@scenario
+async def test_a_connection_that_is_closed_before_its_use_is_a_failed_connect(rst: bool) -> None:
+    with closer(rst=rst) as url:
+        async with pool_to(url) as (pool, _):
+            owners = [Owner(pool) for _ in range(3)]
+            for owner in owners:
+                owner.take()
+            await eventually(lambda: all(owner.failures for owner in owners), "all to fail")
+            assert [owner.failures for owner in owners] == [[Reason.CONNECT_FAILED]] * 3
+            assert (pool.waiting, pool.opened) == (0, 0)
 
 
 @scenario

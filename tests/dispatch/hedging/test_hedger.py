@@ -625,6 +625,35 @@ def test_a_policy_that_fails_hedges_nothing(says: object, monkeypatch: pytest.Mo
     play()
 
 
+def test_a_policy_that_changes_its_plan_meanwhile_sends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy_names()
+    wavering = type("Wavering", (Broken,), {"says": Delay(seconds=0.1)})
+    monkeypatch.setitem(contract.HEDGING.classes, "wavering", wavering)
+
+    @scenario
+    async def play() -> None:
+        w = World(policy="wavering")
+        w.learn()
+        late, attempt, due = w.dispatch(w.a)
+        assert due == w.now + 0.1
+        for says, found in ((None, []), (Delay(seconds=0.1), ["b", "c"])):
+            wavering.says = says  # type: ignore[attr-defined]
+            w.now += 2.0
+            state, _, due = w.dispatch(w.a)  # the hedger asks for a new plan
+            state.end(Reason.CLIENT_GONE, w.now)
+            assert (due == NEVER) == (says is None)
+            w.counts.suppressed = dict.fromkeys(Refusal, 0)
+            assert w.ask(attempt) == found
+            assert w.refused == ({} if found else {"gain": 1})
+            assert (w.hedger.asks_again_at(attempt, w.now) < NEVER) == (not found)
+        late.end(Reason.CLIENT_GONE, w.now)
+        w.close()
+
+    play()
+
+
 def test_a_policy_that_cannot_judge_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     policy_names()
 

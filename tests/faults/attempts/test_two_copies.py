@@ -183,6 +183,22 @@ async def test_both_refuse_and_the_first_ones_answer_is_relayed(early: int) -> N
 
 
 @scenario
+async def test_both_streams_report_an_error_behind_an_early_200() -> None:
+    acts = [FAILURES["error inside a stream"]() for _ in range(2)]
+    hedging = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0)
+    timeouts = {"commit_after_s": 0.05}
+    async with running(*acts, hedging=hedging, timeouts=timeouts) as router:
+        client = await router.client()
+        await client.send(chat(URGENT, stream=True))
+        await both_asked(*acts)
+        await router.answers_early()
+        for act in acts:
+            act.go.set()
+        assert_cut_stream(await client.recv_response("POST"), Reason.STREAM_ERROR)
+        assert await router.reason() == "stream_error"
+
+
+@scenario
 async def test_a_retry_that_hangs_gets_a_copy() -> None:
     dies, hangs, answers = Act(rst=True), Act(), says("from the copy")
     dies.go.set()

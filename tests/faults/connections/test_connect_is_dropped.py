@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from router.config.model import Classes, ClassTimeouts, HighClass
 from router.core.errors import Reason
+from tests.harness import clocks
 from tests.harness.behaviours import json_ok
 from tests.harness.listeners import blackhole
 from tests.harness.messages import chat
@@ -59,3 +61,22 @@ async def test_a_client_that_leaves_meanwhile_frees_its_slot() -> None:
             assert line["reason"] == "client_gone"
             assert line["attempts"] <= 1
             assert not router.busy().get("leases")
+
+
+@scenario
+async def test_a_class_may_wait_longer_than_the_others() -> None:
+    """The replica gets the longer timeout at the start or by a reload."""
+    patient = Classes(high=HighClass(timeouts=ClassTimeouts(connect_s=30.0)))
+    for first in (patient, Classes()):
+        with blackhole() as url:
+            async with running(url, timeouts=FAST, health=WARM, classes=first) as router:
+                once_well(router)
+                router.change(classes=clocks.classes(patient))
+                await router.app.reload()
+                client = await router.client()
+                await client.send(chat("x-priority: high"))
+                await eventually(lambda r=router: r.busy().get("leases", 0) == 1, "an attempt")  # type: ignore[misc]
+                assert_error(await router.ask(chat()), Reason.CONNECT_TIMEOUT)
+                assert await router.reason() == "connect_timeout"  # of the only request that ended
+                client.rst()
+                await router.log(2)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from pathlib import Path
 
 import msgspec
 
+from router.config.model import AccessLog as LogConfig
 from router.config.model import Config, Limits, Routing, Timeouts, Upstream
+from router.observe.log.access_log import AccessLog
 from router.wire.pool import Pool
 from tests.harness.behaviours import chat_either
 from tests.harness.messages import chat
@@ -92,3 +95,24 @@ async def test_no_pool_and_no_prober_stays() -> None:
             "no connection but the pooled ones",
         )
     assert not [line for replica in router.replicas for line in replica.failures]
+
+
+def logs() -> int:
+    gc.collect()
+    return sum(isinstance(thing, AccessLog) for thing in gc.get_objects())
+
+
+def test_no_replaced_access_log_stays(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        async with running(chat_either) as router:
+            before = logs()
+            for number in range(8):
+                router.change(access_log=LogConfig(path=str(tmp_path / f"{number}.log")))
+                await router.app.reload()
+                assert (await router.ask(chat())).status == 200
+            # The threads of the last logs may still write.
+            replaced = router.app.parts.replaced_logs
+            await eventually(lambda: not replaced.dropped and logs() == before, "all are gone")
+
+    story()

@@ -122,6 +122,54 @@ async def test_failures_in_a_row_open_it_and_others_serve(name: str) -> None:
         assert counts == {"closed": 1.0, "suspect": 0.0, "half_open": 0.0, "open": 1.0}
 
 
+async def behind_an_early_200(go: asyncio.Event, data: bytes, reason: str) -> list[str]:
+    """Answer a stream with `data` after the router's own 200; the breakers of both replicas."""
+
+    async def late(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await go.wait()
+            await connection.send(data)
+
+    timeouts = {"commit_after_s": 0.05}
+    async with running(late, late, health=STRICT, retry=OFF, timeouts=timeouts) as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await router.answers_early()
+        go.set()
+        assert not (await client.recv_response()).complete
+        (line,) = await router.log()
+        assert (line["reason"], {tried[2] for tried in line["tried"]}) == (reason, {reason})
+        parts = router.app.parts
+        assert parts.hedger.times.of("m", True, monotonic()).fit.answers == 0
+        assert not any(replica.progress.first_s for replica in parts.fleet.replicas.values())
+        return [breaker(router, index) for index in range(2)]
+
+
+@scenario
+async def test_a_server_error_behind_an_early_200_opens_it() -> None:
+    found = await behind_an_early_200(asyncio.Event(), json_response(BROKEN, 500), "server_error")
+    assert sorted(found) == ["closed", "open"]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (json_response(REFUSED, 400), "replica_refused"),
+        (json_response(REFUSED, 429), "replica_busy"),
+        (completion(), "bad_response"),
+        (
+            SSE_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n") + LAST_CHUNK,
+            "bad_response",
+        ),
+        (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", "bad_response"),
+    ],
+    ids=["400", "429", "no stream", "a compressed stream", "a redirect"],
+)
+@scenario
+async def test_no_other_answer_behind_an_early_200_opens_it(data: bytes, reason: str) -> None:
+    assert await behind_an_early_200(asyncio.Event(), data, reason) == ["closed", "closed"]
+
+
 @scenario
 async def test_a_poison_request_sent_again_and_again_takes_no_more_than_half() -> None:
     async def behave(connection: ReplicaConnection) -> None:

@@ -81,6 +81,36 @@ async def test_head_keeps_its_length_and_has_no_body() -> None:
         assert (await client.recv_response()).json()["target"] == "/next"
 
 
+@pytest.mark.parametrize("length", [None, "5"])
+@pytest.mark.parametrize(
+    ("method", "status", "framing"),
+    [
+        ("HEAD", "200 OK", ""),
+        ("HEAD", "200 OK", "Transfer-Encoding: chunked\r\n"),
+        ("HEAD", "404 Not Found", ""),
+        ("GET", "304 Not Modified", ""),
+    ],
+)
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@scenario
+async def test_the_length_is_that_of_the_replica(
+    method: str, status: str, framing: str, length: str | None, version: str
+) -> None:
+    """RFC 9110 section 8.6: `Content-Length: 0` would tell the client that the body is empty."""
+    if length is not None:
+        framing = f"Content-Length: {length}\r\n"
+    data = f"HTTP/1.1 {status}\r\n{framing}\r\n".encode()
+    async with running(first(data)) as router:
+        client = await router.client()
+        kept = ("Connection: keep-alive",) if version == "1.0" else ()
+        for _ in range(2):  # over the same connection
+            await client.send(request("/odd", *kept, method=method, version=version))
+            got = await client.recv_response(method)
+            assert (got.status, got.complete) == (int(status[:3]), True)
+            assert got.header("content-length") == length
+            assert got.header("transfer-encoding") is None
+
+
 @pytest.mark.parametrize(
     "data",
     [

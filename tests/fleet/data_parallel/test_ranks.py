@@ -9,6 +9,7 @@ import pytest
 
 from router.core.build import is_compiled
 from router.core.errors import Reason
+from router.dispatch.hedging.backups import same_engine
 from router.fleet.membership import Duty
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
@@ -71,6 +72,25 @@ async def test_the_number_of_ranks_follows_the_metrics() -> None:
     assert lead.pool._closed and not other.pool._closed
     fleet.set_ranks(lead, 4)
     assert ids(*fleet.replicas.values()) == ["b"]
+    table.close()
+
+
+@scenario
+async def test_ranks_are_different_engines_and_the_ones_that_left_are_forgotten() -> None:
+    table = Table()
+    lead = table.add("a")
+    fleet = table.fleet
+    for moments in ((0.0,), (5.0, 9.0)):  # The engine reports no start time; the engine restarts.
+        fleet.set_ranks(lead, 3)
+        for moment in moments:
+            for rank in lead.ranks:
+                signals = Signals(running=0, waiting=0, started_at=moment)
+                fleet.polls.observed(rank, signals, 1, moment)
+            pairs = [(one, other) for one in lead.ranks for other in lead.ranks if one is not other]
+            assert not any(same_engine(one, other) for one, other in pairs)
+        left = lead.ranks[1:]
+        fleet.set_ranks(lead, 1)
+        assert not lead.apart and not any(rank.apart for rank in left)
     table.close()
 
 
@@ -191,14 +211,4 @@ async def test_a_reload_that_moves_the_address_keeps_its_ranks() -> None:
     assert ids(*fleet.serving.ready) == ["a", "a@1", "a@2"]
     assert fleet.replicas["a@1"] is successor.ranks[1] is not lead.ranks[1]
     assert all(r.connections is successor.connections for r in successor.ranks)
-    table.close()
-
-
-@scenario
-async def test_ranks_are_different_engines_with_one_start_time() -> None:
-    table = Table()
-    lead = table.add("a", data_parallel_ranks=2)
-    for rank in lead.ranks:
-        table.fleet.polls.observed(rank, Signals(running=0, started_at=100.0), 1, 1.0)
-    assert lead.ranks[1] in lead.apart and lead in lead.ranks[1].apart
     table.close()
