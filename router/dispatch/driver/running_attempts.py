@@ -74,7 +74,7 @@ class RunningAttempts:
             if request.route.inference and not (continues or request.route.light):
                 sample_dispatched(attempt, request.view.prompt_tokens, now)
         if request.times.is_own:
-            # The request's class has its own connect timeout.
+            # The connect timeout of the class is shorter than that of the pool of connections.
             attempt.connect_due = now + request.times.connect_s
         if self.live:
             self.live.append(attempt)
