@@ -92,16 +92,16 @@ class Timetable:
     __slots__ = ("entries",)
 
     def __init__(self) -> None:
-        self.entries: list[Any] = []  # heap of (time, order, ticket)
+        self.entries: list[Any] = []  # heap of (time, order, id of the ticket, ticket)
 
     def add(self, when: float, ticket: Ticket, waiting: int) -> None:
         """`waiting`: the number of tickets in the line."""
         if len(self.entries) > 64 + 2 * waiting:
             # Removed tickets still have entries, and a ticket that was put back has several.
             entries = dict.fromkeys(self.entries)
-            self.entries = [entry for entry in entries if entry[2].node is not None]
+            self.entries = [entry for entry in entries if entry[3].node is not None]
             heapify(self.entries)
-        heappush(self.entries, (when, ticket.order, ticket))
+        heappush(self.entries, (when, ticket.order, id(ticket), ticket))
 
 
 class SlidingQueue(BaseLine):
@@ -153,13 +153,13 @@ class SlidingQueue(BaseLine):
     def _slide(self, now: float) -> None:
         slope = self._slope
         losing = self._losing.entries
-        while losing and (losing[0][0] <= now or not self._has_hope(losing[0][2])):
-            ticket: Ticket = heappop(losing)[2]
+        while losing and (losing[0][0] <= now or not self._has_hope(losing[0][3])):
+            ticket: Ticket = heappop(losing)[3]
             if self._has_hope(ticket):
                 self._move(ticket, self._lost, due(ticket))
                 slope.work_s = max(0.0, slope.work_s - slope.prefill_s(ticket))
         by_deadline = self._due.entries
-        while by_deadline and not self._has_hope(by_deadline[0][2]):
+        while by_deadline and not self._has_hope(by_deadline[0][3]):
             heappop(by_deadline)
         normal, urgent = self._normal, self._urgent
         # The earliest deadline of urgent and normal tickets. If it came from the normal tickets

@@ -111,7 +111,9 @@ class Ticket(Item):
         # Fields that are read when the ticket is one of the first few of its class queue.
         self.view = view  # the request's prompt, size and expected cost
         self.prefix: PrefixMatch | None = None  # `None`: the prefix was not looked up yet
-        self.order = 0  # the order of arrival; 0: not offered to the queue yet
+        # The order of arrival; 0: not offered to the queue yet. A request that goes to a fallback
+        # gets another ticket with the same order, so entries of a heap also need `id(ticket)`.
+        self.order = 0
         self.skips = 0  # how often a later ticket went first because of its prefix
         self.excluded = excluded  # replicas of the lane that are not allowed, such as tried ones
 
@@ -146,13 +148,6 @@ class Ticket(Item):
         self.model = model  # selects the queue; "": the request names no model
         self.number = number  # urgency: 0 critical to 4 batch, lower first, fractions allowed
         self.deadline = deadline  # monotonic seconds; after it the client needs no answer
-
-    def __lt__(self, other: Ticket) -> bool:
-        """For heaps of (key, `order`, ticket): two tickets of one request have the same `order`.
-
-        A request gets another ticket when it goes to a fallback. Any order of the two is right.
-        """
-        return self.arrival < other.arrival
 
     @property
     def place(self) -> Any:

@@ -63,8 +63,9 @@ class ClassQueue:
         # Tickets that are not starved, by arrival. Entries before the index `_first` are outdated.
         self._young: list[Ticket] = []
         self._first = 0
-        # Heap of (order, ticket): tickets that were put back and are older than some in `_young`.
-        self._back: list[tuple[int, Ticket]] = []
+        # Heap of (order, id of the ticket, ticket): tickets that were put back and are older than
+        # some in `_young`.
+        self._back: list[tuple[int, int, Ticket]] = []
         self._starved: deque[Ticket] = deque()  # Starved tickets, by arrival.
 
     def has(self, ticket: Ticket) -> bool:
@@ -81,7 +82,7 @@ class ClassQueue:
         ticket.starved = False  # If the ticket was put back, `promote` must mark it again.
         young = self._young
         if self._first < len(young) and ticket.order < young[-1].order:
-            heappush(self._back, (ticket.order, ticket))
+            heappush(self._back, (ticket.order, id(ticket), ticket))
         else:
             young.append(ticket)
         self.line.push(ticket, now)
@@ -99,10 +100,10 @@ class ClassQueue:
         if self.held() > 64 + 2 * self.count:
             # A ticket that was put back may be in two of the three lists, and twice in each list.
             young = [t for t in self._young[self._first :] if self.has(t) and not t.starved]
-            back = [t for _, t in self._back if self.has(t) and not t.starved]
+            back = [t for _, _, t in self._back if self.has(t) and not t.starved]
             self._young = list(dict.fromkeys(young))
             self._first = 0
-            self._back = [(t.order, t) for t in dict.fromkeys(back)]
+            self._back = [(t.order, id(t), t) for t in dict.fromkeys(back)]
             heapify(self._back)
             starved = [t for t in self._starved if self.has(t) and t.starved]
             self._starved = deque(dict.fromkeys(starved))
@@ -135,10 +136,10 @@ class ClassQueue:
             first = 0
         self._first = first
         back = self._back
-        while back and (back[0][1].starved or not self.has(back[0][1])):
+        while back and (back[0][2].starved or not self.has(back[0][2])):
             heappop(back)
         if back and (found is None or back[0][0] < found.order):
-            return back[0][1]
+            return back[0][2]
         return found
 
     def promote(self, now: float, after_s: float, most: int) -> int:
@@ -176,7 +177,7 @@ class ClassQueue:
 
     def tickets(self) -> list[Ticket]:
         """Return all waiting tickets, in no particular order."""
-        back = [ticket for _, ticket in self._back]
+        back = [ticket for _, _, ticket in self._back]
         # A ticket that was put back may have two entries.
         young = self._young[self._first :]
         found = [t for t in (*self._starved, *young, *back) if self.has(t)]

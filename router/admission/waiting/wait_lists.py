@@ -89,7 +89,8 @@ class WaitLists(Blocker):
         self.holders = Holders(rules.bytes)  # The parties with waiting requests.
         # Tickets that may not go to every replica of their lane.
         self.picky: dict[Ticket, None] = {}
-        # Heap of (deadline, order, ticket), including tickets that no longer wait.
+        # Heap of (deadline, order, id of the ticket, ticket), including tickets that no longer
+        # wait.
         self._deadlines: list[Any] = []
         self._turns = stride
         self._reservations = reservations
@@ -215,7 +216,7 @@ class WaitLists(Blocker):
         # The deadline is stored even if the class of the ticket uses no deadline, because a reload
         # may change that.
         if ticket.deadline < INFINITY:
-            heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
+            heappush(self._deadlines, (ticket.deadline, ticket.order, id(ticket), ticket))
         concurrency: Concurrency | None = ticket.concurrency
         if concurrency is not None:
             key_row = row.keys.get(concurrency)
@@ -316,7 +317,7 @@ class WaitLists(Blocker):
                 del self._lanes[ticket.lane]
         self.count -= 1
         if len(self._deadlines) > 64 + 2 * self.count:
-            self._deadlines = [e for e in self._deadlines if e[2].state == WAITING]
+            self._deadlines = [e for e in self._deadlines if e[3].state == WAITING]
             heapify(self._deadlines)
         self.holders.left(ticket)
 
@@ -337,7 +338,7 @@ class WaitLists(Blocker):
         """Return the waiting ticket with the earliest client deadline; `None`: there is none."""
         deadlines = self._deadlines
         while deadlines:
-            ticket: Ticket = deadlines[0][2]
+            ticket: Ticket = deadlines[0][3]
             if ticket.state == WAITING:
                 return ticket
             heappop(deadlines)
