@@ -148,7 +148,7 @@ class Tunnel(asyncio.Protocol):
         transport.write(answers.error_response(err, keep_alive=False, request_id=name))
         self.status = err.status
         self._end(reason)
-        transport.close()
+        self._close()
 
     # -- the client's side --------------------------------------------------------------------
 
@@ -264,9 +264,18 @@ class Tunnel(asyncio.Protocol):
             self.deadline = monotonic() + LINGER_S
             return
         self._end(Reason.OK if self.status else Reason.INTERNAL)
-        transport.close()
+        self._close()
 
     # -- the end ------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        """Closes the client's connection when its write buffer is empty, or at a deadline.
+
+        The tunnel has ended and is not swept any more. The `ClientConnection` is, so it gets the
+        deadline.
+        """
+        self.client.deadline = monotonic() + self._timeouts.write_stall_s
+        self.client.transport.close()
 
     def _touch(self) -> None:
         if not self._far_closed:

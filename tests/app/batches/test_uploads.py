@@ -264,6 +264,24 @@ async def test_a_slow_reader_is_waited_for_and_not_held(tmp_path: Path) -> None:
 
 
 @scenario
+async def test_a_reader_that_stops_at_the_end_is_disconnected(tmp_path: Path) -> None:
+    """The batch server has written the whole file and has closed, but the client reads nothing."""
+    data = b"x" * (16 * MiB)  # more than the kernel's buffers take
+    rules = {"limits": {"write_high": 2 * len(data)}, "timeouts": {"write_stall_s": 0.5}}
+    async with open_door(tmp_path, json_ok, **rules) as router:
+        file_id = await upload(router, data)
+        client = await router.client(receive_buffer=4096)
+        auth = "Authorization: Bearer key-1"
+        await client.send(request(f"/v1/files/{file_id}/content", auth))
+        await client.recv_head()
+        (logged,) = [entry for entry in await router.log(2) if entry["path"].endswith("/content")]
+        assert (logged["reason"], router.app.parts.dispatcher.tunnels) == ("ok", set())
+        assert router.busy()["clients"] == 1, "unsent bytes"
+        await eventually(lambda: not router.busy().get("clients"), "the client is disconnected")
+        client.close()
+
+
+@scenario
 async def test_over_tls(tmp_path: Path) -> None:
     """Files are transferred over TLS; the requests of batch lines stay inside the process, without
     TLS.
