@@ -150,7 +150,7 @@ class BatchApi:
 
     async def _cancel(self, number: int) -> None:
         if await self._worker(self._store.cancel, number, int(time())):
-            self._runner.cancel(number)
+            await self._runner.cancel(number)
 
     async def _batch(self, request: web.Request) -> Batch:
         batch_id = request.match_info["id"]
