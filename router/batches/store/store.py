@@ -39,6 +39,7 @@ _PURGED_AT_ONCE: Final = 200  # number of results of an ended batch that one tra
 _FREED_AT_ONCE: Final = 1000  # number of database pages returned to the file system at once
 
 _PENDING: Final = f"({', '.join(repr(status) for status in UNFINISHED)})"
+_ENDED_AT: Final = "coalesce(completed_at, failed_at, expired_at, cancelled_at)"
 
 
 class Result(NamedTuple):
@@ -299,10 +300,11 @@ class Store:
         return is_more or left > 0
 
     def forget(self, before: int) -> None:
-        """Deletes the ended batches that were created before the time `before`."""
+        """Deletes the batches that ended before the time `before`."""
         with Transaction(self._db) as db:
             db.execute(
-                f"DELETE FROM batches WHERE created_at < ? AND status NOT IN {_PENDING}", (before,)
+                f"DELETE FROM batches WHERE {_ENDED_AT} < ? AND status NOT IN {_PENDING}",
+                (before,),
             )
 
     def _page(
