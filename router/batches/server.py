@@ -96,6 +96,14 @@ class BatchServer:
             raise ConfigError([f"batches.folder: cannot be used: {why}"]) from None
 
     async def _open(self) -> None:
+        blobs, store = await self._worker(self._take_folder)
+        try:
+            await self._build(blobs, store)
+        except Exception:
+            await self._worker(self._let_go)  # The next attempt takes the folder again.
+            raise
+
+    async def _build(self, blobs: BlobStore, store: Store) -> None:
         from aiohttp import web
 
         from router.batches.api.application import build
@@ -103,12 +111,11 @@ class BatchServer:
         from router.batches.api.file_api import FileApi
 
         rules, worker = self._rules, self._worker
-        blobs, store = await self._worker(self._take_folder)
         self._sender = Sender(self._token, rules.result)
         self.runner = runner = Runner(store, blobs, worker, rules, self._sender, self._waiting)
         files = FileApi(store, blobs, worker, rules)
         self._batches = batches = BatchApi(store, worker, runner, rules)
-        self._web = web.AppRunner(
+        ready = web.AppRunner(
             build(files, batches, runner),
             access_log=None,
             handle_signals=False,
@@ -116,7 +123,8 @@ class BatchServer:
             auto_decompress=False,  # a small compressed upload could be very large in memory
             shutdown_timeout=CLOSE_TIMEOUT_S,
         )
-        await self._web.setup()
+        await ready.setup()
+        self._web = ready
 
     def _take_folder(self) -> tuple[BlobStore, Store]:
         try:
@@ -141,18 +149,20 @@ class BatchServer:
             self._house = asyncio.create_task(self._keep_house())
 
     async def _wait_for_folder(self, accept: Accept) -> None:
-        while self._web is None:
+        while not self._has_folder:
             await asyncio.sleep(FOLDER_S)
             try:
-                await self._open()
+                if self._web is None:
+                    await self._open()
+                await self._begin(accept)
             except BlockingIOError:
                 continue
             except (OSError, sqlite3.Error) as err:
                 log_event(logging.ERROR, "the batch folder cannot be used", error=str(err))
-        await self._begin(accept)
         await self._keep_house()
 
     async def _begin(self, accept: Accept) -> None:
+        """Starts the unfinished batches. After sqlite3.Error it may be called again."""
         assert self._sender is not None
         assert self.runner is not None
         self._sender.open(accept)

@@ -148,7 +148,7 @@ class Tunnel(asyncio.Protocol):
         transport.write(answers.error_response(err, keep_alive=False, request_id=name))
         self.status = err.status
         self._end(reason)
-        transport.close()
+        self._close()
 
     # -- the client's side --------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class Tunnel(asyncio.Protocol):
 
     def on_deadline(self, now: float) -> None:
         """Ends the tunnel: for `write_stall_s` seconds no bytes were forwarded in any direction."""
-        self._end(Reason.OK if self._far_closed else Reason.BODY_TIMEOUT)
+        self._end(Reason.INTERNAL if self._far_closed else Reason.BODY_TIMEOUT)
         self.client.transport.abort()
 
     # -- the far side -------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Tunnel(asyncio.Protocol):
         self.status = int(found.group(1))
         length = _LENGTH.search(data)
         end = data.find(b"\r\n\r\n")
-        if length is not None and end > 0:
+        if length is not None and end > 0 and self.head.method != b"HEAD":
             self._whole = self.bytes_out + end + 4 + int(length.group(1))
 
     def hold(self, is_full: bool) -> None:
@@ -263,16 +263,32 @@ class Tunnel(asyncio.Protocol):
             transport.write_eof()
             self.deadline = monotonic() + LINGER_S
             return
-        self._end(Reason.OK if self.status else Reason.INTERNAL)
-        transport.close()
+        self._end(Reason.INTERNAL)
+        self._close()
 
     # -- the end ------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        """Closes the client's connection when its write buffer is empty, or at a deadline.
+
+        The tunnel has ended and is not swept any more. The `ClientConnection` is, so it gets the
+        deadline.
+        """
+        self.client.deadline = monotonic() + self._timeouts.write_stall_s
+        self.client.transport.close()
 
     def _touch(self) -> None:
         if not self._far_closed:
             self.deadline = monotonic() + self._timeouts.write_stall_s
 
+    def _is_answered(self) -> bool:
+        """Whether the whole response has been forwarded."""
+        if self._whole < 0:
+            return self._far_closed and self.status != 0
+        return self._whole <= self.bytes_out
+
     def _end(self, reason: Reason) -> None:
+        """Ends the tunnel. `reason`: why, unless the whole response has been forwarded."""
         if self._over:
             return
         self._over = True
@@ -280,9 +296,7 @@ class Tunnel(asyncio.Protocol):
         self._sweeper.discard(self)
         if self._far is not None:
             self._far.abort()
-        if (self._far_closed and self.status) or 0 <= self._whole <= self.bytes_out:
-            reason = Reason.OK  # the whole response has been sent, so the tunnel succeeded
-        self._owner.passed(self, reason)
+        self._owner.passed(self, Reason.OK if self._is_answered() else reason)
 
 
 class FarEnd(asyncio.Protocol):

@@ -19,7 +19,7 @@ from router.batches.api.answers import json_answer, owner_of, secret_of
 from router.batches.api.asked import Refused
 from router.batches.api.shapes import batch_object, page
 from router.batches.ids import is_id, new_batch_id, new_file_id
-from router.batches.quota import check_quota
+from router.batches.quota import check_quota, has_known_key, keyless_part
 from router.batches.run.runner import Runner
 from router.batches.secrets import Secret
 from router.batches.store.rows import COMPLETED, VALIDATING, Batch
@@ -81,12 +81,16 @@ class BatchApi:
         if file.purpose != "batch":
             message = "The purpose of the input file must be batch."
             raise Refused(400, "invalid_purpose", message, "input_file_id")
-        own, of_all = store.unfinished_of(owner)
+        own, keyless, of_all = store.unfinished_of(owner)
         if own >= rules.unfinished:
             message = f"{rules.unfinished} of your batches are unfinished; more are not allowed."
             raise Refused(429, "too_many_batches", message)
         if of_all >= rules.unfinished_total:
             raise Refused(429, "too_many_batches", "The router has too many unfinished batches.")
+        keyless_most = keyless_part(rules, rules.unfinished_total)
+        if keyless >= keyless_most and not has_known_key(owner):
+            message = "Clients without a known API key have too many unfinished batches."
+            raise Refused(429, "too_many_batches", message)
         check_quota(rules, store.usage, owner, RESULT_FILES, 0)
         now = int(time())
         expiry = wanted.output_expires_after
@@ -150,7 +154,7 @@ class BatchApi:
 
     async def _cancel(self, number: int) -> None:
         if await self._worker(self._store.cancel, number, int(time())):
-            self._runner.cancel(number)
+            await self._runner.cancel(number)
 
     async def _batch(self, request: web.Request) -> Batch:
         batch_id = request.match_info["id"]

@@ -6,6 +6,7 @@ and read in pieces, by the worker. Import only through `server.py`: this module 
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -22,6 +23,7 @@ from router.batches.store.rows import File
 from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
+from router.observe.events import log_event
 
 PAGE: Final = (100, 1000)  # number of entries on one page of a list: default and maximum
 
@@ -94,6 +96,7 @@ class FileApi:
         found = await self._file(request)
         file = self._blobs.reading(found.id)
         try:
+            piece = await self._worker(file.read, PIECE)
             response = web.StreamResponse(
                 headers={
                     "Content-Type": "application/octet-stream",
@@ -104,9 +107,17 @@ class FileApi:
             )
             response.content_length = found.bytes
             await response.prepare(request)
-            while piece := await self._worker(file.read, PIECE):
+            while piece:
                 await response.write(piece)
-            await response.write_eof()
+                try:
+                    piece = await self._worker(file.read, PIECE)
+                except OSError as err:
+                    # An error response would become a part of the file. The client gets less than
+                    # Content-Length, so it notices the error.
+                    log_event(logging.ERROR, "the batch folder failed", error=str(err))
+                    if request.transport is not None:
+                        request.transport.abort()
+                    break
             return response
         finally:
             await self._worker(file.close)

@@ -116,14 +116,16 @@ class Runner:
         if self._secrets.learn(owner, secret):
             self.lines.wake()
 
-    def cancel(self, number: int) -> None:
+    async def cancel(self, number: int) -> None:
         """Cancels the lines in progress of a batch, and then ends the batch.
 
-        The status of the batch in the store must already be `cancelling`.
+        The status of the batch in the store must already be `cancelling`. Raises sqlite3.Error.
         """
         job = self._jobs.get(number)
         if job is not None and not job.ending.done():
             job.ending.set_result(CANCELLED)
+        elif number not in self._lives:  # A defect of the router has ended the batch's task.
+            self.begin(await self._worker(self._store.numbered, number))
 
     def rest(self) -> None:
         """Begins no more lines. Lines in progress may end."""
@@ -155,6 +157,9 @@ class Runner:
             # A batch that cannot be validated fails, or it would count as unfinished for ever.
             if batch.status == VALIDATING:
                 await self._insist(lambda: self._give_up(batch))
+            latest = await self._insist(lambda: self._worker(self._store.numbered, number))
+            if latest.status == CANCELLING != batch.status:  # cancelled during the failed step
+                await self._live(latest)
 
     async def _give_up(self, batch: Batch) -> None:
         trouble = LineError("internal_error", "The router failed to check the file.")

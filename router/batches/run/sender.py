@@ -84,6 +84,9 @@ class Sender:
         self._session: aiohttp.ClientSession | None = None
 
     def open(self, accept: Accept) -> None:
+        """Gets ready to send requests. A second call does nothing."""
+        if self._session is not None:
+            return
         import aiohttp
 
         from router.batches.run.inside import Inside

@@ -122,13 +122,20 @@ class Draft:
             self._unsynced = 0
 
     def keep(self) -> None:
-        """Syncs the file and moves it to its final name."""
+        """Syncs the file and moves it to its final name.
+
+        After an error there is no file with the final name, and `drop` removes the draft.
+        """
         assert self._file is not None
         os.fsync(self._file.fileno())
         self._file.close()
-        self._file = None
         os.replace(self._path, self._place)
-        self._blobs.sync()
+        self._file = None
+        try:
+            self._blobs.sync()
+        except BaseException:
+            self._place.unlink(missing_ok=True)
+            raise
 
     def drop(self) -> None:
         """Removes the unfinished file. Does nothing after `keep`."""

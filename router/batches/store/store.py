@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from router.batches.quota import Usage
+from router.batches.quota import KEYED, Usage
 from router.batches.store.database import Transaction, open_database
 from router.batches.store.rows import (
     CANCELLED,
@@ -39,6 +39,7 @@ _PURGED_AT_ONCE: Final = 200  # number of results of an ended batch that one tra
 _FREED_AT_ONCE: Final = 1000  # number of database pages returned to the file system at once
 
 _PENDING: Final = f"({', '.join(repr(status) for status in UNFINISHED)})"
+_ENDED_AT: Final = "coalesce(completed_at, failed_at, expired_at, cancelled_at)"
 
 
 class Result(NamedTuple):
@@ -154,13 +155,16 @@ class Store:
         rows = self._db.execute(f"SELECT * FROM batches WHERE status IN {_PENDING} ORDER BY number")
         return [Batch(*row) for row in rows]
 
-    def unfinished_of(self, owner: str) -> tuple[int, int]:
-        """Returns the number of unfinished batches of this owner, and of all owners."""
-        (own, all_) = self._db.execute(
-            f"SELECT coalesce(sum(owner = ?), 0), count(*) FROM batches WHERE status IN {_PENDING}",
-            (owner,),
+    def unfinished_of(self, owner: str) -> tuple[int, int, int]:
+        """Returns the number of unfinished batches of this owner, of all owners without a known
+        key, and of all owners.
+        """
+        (own, keyless, all_) = self._db.execute(
+            "SELECT coalesce(sum(owner = ?), 0), coalesce(sum(substr(owner, 1, ?) <> ?), 0),"
+            f" count(*) FROM batches WHERE status IN {_PENDING}",
+            (owner, len(KEYED), KEYED),
         ).fetchone()
-        return int(own), int(all_)
+        return int(own), int(keyless), int(all_)
 
     # -- states of a batch --------------------------------------------------------------------
 
@@ -299,10 +303,11 @@ class Store:
         return is_more or left > 0
 
     def forget(self, before: int) -> None:
-        """Deletes the ended batches that were created before the time `before`."""
+        """Deletes the batches that ended before the time `before`."""
         with Transaction(self._db) as db:
             db.execute(
-                f"DELETE FROM batches WHERE created_at < ? AND status NOT IN {_PENDING}", (before,)
+                f"DELETE FROM batches WHERE {_ENDED_AT} < ? AND status NOT IN {_PENDING}",
+                (before,),
             )
 
     def _page(

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import msgspec
 
-from router.config.model.setting_types import Bytes, BytesOrNone, Count, Frozen, GiB, MiB, Seconds
+from router.config.model.setting_types import (
+    Bytes,
+    BytesOrNone,
+    Count,
+    Frozen,
+    GiB,
+    MiB,
+    Seconds,
+    Share,
+)
 
 
 class Batches(Frozen, frozen=True):
@@ -27,6 +36,10 @@ class Batches(Frozen, frozen=True):
     bytes_total: Bytes = 256 * GiB  # Maximum size of all files.
     unfinished: Count = 100  # Maximum number of unfinished batches of one owner.
     unfinished_total: Count = 1000  # Maximum number of unfinished batches of all owners.
+    # The share of each total (`files_total`, `bytes_total`, `unfinished_total`) that all owners
+    # without a known API key may use together. Each invented credential is an owner, so the limits
+    # of one owner do not limit such clients. If no API keys are used, set 1.
+    keyless_share: Share = 0.1
     # Maximum number of batch lines whose requests are in progress. The router sends fewer requests
     # while enough of them wait in the queue.
     concurrency: Count = 1024

@@ -57,8 +57,13 @@ def response(
     retry_after_s: int | None = None,
     extra: bytes = b"",
     head_only: bool = False,
+    options: bytes = b"close",
 ) -> bytes:
-    """Returns a complete response. `extra`: more header lines, each with its CRLF."""
+    """Returns a complete response.
+
+    `extra`: more header lines, each with its CRLF. `options`: the value of the Connection field
+    without `keep_alive`.
+    """
     parts = [
         STATUS_LINE[status],
         b"date: ",
@@ -72,7 +77,7 @@ def response(
         parts.append(b"x-request-id: %b\r\n" % request_id.encode("ascii"))
     if retry_after_s is not None:
         parts.append(b"retry-after: %d\r\n" % retry_after_s)
-    parts.append(b"\r\n" if keep_alive else b"connection: close\r\n\r\n")
+    parts.append(b"\r\n" if keep_alive else b"connection: %b\r\n\r\n" % options)
     if not head_only:
         parts.append(body)
     return b"".join(parts)
@@ -90,13 +95,16 @@ def error_response(
     if err.reason is Reason.HTTP2_NOT_SERVED:
         return _GOAWAY
     extra = b""
+    options = b"close"
     if err.reason is Reason.METHOD_NOT_ALLOWED:
         extra = ALLOW
     elif err.status == 401:
         # A 401 must name the authentication scheme (RFC 9110 section 15.5.2).
         extra = b"www-authenticate: Bearer\r\n"
     elif err.reason is Reason.UPGRADE_NOT_SERVED:
+        # A message with Upgrade has the connection option `upgrade` (RFC 9110 section 7.8).
         extra = b"upgrade: HTTP/1.1\r\n"
+        options = b"close, upgrade"
         keep_alive = False
     return response(
         err.status,
@@ -106,4 +114,5 @@ def error_response(
         retry_after_s=err.retry_after_s,
         extra=extra,
         head_only=head_only,
+        options=options,
     )

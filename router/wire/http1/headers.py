@@ -22,6 +22,7 @@ HOST: Final = 2
 CONNECTION: Final = 3
 CONTENT_LENGTH: Final = 4
 TRANSFER_ENCODING: Final = 5
+MAX_FORWARDS: Final = 6
 EXPECT: Final = 7
 VIA: Final = 8
 FORWARDED_FOR: Final = 9
@@ -46,6 +47,7 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"transfer-encoding": TRANSFER_ENCODING,
     b"te": DROP,  # it requests trailers, but the router drops the trailers of a response
     b"expect": EXPECT,
+    b"max-forwards": MAX_FORWARDS,
     b"via": VIA,
     b"x-forwarded-for": FORWARDED_FOR,
     b"x-forwarded-proto": FORWARDED_OTHER,

@@ -28,6 +28,8 @@ _NOT_ALLOWED: Final = frozenset({b"CONNECT", b"TRACE"})
 _HOST = re.compile(
     rb"(?:[A-Za-z0-9\-._~%!$&'()*+;=]{1,255}|\[[0-9A-Fa-f:.]{2,45}(?:%25[A-Za-z0-9._~\-]+)?\])(?::[0-9]{1,5})?"
 )
+# The largest value of Max-Forwards that the router sends.
+_MAX_FORWARDS: Final = 999_999_999
 # A target in origin form (path and query): without blanks, control characters and `#`.
 _TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#\x00-\x20\x7f-\xff]+)([/?][\x21\x22\x24-\x7e]*)?")
@@ -116,6 +118,8 @@ def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> No
                 keep.append(line)
         elif action == h.OWNER:
             head.owner = value
+        elif action == h.MAX_FORWARDS:
+            keep.append(_count_forward(head, line, value))
     if head.http_1_0:
         head.keep_alive = connection is not None and b"keep-alive" in connection
         if head.chunked:
@@ -159,6 +163,22 @@ def _request_line(line: bytes, limits: Limits) -> tuple[bytes, bytes, bool, byte
         return method, target, version == b"HTTP/1.0", None
     path, host = _origin_form(target)
     return method, path, version == b"HTTP/1.0", host
+
+
+def _count_forward(head: RequestHead, line: bytes, value: bytes) -> bytes:
+    """Returns the Max-Forwards line for the replica (RFC 9110 section 7.6.2).
+
+    The field counts only for OPTIONS. If no more forwards are allowed, the request becomes
+    `OPTIONS *`, to which the router itself responds.
+    """
+    if head.method != b"OPTIONS" or not value.isdigit():
+        return line
+    digits = value.lstrip(b"0")
+    if not digits:
+        head.target = b"*"
+        return line
+    left = _MAX_FORWARDS if len(digits) > 9 else int(digits) - 1
+    return b"max-forwards: %d" % left
 
 
 def _apply_connection(head: RequestHead, tokens: list[bytes], upgrade: bytes | None) -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 import openai
 import pytest
 
+from router.config.model import Keys
 from tests.app.batches.helpers import open_door, sdk, submit, until
+from tests.app.batches.test_secrets import KEY, key, keys_file
 from tests.batches.lines import jsonl, line, numbered
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import completion
-from tests.harness.replica import ReplicaConnection
-from tests.harness.running import scenario
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import Router, scenario
 
 
 @scenario
@@ -72,6 +74,51 @@ async def test_so_many_batches_and_no_more(tmp_path: Path) -> None:
             await until(mine, batch_id)
         await until(theirs, other)
         await until(mine, (await submit(mine, numbered(1))).id)
+
+
+@scenario
+async def test_invented_credentials_do_not_lock_out_a_tenant_with_a_key(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await go.wait()
+            await connection.send(completion())
+
+    keys = Keys(file=keys_file(tmp_path, key("acme", KEY)))
+    rules = {"files_total": 100, "bytes_total": 1_000_000, "unfinished_total": 20}
+    async with (
+        open_door(tmp_path / "b", behave, batches=rules, keys=keys) as router,
+        sdk(router, KEY) as tenant,
+    ):
+        outcomes = []
+        for number in range(20):
+            async with sdk(router, f"invented-{number}") as client:
+                try:
+                    await submit(client, numbered(1))
+                    outcomes.append("created")
+                except openai.APIStatusError as err:
+                    outcomes.append(str(err.code))
+        # The part of the batches is used up first, then that of the files.
+        assert outcomes == ["created"] * 2 + ["too_many_batches"] * 8 + ["storage_full"] * 10
+        async with sdk(router, "invented-0") as client:
+            with pytest.raises(openai.InternalServerError):
+                await client.files.create(file=b"x" * 100_000, purpose="batch")
+        await tenant.files.create(file=b"x" * 800_000, purpose="batch")
+        batches = [(await submit(tenant, numbered(1))).id for _ in range(18)]
+        with pytest.raises(openai.RateLimitError):
+            await submit(tenant, numbered(1))
+        go.set()
+        for batch_id in batches:
+            assert (await until(tenant, batch_id)).status == "completed"
+        await eventually(lambda: not running_in(router), "the batches of the others end, too")
+
+
+def running_in(router: Router) -> int:
+    batch_server = router.app.parts.batch_server
+    assert batch_server is not None
+    assert batch_server.runner is not None
+    return batch_server.runner.running
 
 
 @scenario

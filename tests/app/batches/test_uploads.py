@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import json
+import os
 import shutil
 import ssl
 import subprocess
@@ -14,6 +16,8 @@ import aiohttp
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
+from router.batches.api.uploads import PIECE
+from router.batches.store.blob_store import Reading
 from router.config.model import Tls
 from router.core.errors import Reason
 from tests.app.batches.helpers import open_door, sdk, submit, until
@@ -261,6 +265,67 @@ async def test_a_slow_reader_is_waited_for_and_not_held(tmp_path: Path) -> None:
         got = await client.recv_exactly(len(data))
         assert got == data
         client.close()
+
+
+@scenario
+async def test_a_reader_that_stops_at_the_end_is_disconnected(tmp_path: Path) -> None:
+    """The batch server has written the whole file and has closed, but the client reads nothing."""
+    data = b"x" * (16 * MiB)  # more than the kernel's buffers take
+    rules = {"limits": {"write_high": 2 * len(data)}, "timeouts": {"write_stall_s": 0.5}}
+    async with open_door(tmp_path, json_ok, **rules) as router:
+        file_id = await upload(router, data)
+        client = await router.client(receive_buffer=4096)
+        auth = "Authorization: Bearer key-1"
+        await client.send(request(f"/v1/files/{file_id}/content", auth))
+        await client.recv_head()
+        (logged,) = [entry for entry in await router.log(2) if entry["path"].endswith("/content")]
+        assert (logged["reason"], router.app.parts.dispatcher.tunnels) == ("ok", set())
+        assert router.busy()["clients"] == 1, "unsent bytes"
+        await eventually(lambda: not router.busy().get("clients"), "the client is disconnected")
+        client.close()
+
+
+@scenario
+@pytest.mark.parametrize("sent", [0, 1])
+async def test_the_disk_fails_during_a_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: int
+) -> None:
+    data = b"x" * (sent + 1) * PIECE
+    read, reads = Reading.read, 0
+
+    def failing(self: Reading, size: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        if reads > sent:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(self, size)
+
+    async with open_door(tmp_path, json_ok) as router:
+        file_id = await upload(router, data)
+        monkeypatch.setattr(Reading, "read", failing)
+        auth = "Authorization: Bearer key-1"
+        response = await router.ask(request(f"/v1/files/{file_id}/content", auth))
+        if sent == 0:
+            assert (response.status, response.error()["code"]) == (500, "storage_failed")
+        else:
+            assert (response.status, response.complete) == (200, False)
+            assert set(response.body) == {ord("x")}, "an error response inside the file"
+        reason = "ok" if sent == 0 else "internal"
+        assert [entry["reason"] for entry in await router.log(2)] == ["ok", reason]
+
+
+@scenario
+async def test_a_file_that_was_cut_short_on_disk(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router:
+        file_id = await upload(router, b"x" * 1000)
+        os.truncate(tmp_path / "files" / file_id, 999)
+        auth = "Authorization: Bearer key-1"
+        response = await router.ask(request(f"/v1/files/{file_id}/content", auth))
+        assert (response.status, response.complete, len(response.body)) == (200, False, 999)
+        response = await router.ask(request("/v1/files", auth, method="HEAD"), "HEAD")
+        assert response.status == 405
+        reasons = [entry["reason"] for entry in await router.log(3)]
+        assert reasons == ["ok", "internal", "ok"]
 
 
 @scenario

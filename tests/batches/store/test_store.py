@@ -87,7 +87,24 @@ def test_an_input_is_needed_until_its_batch_is_over(store: Store) -> None:
     assert store.outdated(999) == []
     assert store.outdated(1000) == ["file-1"]
     assert store.names() == {"file-1"}
-    store.forget(101)
+
+
+@pytest.mark.parametrize("ending", ["failed", "completed", "expired", "cancelled"])
+def test_an_ended_batch_is_kept_from_its_end_on(store: Store, ending: str) -> None:
+    if ending == "failed":
+        store.failed(NUMBER, "[]", 500)
+    else:
+        store.validated(NUMBER, 3, 101)
+        if ending == "cancelled":
+            store.cancel(NUMBER, 102)
+        else:
+            store.worked_through(NUMBER, ending, 102)
+        store.forget(10_000)
+        assert store.batch("o", "batch_1") is not None, "unfinished"
+        store.ended(NUMBER, None, None, 500)
+    store.forget(500)
+    assert store.batch("o", "batch_1") is not None
+    store.forget(501)
     assert store.batch("o", "batch_1") is None
 
 

@@ -75,6 +75,23 @@ async def test_options_for_the_server_is_answered_here() -> None:
         assert not router.replica.requests
 
 
+@scenario
+async def test_options_are_forwarded_as_often_as_the_client_allows() -> None:
+    async with running(echo) as router:
+        client = await router.client()
+        for _ in range(2):
+            await client.send(request("/a", "Max-Forwards: 0", method="OPTIONS"))
+            answer = await client.recv_response()
+            assert (answer.status, answer.body) == (200, b"")
+            assert "POST" in (answer.header("allow") or "")
+            assert not router.replica.requests
+        for _ in range(2):
+            await client.send(request("/a", "Max-Forwards: 3", method="OPTIONS"))
+            assert (await client.recv_response()).status == 200
+        first, second = router.replica.requests
+        assert first.header("max-forwards") == second.header("max-forwards") == "2"
+
+
 @pytest.mark.parametrize(
     ("target", "path", "host"),
     [

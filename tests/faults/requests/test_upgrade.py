@@ -27,7 +27,7 @@ async def test_a_websocket_is_refused_and_closed(body: bytes | None) -> None:
         answer = await client.recv_response()
         assert answer.status == 426
         assert answer.error()["code"] == "upgrade_not_served"
-        assert answer.header("connection") == "close"
+        assert answer.header("connection") == "close, upgrade"
         await client.expect_silence_then_close()
         assert not router.replica.requests
         assert await router.reason() == "upgrade_not_served"

@@ -26,8 +26,14 @@ def test_every_error_is_a_whole_openai_shaped_response(reason: Reason, keep_aliv
     assert found.header("retry-after") == "3"
     assert found.header("x-request-id") == "r-1"
     assert found.header("date")
-    closes = found.header("connection") == "close"
-    assert closes == (not keep_alive or reason is Reason.UPGRADE_NOT_SERVED)
+    if reason is Reason.UPGRADE_NOT_SERVED:
+        assert (found.header("upgrade"), found.header("connection")) == (
+            "HTTP/1.1",
+            "close, upgrade",
+        )
+    else:
+        assert found.header("upgrade") is None
+        assert found.header("connection") == (None if keep_alive else "close")
     assert (found.header("allow") is not None) == (reason is Reason.METHOD_NOT_ALLOWED)
 
 

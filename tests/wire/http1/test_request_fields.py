@@ -308,3 +308,32 @@ def test_the_head_may_be_refused_before_its_body() -> None:
 def test_other_protocols_are_refused_at_their_first_bytes(junk: bytes) -> None:
     story = read([junk])
     assert story[-1] in (Reason.BAD_REQUEST, Reason.METHOD_UNKNOWN), story
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [
+        (b"1", b"0"),
+        (b"010", b"9"),
+        (b"1000000000", b"999999999"),
+        (b"9" * 5000, b"999999999"),
+        (b"-1", b"-1"),
+        (b"", b""),
+    ],
+)
+def test_the_forwards_of_options_are_counted(value: bytes, sent: bytes) -> None:
+    head = one(b"OPTIONS /a HTTP/1.1\r\nHost: h\r\nMax-Forwards: " + value + b"\r\n\r\n")[0]
+    assert head.target == b"/a"
+    (line,) = head.lines
+    assert line.lower() == b"max-forwards: " + sent
+
+
+@pytest.mark.parametrize("value", [b"0", b"00", b"0" * 30])
+def test_options_without_more_forwards_is_for_the_router(value: bytes) -> None:
+    head = one(b"OPTIONS /a HTTP/1.1\r\nHost: h\r\nMax-Forwards: " + value + b"\r\n\r\n")[0]
+    assert head.target == b"*"
+
+
+def test_the_forwards_of_other_methods_are_not_counted() -> None:
+    head = one(b"GET /a HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\n\r\n")[0]
+    assert (head.target, head.lines) == (b"/a", [b"Max-Forwards: 0"])
