@@ -223,6 +223,8 @@ class Parts:
             # Batches may use a quarter of the data port's connections. Clients get the others.
             most = min(rules.concurrency, max(1, self.max_clients(config) // 4))
             rules = msgspec.structs.replace(rules, concurrency=most)
+            if config.keys.file is None and config.keys.folder is None:
+                rules = msgspec.structs.replace(rules, keyless_share=1.0)
             tenants = self.dispatcher.tenants
             waiting = None
             if self.queue is not None:

@@ -74,8 +74,7 @@ async def test_files_of_one_owner_results_among_them(tmp_path: Path) -> None:
 
 @scenario
 async def test_of_all_owners(tmp_path: Path) -> None:
-    totals = {"files_total": 3, "bytes_total": 50_000, "unfinished_total": 2}
-    rules = {**totals, "keyless_share": 1.0}
+    rules = {"files_total": 3, "bytes_total": 50_000, "unfinished_total": 2}
     go = asyncio.Event()
 
     async def behave(connection: ReplicaConnection) -> None:
