@@ -98,9 +98,10 @@ class Outcomes(Dispatches):
         self._end(ticket, run)
         if ticket.concurrency is not None:
             ticket.concurrency.give(ticket.urgency == BATCH, now)
-        if end == DONE and output >= 0:
-            self._outputs.learn(ticket.flow, output)
         view = ticket.view
+        of_choice = output // view.choices  # Below 0 if `output` is.
+        if end == DONE and output >= 0:
+            self._outputs.learn(ticket.flow, of_choice)
         if run.is_charged:
             try:
                 self._order.settled(
@@ -110,7 +111,7 @@ class Outcomes(Dispatches):
                 )
             except Exception as err:
                 self._orders.failures.add("settled", err)
-        self._learn(run.place, view.prompt_tokens, output, run.sent_at, now, end)
+        self._learn(run.place, view.prompt_tokens, of_choice, run.sent_at, now, end)
         # The ticket may stay in memory for a while, and must not keep the replica in memory.
         run.place = None
 
@@ -124,7 +125,8 @@ class Outcomes(Dispatches):
         now: float,
         end: int,
     ) -> None:
-        """Record the end of a request that was sent without a ticket; see `settle`."""
+        """Record the end of a request that was sent without a ticket; see `settle`. `output`: the
+        output tokens of one of its choices."""
         if end == DONE and output >= 0:
             self._outputs.learn(flow, output)
         self._learn(place, tokens, output, sent_at, now, end)

@@ -10,6 +10,7 @@ Must never: add, send or end a ticket.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from typing import Final
 
 from policies.allowed import Allowed, read_lane
 from policies.queueing.base import OrderPolicy
@@ -35,6 +36,11 @@ from router.config.model import Config
 from router.core.replica_load import ReplicaLoad
 from router.core.ttft_estimate import TtftEstimates
 from router.core.urgency import CRITICAL, HIGH
+
+# The largest predicted output of one request, in tokens. A request is charged its prediction until
+# it ends, so a client must not be able to choose the prediction. In `cost`, this output counts as
+# much as a prompt of 131,072 tokens, which is the context length of many models.
+MOST_PREDICTED: Final = 65_536
 
 
 class QueueState:
@@ -180,7 +186,7 @@ class QueueState:
     # -- read by all layers ---------------------------------------------------------------------
 
     def expected_output(self, flow: FlowIdentity) -> int:
-        """Return the expected output tokens of the flow's next answer."""
+        """Return the expected output tokens of one choice of the flow's next answer."""
         return self._outputs.predict(flow)
 
     def _predict(self, ticket: Ticket) -> None:
@@ -190,7 +196,9 @@ class QueueState:
         elif view.output_tokens < 0:
             output = self.expected_output(ticket.flow)
             limit = view.output_limit
-            view.output_tokens = min(output, limit) if limit >= 0 else output
+            if 0 <= limit < output:
+                output = limit
+            view.output_tokens = min(output * view.choices, MOST_PREDICTED)
 
     def _urgent_waits(self) -> bool:
         """Whether a critical or high request waits that the limit of its API key does not block."""
