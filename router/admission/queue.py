@@ -144,6 +144,10 @@ class Queue(Outcomes):
         self._timers.adopt(rules)
         if is_other:
             self._known = 0
+            for ticket in self._running:
+                # The new policy has charged none of these, and its unit may be another one.
+                assert ticket.run is not None
+                ticket.run.is_charged = False
             self._wait_lists.reline()
 
     def _recount(self) -> None:
