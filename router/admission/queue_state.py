@@ -100,8 +100,9 @@ class QueueState:
         self._known = 0  # The number of replicas that was last passed to the order policy.
         # Reservations or replicas have changed, so any replica may accept one more request.
         self._dirty = False
-        # The tickets that were sent and have not ended, in the order of dispatch. A reload may have
-        # to count their tokens again.
+        # The tickets that were sent and have not ended, in the order of dispatch. Those of another
+        # queue are in the order in which they were taken over. A reload may have to count their
+        # tokens again.
         self._running: dict[Ticket, None] = {}
         self._outputs = OutputPredictor()
         self._service_rate = ServiceRate()
@@ -235,6 +236,10 @@ class QueueState:
     def places(self) -> list[ReplicaLoad]:
         """Return the replicas for which this queue has a gate."""
         return list(self._gates.by_place)
+
+    def running(self) -> list[Ticket]:
+        """Return the tickets that were sent and have not ended."""
+        return list(self._running)
 
     def waiting_of(self, models: Container[str]) -> int:
         """Return the number of tickets that wait for these models."""

@@ -349,11 +349,26 @@ class GateCache:
                 count += 1
         return known / count * len(gates) if count else 0.0
 
-    def forget(self, place: ReplicaLoad) -> None:
-        """Drop the gate of a replica that has left the fleet."""
+    def forget(self, place: ReplicaLoad) -> CachedGate | None:
+        """Drop and return the gate of a replica that has left the queue's part of the fleet."""
         gate = self.by_place.pop(place, None)
         if gate is not None:
             self._places = ()
             self._gates = []
             self._moves += 1
             self._count(gate.mask, -1)
+        return gate
+
+    def receive(self, gate: CachedGate) -> None:
+        """Use a gate that `forget` of another queue has returned.
+
+        What the gate knows about its replica is kept. Its counts of requests begin at zero, because
+        the requests at the replica are counted again when this queue takes them over.
+        """
+        self.forget(gate.place)
+        gate.batch = gate.used = 0
+        gate.polls = -1
+        gate.mask = ALL
+        self.by_place[gate.place] = gate
+        self._moves += 1
+        self.look(gate)
