@@ -34,6 +34,7 @@ class RequestView:
         "body_bytes",
         "bounded_bytes",
         "chains",
+        "choices",
         "decodes",
         "kind",
         "model",
@@ -92,11 +93,12 @@ class RequestView:
         self.block_tokens = block_tokens  # estimated tokens of one block, > 0
         self.chains: object = None  # for the caller only: the token IDs, if they are known
         self.session = session  # the session key that the client sent; None: the client sent no key
-        # Output tokens as predicted by the queue; below 0: not predicted yet.
+        # Output tokens of all choices, as predicted by the queue; below 0: not predicted yet.
         self.output_tokens = output_tokens
-        # The client's limit of output tokens; below 0: not needed for this request, or no limit is
-        # set.
+        # The client's limit of output tokens for each choice; below 0: not needed for this request,
+        # or no limit is set.
         self.output_limit = output_limit
+        self.choices = 1  # the number of answers (`n`) that the client wants, >= 1
         self.urgency = urgency  # the class: 0 critical, 1 high, 2 normal, 3 low, 4 batch
         # how much each token of the request counts, > 0; the policies `gain` and `slide` use it
         self.worth = worth

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from policies.queueing.flow_identity import FlowIdentity
+from policies.queueing.run import Run
 from policies.queueing.ticket import ENDED, INFINITY, NEW, SENT, WAITING, Ticket
 from router.admission.arrivals import Arrivals
 from router.admission.counts import LEFT
@@ -98,21 +99,57 @@ class Outcomes(Dispatches):
         self._end(ticket, run)
         if ticket.concurrency is not None:
             ticket.concurrency.give(ticket.urgency == BATCH, now)
-        if end == DONE and output >= 0:
-            self._outputs.learn(ticket.flow, output)
         view = ticket.view
+        of_choice = output // view.choices  # Below 0 if `output` is.
+        if end == DONE and output >= 0:
+            self._outputs.learn(ticket.flow, of_choice)
         if run.is_charged:
-            try:
-                self._order.settled(
-                    ticket,
-                    tokens if tokens >= 0 else view.prompt_tokens,
-                    output if output >= 0 else max(view.output_tokens, 0),
-                )
-            except Exception as err:
-                self._orders.failures.add("settled", err)
-        self._learn(run.place, view.prompt_tokens, output, run.sent_at, now, end)
+            self._settled(ticket, tokens, output)
+        self._learn(run.place, view.prompt_tokens, of_choice, run.sent_at, now, end)
         # The ticket may stay in memory for a while, and must not keep the replica in memory.
         run.place = None
+
+    def _settled(self, ticket: Ticket, tokens: int, output: int) -> None:
+        view = ticket.view
+        try:
+            self._order.settled(
+                ticket,
+                tokens if tokens >= 0 else view.prompt_tokens,
+                output if output >= 0 else max(view.output_tokens, 0),
+            )
+        except Exception as err:
+            self._orders.failures.add("settled", err)
+
+    def hand_over(self, ticket: Ticket, to: Outcomes, now: float) -> None:
+        """Let another queue count a sent request, because the request's replica belongs to it.
+
+        For the order policy of this queue, the request ends with its predicted cost.
+        """
+        run = ticket.run
+        if ticket.state != SENT or run is None:
+            return
+        self._end(ticket, run)
+        if run.is_charged:
+            self._settled(ticket, -1, -1)
+            run.is_charged = False
+        ticket.queue = to
+        to.take_over(ticket, run, now)
+
+    def take_over(self, ticket: Ticket, run: Run, now: float) -> None:
+        """Count a request that another queue has sent and hands over."""
+        self._running[ticket] = None
+        rules = self._rules
+        if rules.preemption and not (run.has_shown or run.is_away):
+            self._preemption.moved(ticket, run)
+        gate = self._gates.by_place.get(run.place)
+        if gate is not None and ticket.urgency == BATCH:
+            gate.batch += 1
+            self._gates.look(gate)
+        if rules.reservations:
+            self._predict(ticket)
+            self._reservations.sent(ticket.urgency, ticket.reserved, now)
+            if gate is not None:
+                gate.used += ticket.reserved
 
     def passed(
         self,
@@ -124,7 +161,8 @@ class Outcomes(Dispatches):
         now: float,
         end: int,
     ) -> None:
-        """Record the end of a request that was sent without a ticket; see `settle`."""
+        """Record the end of a request that was sent without a ticket; see `settle`. `output`: the
+        output tokens of one of its choices."""
         if end == DONE and output >= 0:
             self._outputs.learn(flow, output)
         self._learn(place, tokens, output, sent_at, now, end)

@@ -3,7 +3,9 @@
 Two models share a queue if one replica serves both, or if both share a queue with a third model.
 Otherwise each model has its own queue, and a full queue does not affect the other model. When the
 fleet changes, pools may be joined or split. A waiting ticket then moves with its model and keeps
-its order of arrival. The end of a running request is recorded in the queue that counted it.
+its order of arrival. A running request moves with its replica, so the queue that may send requests
+to the replica counts all requests there. If the replica leaves the fleet, its running requests stay
+in the queue that has sent them.
 
 Must never: use facts of a replica other than its models.
 """
@@ -155,9 +157,30 @@ class Pools:
         for queue in before:
             for ticket in queue.parted(self._by_model, self.queues[0]):
                 self.of(ticket.model).receive(ticket, now)
-            for place in queue.places():
-                if self._by_place.get(place) is not queue:
-                    queue.gone(place)
+            self._part(queue, now)
+
+    def _part(self, queue: Queue, now: float) -> None:
+        """Move the replicas that belong to other queues now, and the requests sent to them."""
+        has_moved = False
+        for place in queue.places():
+            other = self._by_place.get(place)
+            if other is None:
+                queue.gone(place)
+            elif other is not queue:
+                queue.give_place(place, other)
+                has_moved = True
+        if has_moved:
+            for ticket in queue.running():
+                self._follow(ticket, ticket.place, now)
+
+    def _follow(self, ticket: Ticket, place: ReplicaLoad, now: float) -> Queue:
+        """Let the queue of a replica count a sent request. Returns the queue that counts it."""
+        queue: Queue = ticket.queue
+        other = self._by_place.get(place)
+        if other is None or other is queue:
+            return queue
+        queue.hand_over(ticket, other, now)
+        return other
 
     # -- calls that are passed to a queue -----------------------------------------------------
 
@@ -232,10 +255,11 @@ class Pools:
         content. `prefill_s`: see `Queue.first_content`.
         """
         if ticket.state == SENT:
-            queue: Queue = ticket.queue
             if ticket.place is place:
+                queue: Queue = ticket.queue
                 queue.first_content(ticket, now, prefill_s)
             else:
+                queue = self._follow(ticket, place, now)
                 queue.moved(ticket, place, now)
                 queue.shown(ticket)
 
@@ -245,8 +269,8 @@ class Pools:
         queue.shown(ticket)
 
     def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        queue: Queue = ticket.queue
-        queue.moved(ticket, place, now)
+        if ticket.state == SENT:
+            self._follow(ticket, place, now).moved(ticket, place, now)
 
     def failed(self, ticket: Ticket) -> None:
         """Note that a request has failed at its replica, and pauses before it is sent again."""

@@ -93,6 +93,18 @@ class Queue(Outcomes):
         self._gates.forget(place)
         self._dirty = True
 
+    def give_place(self, place: ReplicaLoad, to: Queue) -> None:
+        """Move a replica to another queue, with what is known about its connections and its limit.
+
+        The driver then hands over the requests that were sent to the replica (`hand_over`).
+        """
+        gate = self._gates.forget(place)
+        self._dirty = True
+        if gate is not None:
+            to._gates.receive(gate)
+            if gate.is_shut:
+                to.next_at = min(to.next_at, gate.shut_until)
+
     def parted(self, queues: Mapping[str, Queue], default: Queue) -> list[Ticket]:
         """Remove and return the tickets whose model now belongs to another queue.
 
@@ -144,6 +156,10 @@ class Queue(Outcomes):
         self._timers.adopt(rules)
         if is_other:
             self._known = 0
+            for ticket in self._running:
+                # The new policy has charged none of these, and its unit may be another one.
+                assert ticket.run is not None
+                ticket.run.is_charged = False
             self._wait_lists.reline()
 
     def _recount(self) -> None:

@@ -10,6 +10,7 @@ Must never: add, send or end a ticket.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from typing import Final
 
 from policies.allowed import Allowed, read_lane
 from policies.queueing.base import OrderPolicy
@@ -35,6 +36,11 @@ from router.config.model import Config
 from router.core.replica_load import ReplicaLoad
 from router.core.ttft_estimate import TtftEstimates
 from router.core.urgency import CRITICAL, HIGH
+
+# The largest predicted output of one request, in tokens. A request is charged its prediction until
+# it ends, so a client must not be able to choose the prediction. In `cost`, this output counts as
+# much as a prompt of 131,072 tokens, which is the context length of many models.
+MOST_PREDICTED: Final = 65_536
 
 
 class QueueState:
@@ -94,8 +100,9 @@ class QueueState:
         self._known = 0  # The number of replicas that was last passed to the order policy.
         # Reservations or replicas have changed, so any replica may accept one more request.
         self._dirty = False
-        # The tickets that were sent and have not ended, in the order of dispatch. A reload may have
-        # to count their tokens again.
+        # The tickets that were sent and have not ended, in the order of dispatch. Those of another
+        # queue are in the order in which they were taken over. A reload may have to count their
+        # tokens again.
         self._running: dict[Ticket, None] = {}
         self._outputs = OutputPredictor()
         self._service_rate = ServiceRate()
@@ -180,7 +187,7 @@ class QueueState:
     # -- read by all layers ---------------------------------------------------------------------
 
     def expected_output(self, flow: FlowIdentity) -> int:
-        """Return the expected output tokens of the flow's next answer."""
+        """Return the expected output tokens of one choice of the flow's next answer."""
         return self._outputs.predict(flow)
 
     def _predict(self, ticket: Ticket) -> None:
@@ -190,7 +197,9 @@ class QueueState:
         elif view.output_tokens < 0:
             output = self.expected_output(ticket.flow)
             limit = view.output_limit
-            view.output_tokens = min(output, limit) if limit >= 0 else output
+            if 0 <= limit < output:
+                output = limit
+            view.output_tokens = min(output * view.choices, MOST_PREDICTED)
 
     def _urgent_waits(self) -> bool:
         """Whether a critical or high request waits that the limit of its API key does not block."""
@@ -227,6 +236,10 @@ class QueueState:
     def places(self) -> list[ReplicaLoad]:
         """Return the replicas for which this queue has a gate."""
         return list(self._gates.by_place)
+
+    def running(self) -> list[Ticket]:
+        """Return the tickets that were sent and have not ended."""
+        return list(self._running)
 
     def waiting_of(self, models: Container[str]) -> int:
         """Return the number of tickets that wait for these models."""

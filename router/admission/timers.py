@@ -54,6 +54,32 @@ def _over(ticket: Ticket, wait_s: float) -> float:
     return ticket.arrival + wait_s if run is None else ticket.arrival + run.ran_s + wait_s
 
 
+def _oldest(row: ClassQueue) -> list[Ticket]:
+    """Return the `_AT_ONCE` oldest tickets of a class queue, by arrival."""
+    found: list[Ticket] = []
+    for ticket in row._starved:
+        if len(found) >= _AT_ONCE:
+            return found
+        if ticket.starved and row.has(ticket):
+            found.append(ticket)
+    most = len(found) + _AT_ONCE
+    young, at = row._young, row._first
+    while at < len(young) and len(found) < most:
+        ticket = young[at]
+        at += 1
+        if not ticket.starved and row.has(ticket):
+            found.append(ticket)
+    for _, ticket in row._back:
+        if not ticket.starved and row.has(ticket):
+            found.append(ticket)
+    found.sort(key=_order)
+    return found[:_AT_ONCE]
+
+
+def _order(ticket: Ticket) -> int:
+    return ticket.order
+
+
 class Expired:
     """A ticket that left the queue without a replica, and the error for its client."""
 
@@ -151,6 +177,8 @@ class QueueTimers:
                 eldest = row.eldest()
             if eldest is None:
                 continue
+            if eldest.run is not None and own.wait_s < INFINITY and many:
+                self._expire_behind(row, own.wait_s, ticked, now)
             if eldest.blocked_in is not None:  # Only the timeout applies to a blocked ticket.
                 due = now if not many else _over(eldest, own.wait_s)
                 ticked.next_at = min(ticked.next_at, due, gone_at)
@@ -159,6 +187,25 @@ class QueueTimers:
             self._counts.promoted[row.urgency] += promoted
             due = now if not many or promoted == _AT_ONCE else self._due(row, eldest, now)
             ticked.next_at = min(ticked.next_at, due, gone_at)
+
+    def _expire_behind(self, row: ClassQueue, wait_s: float, ticked: Ticked, now: float) -> None:
+        """Expire tickets behind the oldest ticket, which was put back and does not expire yet.
+
+        The time that the oldest ticket was at a replica is not waiting time, so younger tickets may
+        have waited longer.
+        """
+        expired = 0
+        for ticket in _oldest(row):
+            over_at = _over(ticket, wait_s)
+            if over_at > now:
+                ticked.next_at = min(ticked.next_at, over_at)
+                if ticket.run is None:
+                    return  # All younger tickets expire later.
+            elif row.has(ticket):  # A ticket that was put back may be in the list twice.
+                self._expire(ticket, Reason.QUEUE_TIMEOUT, ticked, now)
+                expired += 1
+        if expired:
+            ticked.next_at = now  # More tickets may have to expire.
 
     def _due(self, row: ClassQueue, eldest: Ticket, now: float) -> float:
         """Return when the next ticket of a class queue times out, is promoted, or changes its class

@@ -20,7 +20,6 @@ from router.intake.values import is_given, output_tokens_of
 from router.wire.http1.heads import RequestHead
 
 _CHOICES: Final = 1024  # Maximum number of choices (`n`) of one request that estimates use.
-_OUTPUT: Final = 256  # Assumed tokens of each of several choices, if the client sets no limit.
 _FORGOTTEN: Final = Fields()  # the value of `fields` after `forget`; must not be changed
 
 
@@ -31,6 +30,7 @@ class ClientRequest:
         "aborter",
         "arrived_wall",
         "body_bytes",
+        "choices",
         "common",
         "fields",
         "flow",
@@ -81,6 +81,9 @@ class ClientRequest:
         limit: int | None = output_tokens_of(fields)
         # The client's limit of output tokens for each choice; -1: none.
         self.output_limit = -1 if limit is None else limit
+        choices: int | None = fields.n
+        # The number of answers that the client wants, 1 to `_CHOICES`.
+        self.choices = 1 if choices is None or choices <= 1 else min(choices, _CHOICES)
         self.name = name  # The name by which engines know the request.
         self.key = key  # The API key; `None`: the request has no key of the key file.
         self.flow = flow  # The flow whose share of the fleet the request uses.
@@ -117,23 +120,10 @@ class ClientRequest:
         self.fields = _FORGOTTEN
         self.common = b""
 
-    def expected_output(self) -> int:
-        """Return the expected output tokens of all choices together; -1: one choice, or unknown."""
-        choices = self.fields.n
-        if choices is None or choices <= 1:
-            return -1
-        limit = self.output_limit
-        return min(choices, _CHOICES) * (limit if limit > 0 else _OUTPUT)
-
     def most_output_of_all(self) -> int | None:
         """Return the client's limit of output tokens for all choices together; None: no limit."""
         most = self.output_limit
-        if most < 0:
-            return None
-        choices = self.fields.n
-        if choices is None or choices <= 1:
-            return most
-        return min(choices, _CHOICES) * most
+        return None if most < 0 else self.choices * most
 
     def prompt_tokens(self, measured: int) -> int:
         """Return the estimated size of the prompt.

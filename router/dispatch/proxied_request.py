@@ -51,6 +51,7 @@ class ProxiedRequest(AttemptedRequest):
         models = context.fleet.models
         model = models.routed(asked.model) if target is None else models.routed_target(target)
         view = RequestView(route.kind, model, asked.streamed, asked.body_bytes)
+        view.choices = asked.choices
         super().__init__(context, view, urgency, arrived, route, request_id)
         self.named = asked.named
         self.target = target
@@ -62,7 +63,6 @@ class ProxiedRequest(AttemptedRequest):
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
         view, asked = self.view, self.asked
-        view.output_tokens = asked.expected_output()
         view.output_limit = asked.output_limit
         return Ticket(
             self,

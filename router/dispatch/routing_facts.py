@@ -106,5 +106,4 @@ class RoutingFacts:
             return False
         if asked.body_bytes > self._context.rules.retry_body:
             return False  # The body is not kept, so it cannot be sent a second time.
-        choices = asked.fields.n
-        return choices is None or choices <= 1 or self._hedges_choices
+        return asked.choices <= 1 or self._hedges_choices

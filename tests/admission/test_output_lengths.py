@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from policies.queueing.flow_identity import FlowIdentity
 from router.admission.output_lengths import FLOWS_MAX, OutputPredictor
+from router.admission.queue_state import MOST_PREDICTED
 from tests.admission.world import Spot, World, config
 from tests.tickets import make_ticket
 
@@ -107,6 +108,34 @@ def test_no_answer_is_taken_to_be_longer_than_its_client_allows() -> None:
     world.queue.leave(short)
     world.run(60.0)
     world.assert_empty()
+
+
+@pytest.mark.parametrize(
+    ("choices", "limit", "expected"),
+    [(1, -1, 40), (4, -1, 160), (4, 10, 40), (1024, 2**31 - 1, 40_960), (4096, -1, MOST_PREDICTED)],
+)
+def test_each_choice_is_predicted_like_one_answer(choices: int, limit: int, expected: int) -> None:
+    """A large limit of output tokens predicts no more than the flow's answers have."""
+    world = World([Spot("a", slots=1, limit=1)], config())
+    world.come(key="k", tokens=100, output=1000)
+    for _ in range(60):
+        world.queue._outputs.learn(FlowIdentity("k", ""), 40)
+    ticket = make_ticket(key="k", tokens=100, output_limit=limit, arrival=world.now)
+    ticket.view.choices = choices
+    world.offer(ticket)
+    assert ticket.view.output_tokens == pytest.approx(expected, rel=0.03)
+
+
+def test_an_answer_with_several_choices_is_learned_as_the_length_of_one() -> None:
+    world = World([Spot("a")], config())
+    for _ in range(30):
+        ticket = make_ticket(key="k", tokens=100, output=1, arrival=world.now)
+        ticket.view.choices = 8
+        world.truth[ticket] = 800
+        world.offer(ticket)
+        world.run(30.0)
+    assert len(world.done) == 30
+    assert world.queue.expected_output(FlowIdentity("k", "")) == pytest.approx(100, rel=0.02)
 
 
 def test_no_output_is_predicted_for_a_request_that_does_not_decode() -> None:

@@ -70,6 +70,8 @@ class Fleet(Pool):
             for name, models in served.items()
         }
         self.retired: set[str] = set()  # models that no longer exist
+        self.blind: set[ReplicaLoad] = set()  # replicas without metrics
+        self.known_slots: float | None = None
 
     def refusal(self, lane: str) -> RouterError | None:
         return RouterError(Reason.MODEL_NOT_FOUND, "gone") if lane in self.retired else None
@@ -89,13 +91,13 @@ class Fleet(Pool):
         return {}
 
     def slots(self, place: ReplicaLoad) -> float | None:
-        return None
+        return self.known_slots
 
     def guess(self, place: ReplicaLoad) -> float:
         return 8.0
 
     def is_blind(self, place: ReplicaLoad) -> bool:
-        return False
+        return place in self.blind
 
 
 class Desk:
@@ -114,8 +116,10 @@ class Desk:
         for spot in self.fleet.served:
             self.free(spot)
 
-    def come(self, model: str, key: str = "") -> Ticket:
-        ticket = make_ticket(model=model, key=key, tokens=100, output=10, arrival=self.now)
+    def come(self, model: str, key: str = "", number: float = 2.0) -> Ticket:
+        ticket = make_ticket(
+            model=model, key=key, number=number, tokens=100, output=10, arrival=self.now
+        )
         places = self.pools.offer(ticket, self.now)
         if places:
             self._lease(ticket, places[0])

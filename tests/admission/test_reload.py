@@ -48,6 +48,30 @@ def test_a_policy_that_cannot_be_made_changes_nothing() -> None:
     assert all(ticket in world.done for ticket in tickets)
 
 
+@pytest.mark.parametrize("is_put_back", [False, True])
+def test_charges_of_the_old_policy_are_not_refunded_by_the_new_one(is_put_back: bool) -> None:
+    """The policies charge in different units: tokens, and turns."""
+    world = World([Spot("a", slots=4)], config(gates=NARROW, policy="fair"))
+    tickets = [world.come(key=f"k{n % 2}", tokens=3000, output=10) for n in range(6)]
+    charged = [ticket for ticket in tickets if ticket in world.started]
+    assert len(charged) == 3
+    world.leave(charged[0])
+    late = [ticket for ticket in tickets if ticket in world.started and ticket not in charged]
+    assert late[0].charged > 3000.0
+    turns = config(gates=NARROW, policy="round_robin")
+    world.queue.adopt(turns)
+    world.tick()
+    if is_put_back:
+        world._put_back(late[0])
+    else:
+        world.leave(late[0])
+    line = world.queue._wait_lists.active[""].rows[2].line
+    for account in line.book.keys.by_name.values():
+        assert 0.0 <= account.counter <= 3.0
+    world.run(60.0)
+    world.assert_empty()
+
+
 def used(world: World) -> list[int]:
     return [world.queue.used_tokens(urgency) for urgency in range(CLASSES)]
 

@@ -17,6 +17,7 @@ from router.admission.timers import EARLY_S, Ticked
 from router.core.errors import Reason, RouterError
 from tests.admission.parts import PATIENT, Parts
 from tests.admission.world import Spot, Stand, every_class
+from tests.tickets import make_ticket
 
 STILL = {"policy": "fifo", "batch_becomes_normal_after_s": 0.0}
 TIMEOUT_S = 8.0
@@ -70,6 +71,53 @@ def test_the_time_that_a_request_ran_is_no_wait() -> None:
     ticket.run.ran_s = 2.0
     assert aged(parts, 1.0 + TIMEOUT_S).expired == []
     assert reasons(aged(parts, 3.0 + TIMEOUT_S)) == [Reason.QUEUE_TIMEOUT]
+
+
+def put_back(parts: Parts, arrival: float, ran_s: float, **facts: Any) -> Ticket:
+    """A ticket that returns from a replica and is older than the waiting tickets."""
+    ticket = make_ticket(arrival=arrival, output=0, **facts)
+    ticket.order = parts.orders.next() - 1_000_000
+    ticket.run = Run()
+    ticket.run.ran_s = ran_s
+    parts.enters(ticket, arrival + ran_s)
+    return ticket
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_tickets_behind_one_that_was_put_back_expire_in_time(is_limited: bool) -> None:
+    """If the limit of their key blocks the tickets, they expire in the same way."""
+    parts = timed()
+    facts = {"concurrency": Concurrency(0)} if is_limited else {}
+    younger = [parts.waits(1.0 + n // 3, **facts) for n in range(9)]
+    first = put_back(parts, 0.5, 100.0, **facts)
+    second = put_back(parts, 0.75, 2.0, **facts)
+    assert aged(parts, 7.0).expired == []
+    ticked = aged(parts, 1.0 + TIMEOUT_S)
+    assert [over.ticket for over in ticked.expired] == younger[:3]
+    assert ticked.next_at == 2.0 + TIMEOUT_S
+    ticked = aged(parts, 2.0 + TIMEOUT_S)
+    assert [over.ticket for over in ticked.expired] == younger[3:6]
+    assert ticked.next_at == 2.75 + TIMEOUT_S
+    assert [over.ticket for over in aged(parts, 2.75 + TIMEOUT_S).expired] == [second]
+    ticked = aged(parts, 3.0 + TIMEOUT_S)
+    assert [over.ticket for over in ticked.expired] == younger[6:]
+    ticked = aged(parts, 3.0 + TIMEOUT_S)
+    assert (ticked.expired, ticked.next_at) == ([], 100.5 + TIMEOUT_S)
+    assert [over.ticket for over in aged(parts, 100.5 + TIMEOUT_S).expired] == [first]
+    assert parts.wait_lists.count == 0
+
+
+def test_many_tickets_behind_one_that_was_put_back_expire_in_several_ticks() -> None:
+    parts = timed()
+    for _ in range(3000):
+        parts.waits(1.0)
+    put_back(parts, 0.5, 100.0)
+    expired, ticks = 0, 0
+    while (ticked := aged(parts, 1.0 + TIMEOUT_S)).next_at <= 1.0 + TIMEOUT_S:
+        expired += len(ticked.expired)
+        ticks += 1
+    assert (expired, ticks) == (3000, 3)
+    assert (parts.wait_lists.count, ticked.next_at) == (1, 100.5 + TIMEOUT_S)
 
 
 def test_a_deadline_of_its_own_is_kept_to_the_moment() -> None:

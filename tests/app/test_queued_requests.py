@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from policies.queueing.ticket import CLASSES, ENDED, SENT
+from router.admission.queue_state import MOST_PREDICTED
 from router.config.model import (
     BatchClass,
     Classes,
@@ -255,6 +256,38 @@ async def test_no_ticket_is_created_while_no_request_waits() -> None:
         turnstile.open()
         assert (await third.recv_response("POST")).status == 200
         assert counts.passed[NORMAL] == 2
+
+
+@scenario
+async def test_a_client_cannot_choose_the_predicted_cost_of_its_request() -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue()) as router:
+        clients = [await send(router, "first", queued=False)]
+        clients.append(await send(router, "three", n=3, max_tokens=10))
+        clients.append(await send(router, "many", n=10**9, max_tokens=2**31 - 1))
+        driver = router.app.parts.queue
+        assert driver is not None
+        waiting = sorted(driver.pools.queues[0].tickets(), key=lambda ticket: ticket.order)
+        assert [ticket.view.output_tokens for ticket in waiting] == [30, MOST_PREDICTED]
+        turnstile.open(3)
+        for client in clients:
+            assert (await client.recv_response("POST")).status == 200
+
+
+@scenario
+async def test_the_length_of_one_choice_is_learned_without_a_ticket() -> None:
+    async def four_choices(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            usage = {"prompt_tokens": 3, "completion_tokens": 400}
+            await connection.send(json_response({"choices": [], "usage": usage}))
+
+    async with running(four_choices, replica=ONE, queue=queue()) as router:
+        for _ in range(40):
+            assert (await router.ask(chat(n=4), "POST")).status == 200
+        driver = router.app.parts.queue
+        assert driver is not None
+        (mean,) = driver.pools.queues[0]._outputs._means.values()
+        assert mean == pytest.approx(100, rel=0.01)
 
 
 @pytest.mark.parametrize("hedged", [False, True])

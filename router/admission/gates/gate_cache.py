@@ -86,7 +86,7 @@ class CachedGate:
         self.poll_s = 0.0  # The interval of early polls; 0: none was requested yet.
         # Tokens of requests in progress at the replica; counted only with reservations.
         self.used = 0
-        self.peak = 0  # The highest `used` while the gate was closed to class normal.
+        self.peak = 0  # The highest `used` while the slots or the KV cache were used up.
 
     def is_kept_away(self, urgency: int) -> bool:
         """Whether the routing policy closes the gate to a class."""
@@ -332,7 +332,7 @@ class GateCache:
         """Return the token capacity of all fit replicas; 0: no capacity is known.
 
         The capacity of a replica is the size of its KV cache. If that is unknown, it is the most
-        tokens that ran there while the gate was closed. If that is unknown, too, the mean of the
+        tokens that ran there while the replica was full. If that is unknown, too, the mean of the
         other replicas is used.
         """
         known = 0.0
@@ -341,7 +341,7 @@ class GateCache:
         for gate in gates:
             tokens = gate.place.kv_tokens
             if tokens is None or tokens <= 0:
-                if not gate.starved_mask & (1 << NORMAL):
+                if self._is_full(gate):
                     gate.peak = max(gate.peak, gate.used)
                 tokens = gate.peak
             if tokens > 0:
@@ -349,11 +349,38 @@ class GateCache:
                 count += 1
         return known / count * len(gates) if count else 0.0
 
-    def forget(self, place: ReplicaLoad) -> None:
-        """Drop the gate of a replica that has left the fleet."""
+    def _is_full(self, gate: CachedGate) -> bool:
+        """Whether the gate is closed to class normal because the slots or the KV cache of the
+        replica are used up.
+
+        For another reason, such as a burst of prefills, the gate may be closed with few tokens
+        running. The reservations would then limit the classes to these few tokens for ever.
+        """
+        if gate.is_shut or gate.starved_mask & (1 << NORMAL):
+            return False
+        facts = gate.facts
+        return facts.is_full() or facts.kv_usage >= self._classes[NORMAL].kv_usage
+
+    def forget(self, place: ReplicaLoad) -> CachedGate | None:
+        """Drop and return the gate of a replica that has left the queue's part of the fleet."""
         gate = self.by_place.pop(place, None)
         if gate is not None:
             self._places = ()
             self._gates = []
             self._moves += 1
             self._count(gate.mask, -1)
+        return gate
+
+    def receive(self, gate: CachedGate) -> None:
+        """Use a gate that `forget` of another queue has returned.
+
+        What the gate knows about its replica is kept. Its counts of requests begin at zero, because
+        the requests at the replica are counted again when this queue takes them over.
+        """
+        self.forget(gate.place)
+        gate.batch = gate.used = 0
+        gate.polls = -1
+        gate.mask = ALL
+        self.by_place[gate.place] = gate
+        self._moves += 1
+        self.look(gate)

@@ -61,6 +61,10 @@ _PATIENCE: Final = 0.1
 _LOST_TURN: Final = 10
 # Maximum number of tickets that are examined if the first one must not go to the replica.
 _FEW: Final = 64
+# The largest cost of one request: a prompt of 131,072 tokens and the largest predicted output. The
+# cost is an estimate that is not corrected when the request ends, so the sizes that a client states
+# must not put its class far behind.
+MOST_COST: Final = 262_144.0
 
 
 class Choice:
@@ -365,4 +369,5 @@ def _allowed(band: list[Ticket], place: ReplicaLoad) -> Ticket | None:
 def cost(ticket: Ticket) -> float:
     """Return a ticket's cost for `Stride`. As in VTC, an output token costs two prompt tokens."""
     view = ticket.view
-    return 1.0 + view.prompt_tokens + 2.0 * max(view.output_tokens, 0)
+    found = 1.0 + view.prompt_tokens + 2.0 * max(view.output_tokens, 0)
+    return min(MOST_COST, found)

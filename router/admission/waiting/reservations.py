@@ -12,8 +12,8 @@ Rules:
    any class can use idle capacity, and freed capacity goes to the class that reserves it.
 4. With `strict`, no class may exceed its share.
 5. If the capacity is unknown, nothing is limited. The capacity is the sum of the KV caches. If an
-   engine does not report the size of its KV cache, the most tokens that ran there while its gate
-   was closed are used.
+   engine does not report the size of its KV cache, the most tokens that ran there while its slots
+   or its KV cache were used up are used.
 
 Must never: depend on single tickets, or on which replica has free capacity.
 """

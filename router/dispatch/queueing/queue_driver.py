@@ -248,10 +248,10 @@ class QueueDriver:
             if last is not None:
                 place, began = last
                 flow = x.flow_identity()
-                prompt = x.view.prompt_tokens
-                self.pools.passed(
-                    place if replica is None else replica, flow, prompt, output, began, now, end
-                )
+                view = x.view
+                of_choice = output // view.choices  # Below 0 if `output` is.
+                at = place if replica is None else replica
+                self.pools.passed(at, flow, view.prompt_tokens, of_choice, began, now, end)
             return
         x.ticket = None
         ticket.request = None
@@ -461,11 +461,11 @@ class QueueDriver:
             self.changed(None)
 
     def expected_output(self, x: QueuedRequest) -> int:
-        """Return the expected output tokens of a request."""
-        predicted = x.view.output_tokens
-        if predicted >= 0:
-            return predicted
-        return self.pools.of(x.view.model or "").expected_output(x.flow_identity())
+        """Return the expected output tokens of all choices of a request."""
+        view = x.view
+        if view.output_tokens >= 0:
+            return view.output_tokens
+        return view.choices * self.pools.of(view.model or "").expected_output(x.flow_identity())
 
     def withdraw(
         self,

@@ -268,7 +268,7 @@ def test_an_unknown_cache_counts_as_the_mean_of_the_others() -> None:
     assert gates.capacity() == 6000.0
 
 
-def test_the_most_that_ran_at_a_closed_gate_stands_for_an_unknown_cache() -> None:
+def test_the_most_that_ran_at_a_full_replica_stands_for_an_unknown_cache() -> None:
     spot = Spot("a", slots=1)
     gates = cache(spot)
     gate = gates.of(spot)
@@ -282,3 +282,33 @@ def test_the_most_that_ran_at_a_closed_gate_stands_for_an_unknown_cache() -> Non
     wait(spot, 0)
     gates.look(gate)
     assert gates.capacity() == 700.0
+
+
+def test_a_full_cache_of_unknown_size_shows_its_size() -> None:
+    spot = Spot("a")
+    gates = cache(spot)
+    gate = gates.of(spot)
+    gate.used = 700
+    spot.inflight = spot.load = 5
+    spot.kv_usage = 0.99
+    gates.look(gate)
+    assert gates.capacity() == 700.0
+
+
+@pytest.mark.parametrize("slots", [None, 64])
+def test_a_replica_that_is_closed_but_not_full_shows_no_capacity(slots: int | None) -> None:
+    """A value that is too small would limit the classes, so that it could never grow again."""
+    spot = Spot("a", slots=slots)
+    gates = cache(spot)
+    gate = gates.of(spot)
+    gate.used = 700
+    wait(spot, 3)  # the first burst: three requests wait for their prefill
+    gates.look(gate)
+    assert not gate.mask & (1 << NORMAL)
+    assert gates.capacity() == 0.0
+    wait(spot, 0)
+    gates.look(gate)
+    spot.slots, spot.polls_heard = 2, spot.polls_heard + 1
+    spot.inflight = spot.load = 2  # both slots are in use, but the gate is closed by a pause
+    gates.shut(gate, 10.0)
+    assert gates.capacity() == 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies.queueing.ticket import Ticket
-from router.admission.waiting.choice import cost
+from router.admission.waiting.choice import MOST_COST, cost
 from router.core.urgency import LOW
 from tests.admission.parts import PATIENT, Parts
 from tests.admission.world import Spot, every_class, holds
@@ -27,6 +27,8 @@ def numbers(tickets: list[Ticket]) -> list[float]:
 def test_the_cost_of_a_turn() -> None:
     assert cost(make_ticket(tokens=100, output=20)) == 141.0
     assert cost(make_ticket(tokens=0, output=-1)) == 1.0  # no prediction; minimum cost 1
+    assert cost(make_ticket(tokens=10**9, output=10)) == MOST_COST
+    assert cost(make_ticket(tokens=10, output=10**9)) == MOST_COST
 
 
 def test_no_ticket_waits() -> None:

@@ -11,8 +11,10 @@ import pytest
 from policies.queueing.accounts import IDLE_KEPT
 from policies.queueing.contract import make_order, order_names
 from policies.queueing.ticket import Ticket
+from router.admission.queue_state import MOST_PREDICTED
 from router.config.model import Config
 from tests.admission.world import Spot, World, config
+from tests.tickets import make_ticket
 
 FAIR = [name for name in order_names() if make_order(name).is_fair]
 PATIENT = {
@@ -36,6 +38,27 @@ def test_one_request_waits_at_most_a_service_turn_behind_ten_thousand(name: str,
     # A turn is one request; dlpm and drr give a flow a whole quantum.
     turn = {"drr": 3, "dlpm": 17}.get(name, 1)
     assert world.order.index(single) - before <= turn
+
+
+def test_requests_for_many_long_answers_delay_no_other_account_for_long() -> None:
+    """Two requests of one account are charged a huge prediction and have short answers. While both
+    run, the virtual time rises by the charge of the first one, and stays there."""
+    world = World([Spot("a", slots=2, limit=2)], config(policy="fair", **PATIENT, **NARROW))
+    for _ in range(60):
+        world.come(key="greedy", tokens=10_000, output=10)
+    for _ in range(2):
+        ticket = make_ticket(key="greedy", number=1.6, output_limit=2**31 - 1, arrival=world.now)
+        ticket.view.choices = 1024
+        world.offer(ticket)
+        world.truth[ticket] = 30
+    world.run(4.0)
+    before = len(world.order)
+    assert len(world.done) >= 4
+    other = world.come(key="other", tokens=10, output=10)
+    world.run(100.0)
+    # Each request of the greedy account is charged 10,020 tokens.
+    turns = world.order.index(other) - before
+    assert 5 < turns <= 2 * MOST_PREDICTED / 10_020 + 2
 
 
 def jain(served: list[float]) -> float:

@@ -131,14 +131,30 @@ def test_recent_urgent_demand_keeps_its_share() -> None:
 
 
 def test_an_unreported_capacity_is_learned() -> None:
-    world = reserved(kv_tokens=0)
-    world.pool.spots[0].kv_tokens = None
+    spot = Spot("a", slots=32, prefill_rate=1e9, tpot_s=0.01)
+    world = World([spot], config(reservations={"enabled": True}))
     for _ in range(300):
         world.come(number=2.0, tokens=400, output=600)
-    world.run(30.0)
-    assert world.queue._reservations.capacity > 0.0
+    world.run(5.0)
+    assert world.queue._reservations.capacity >= 32 * 1000
     world.run(300.0)
     assert world.queue.waiting == 0
+
+
+def test_a_first_burst_does_not_limit_the_fleet_for_ever() -> None:
+    """The prefills of the first requests close the gate while the replica has many free slots."""
+    spot = Spot("a", slots=64, prefill_rate=100.0, tpot_s=0.01)
+    world = World([spot], config(reservations={"enabled": True}, gates={"prefill_tokens": 0}))
+    for _ in range(10):
+        world.come(number=2.0, tokens=100, output=2000)
+    world.run(1.5)
+    assert spot.waiting == 3 and world.queue.waiting
+    spot.prefill_rate = 1e6
+    world.run(2.0)
+    for _ in range(60):
+        world.come(number=2.0, tokens=100, output=2000)
+    world.run(3.0)
+    assert spot.running == 64
 
 
 class Watched(World):
