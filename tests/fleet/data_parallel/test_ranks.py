@@ -9,6 +9,7 @@ import pytest
 
 from router.core.build import is_compiled
 from router.core.errors import Reason
+from router.fleet.engines.common.base import MOST_RANKS
 from router.fleet.membership import Duty
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
@@ -71,6 +72,18 @@ async def test_the_number_of_ranks_follows_the_metrics() -> None:
     assert lead.pool._closed and not other.pool._closed
     fleet.set_ranks(lead, 4)
     assert ids(*fleet.replicas.values()) == ["b"]
+    table.close()
+
+
+@scenario
+async def test_the_number_of_ranks_is_limited() -> None:
+    table = Table()
+    lead = table.add("a")
+    table.fleet.set_ranks(lead, MOST_RANKS + 1)
+    assert len(lead.ranks) == len(table.fleet.replicas) == MOST_RANKS
+    before = lead.ranks
+    table.fleet.set_ranks(lead, MOST_RANKS + 2)
+    assert lead.ranks is before, "nothing has changed"
     table.close()
 
 
