@@ -54,32 +54,6 @@ def _over(ticket: Ticket, wait_s: float) -> float:
     return ticket.arrival + wait_s if run is None else ticket.arrival + run.ran_s + wait_s
 
 
-def _oldest(row: ClassQueue) -> list[Ticket]:
-    """Return the `_AT_ONCE` oldest tickets of a class queue, by arrival."""
-    found: list[Ticket] = []
-    for ticket in row._starved:
-        if len(found) >= _AT_ONCE:
-            return found
-        if ticket.starved and row.has(ticket):
-            found.append(ticket)
-    most = len(found) + _AT_ONCE
-    young, at = row._young, row._first
-    while at < len(young) and len(found) < most:
-        ticket = young[at]
-        at += 1
-        if not ticket.starved and row.has(ticket):
-            found.append(ticket)
-    for _, ticket in row._back:
-        if not ticket.starved and row.has(ticket):
-            found.append(ticket)
-    found.sort(key=_order)
-    return found[:_AT_ONCE]
-
-
-def _order(ticket: Ticket) -> int:
-    return ticket.order
-
-
 class Expired:
     """A ticket that left the queue without a replica, and the error for its client."""
 
@@ -195,7 +169,7 @@ class QueueTimers:
         have waited longer.
         """
         expired = 0
-        for ticket in _oldest(row):
+        for ticket in row.oldest(_AT_ONCE):
             over_at = _over(ticket, wait_s)
             if over_at > now:
                 ticked.next_at = min(ticked.next_at, over_at)

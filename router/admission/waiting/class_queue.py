@@ -175,6 +175,25 @@ class ClassQueue:
                 break
         return None
 
+    def oldest(self, most: int) -> list[Ticket]:
+        """Return the `most` oldest tickets, by arrival."""
+        found: list[Ticket] = []
+        for ticket in self._starved:
+            if len(found) >= most:
+                return found
+            if ticket.starved and self.has(ticket):
+                found.append(ticket)
+        enough = len(found) + most
+        young, at = self._young, self._first
+        while at < len(young) and len(found) < enough:
+            ticket = young[at]
+            at += 1
+            if not ticket.starved and self.has(ticket):
+                found.append(ticket)
+        found += [t for _, _, t in self._back if not t.starved and self.has(t)]
+        found.sort(key=_order)
+        return found[:most]
+
     def tickets(self) -> list[Ticket]:
         """Return all waiting tickets, in no particular order."""
         back = [ticket for _, _, ticket in self._back]
@@ -253,3 +272,7 @@ class Lane:
                 found.append(row)
                 found.extend(row.keys.values())
         return found
+
+
+def _order(ticket: Ticket) -> int:
+    return ticket.order

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from router.config.model.setting_types import Count, Frozen, Secret, Weight
+from router.fleet.engines.common.base import MOST_RANKS
 from router.fleet.engines.common.registry import DIALECTS, ENGINES
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class ReplicaSettings(Frozen, frozen=True):
     # Number of data-parallel ranks behind the address (vLLM, SGLang). Each rank is routed to like a
     # replica of its own, with the header x-data-parallel-rank; `weight` and `max_inflight` apply to
     # each. 1: the engine chooses the rank. Unset: the number that the engine's metrics show.
-    data_parallel_ranks: Annotated[int, msgspec.Meta(ge=1, le=256)] | None = None
+    data_parallel_ranks: Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)] | None = None
     engine: Engine | None = None  # The engine. Unset: it is detected from its responses.
     # The engine whose scale of priorities is used for requests to this replica. Unset: its own
     # engine. none: no priority is sent.

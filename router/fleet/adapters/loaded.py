@@ -17,6 +17,10 @@ from typing import Final
 # The number of adapters that fit into the memory of an engine that does not report it: the default
 # of SGLang's `max_loras_per_batch`.
 _SLOTS: Final = 8
+# Maximum number of adapters that are remembered of one replica, whatever the engine reports.
+SLOTS_MOST: Final = 4096
+# Maximum characters of an adapter's name. A request with a longer name of a model is refused.
+NAME_CHARS: Final = 256
 
 
 class LoadedAdapters:
@@ -37,11 +41,15 @@ class LoadedAdapters:
             self._trim()
 
     def reported(self, running: Iterable[str], slots: int | None) -> None:
-        """Note the adapters that run, and how many fit into the memory (`None`: unknown)."""
+        """Note the adapters that run, and how many fit into the memory (`None`: unknown).
+
+        Names with more than NAME_CHARS characters are ignored.
+        """
         if slots:
-            self.slots = slots
+            self.slots = min(slots, SLOTS_MOST)
         for name in sorted(running):
-            self.use(name)
+            if len(name) <= NAME_CHARS:
+                self.use(name)
         self._trim()
 
     def holds(self, name: str) -> bool:

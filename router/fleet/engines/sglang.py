@@ -37,6 +37,7 @@ from typing import Any, Final
 from router.core.urgency import CRITICAL, NORMAL, class_of
 from router.fleet.engines.common.base import (
     INVALID,
+    MOST_RANKS,
     NO_FACTS,
     NOTHING_KNOWN,
     START_TIME,
@@ -66,7 +67,6 @@ from router.fleet.engines.common.priority import (
     lower_first,
 )
 from router.fleet.engines.common.publishers import (
-    MOST_RANKS,
     WILDCARDS,
     Publisher,
     Source,

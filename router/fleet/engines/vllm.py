@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from router.core.numbers import whole_number
 from router.fleet.engines.common.base import (
+    MOST_RANKS,
     NOTHING_KNOWN,
     START_TIME,
     Known,
@@ -36,7 +37,6 @@ from router.fleet.engines.common.descriptor import Adapters, Engine, UsageAsk, n
 from router.fleet.engines.common.exposition import Sample, Samples
 from router.fleet.engines.common.priority import Deadlines
 from router.fleet.engines.common.publishers import (
-    MOST_RANKS,
     Publisher,
     Source,
     bound,

@@ -16,6 +16,7 @@ from time import monotonic
 
 from router.config.model import Health as HealthRules
 from router.fleet.data_parallel.ranks import with_ranks
+from router.fleet.engines.common.base import MOST_RANKS
 from router.fleet.names import Names
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
@@ -109,9 +110,10 @@ class Fleet(Table):
     def set_ranks(self, replica: Replica, count: int) -> None:
         """Set the number of data-parallel ranks behind the address of a replica.
 
-        `replica`: the first rank. A rank that leaves gets no new request; its requests in progress
-        finish.
+        `replica`: the first rank. `count`: a number above MOST_RANKS counts as MOST_RANKS. A rank
+        that leaves gets no new request; its requests in progress finish.
         """
+        count = min(count, MOST_RANKS)
         before = replica.ranks
         if replica.removed or replica.rank or count == len(before):
             return

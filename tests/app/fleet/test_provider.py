@@ -220,6 +220,45 @@ async def test_a_cancelled_question_is_not_answered() -> None:
         assert asker.told == []
 
 
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["cancelled", "stopped"])
+def test_a_query_that_is_cancelled_before_it_begins_is_no_job(is_stopped: bool) -> None:
+    """A client leaves, or a reload stops all queries, in the same turn of the event loop."""
+
+    @scenario
+    async def run() -> None:
+        async with asking(answering()) as asker:
+            for number in range(provider_module.JOBS):
+                question = asker.ask(facts(str(number)))
+                assert not question.is_done
+                if not is_stopped:
+                    question.cancel()
+            if is_stopped:
+                asker.provider.stop_remote()
+            await until(lambda: asker.provider.running == 0)
+            assert asker.told == [None] * (provider_module.JOBS if is_stopped else 0)
+            assert await asker.answer(facts()) is not None
+            assert asker.provider.counters.refused == 0
+
+    run()
+
+
+@scenario
+async def test_an_answered_request_may_cancel_another_question_of_the_same_job() -> None:
+    async with asking(answering()) as asker:
+        told: list[TokenChains | None] = []
+
+        def cancel_the_other(chains: TokenChains | None) -> None:
+            told.append(chains)
+            other.cancel()
+
+        target = Target(asker.server.url + "/tokenize")
+        asker.provider.ask(facts(), cancel_the_other, target=target)
+        other = asker.ask(facts())
+        await until(lambda: asker.provider.running == 0)
+        assert len(told) == 1 and told[0] is not None
+        assert asker.told == []
+
+
 @scenario
 async def test_what_others_wait_for_goes_on() -> None:
     gate = asyncio.Event()

@@ -10,6 +10,7 @@ import zmq
 
 from router.fleet.engines.common.publishers import Source
 from router.fleet.prefix.kv_events import reader
+from router.fleet.prefix.kv_events.decode import Message, read_message
 from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.prefix.kv_events.reader import Pump, Subscriber
 from router.fleet.prefix.kv_events.stream import Counters
@@ -211,6 +212,30 @@ async def test_garbage_is_counted_and_skipped() -> None:
         assert (heard.counters.garbage, heard.counters.unknown) == (4, 1)
 
 
+def test_frames_beyond_those_of_a_message_are_read_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts: list[int] = []
+
+    def read(frames: list[bytes]) -> Message | None:
+        counts.append(len(frames))
+        return read_message(frames)
+
+    monkeypatch.setattr(reader, "read_message", read)
+
+    @scenario
+    async def run() -> None:
+        async with hearing(Publisher(replay=False)) as heard:
+            heard.publisher.send(b"kv", *[b""] * 1000)
+            heard.publisher.publish(stored([1], A))
+            await until(lambda: heard.held(*A) == 1)
+            assert max(counts) == reader._FRAMES
+            assert sum(counts) == 1001 + 3
+            assert heard.counters.garbage == len(counts) - 1
+
+    run()
+
+
 @scenario
 async def test_only_its_topic_is_received() -> None:
     publisher = Publisher(topic=b"kv@one", replay=False)
@@ -257,6 +282,10 @@ def test_a_burst_leaves_the_event_loop_free(monkeypatch: pytest.MonkeyPatch) -> 
             publisher.publish(stored(list(blocks), [t for n in blocks for t in (n, 1, 1, 1)]))
             publisher.publish(stored(list(range(5000, 6000)), list(range(4000))))
             await until(lambda: len(heard.index) == 6000)
+            publisher.publish(removed(list(blocks)))
+            await until(lambda: len(heard.index) == 1000)
+            steps = [after - before for before, after in pairwise(sizes)]
+            assert -min(steps) == most
             publisher.publish(CLEARED)
             await until(lambda: len(heard.index) == 0)
             ticking = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.fleet.adapters.loaded import LoadedAdapters
+from router.fleet.adapters.loaded import NAME_CHARS, SLOTS_MOST, LoadedAdapters
 
 
 def loaded(*used: str, slots: int = 2) -> LoadedAdapters:
@@ -32,6 +32,18 @@ def test_running_adapters_count_as_used() -> None:
     adapters.reported({"a"}, 2)
     adapters.use("c")
     assert held(adapters) == "ac"
+
+
+def test_memory_is_bounded_whatever_the_engine_reports() -> None:
+    adapters = loaded(slots=10**12 - 1)
+    names = [f"{number:05}" for number in range(SLOTS_MOST + 2)]
+    adapters.reported(names[:-1], 10**12 - 1)
+    adapters.use(names[-1])
+    assert [adapters.holds(name) for name in names] == [False] * 2 + [True] * SLOTS_MOST
+    assert adapters.is_full
+    longest = "x" * NAME_CHARS
+    adapters.reported({longest, longest + "x"}, None)
+    assert adapters.holds(longest) and not adapters.holds(longest + "x")
 
 
 def test_fewer_slots_keep_the_newest() -> None:

@@ -10,6 +10,7 @@ import pytest
 from router.core.build import is_compiled
 from router.core.errors import Reason
 from router.dispatch.hedging.backups import same_engine
+from router.fleet.engines.common.base import MOST_RANKS
 from router.fleet.membership import Duty
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
@@ -91,6 +92,18 @@ async def test_ranks_are_different_engines_and_the_ones_that_left_are_forgotten(
         left = lead.ranks[1:]
         fleet.set_ranks(lead, 1)
         assert not lead.apart and not any(rank.apart for rank in left)
+    table.close()
+
+
+@scenario
+async def test_the_number_of_ranks_is_limited() -> None:
+    table = Table()
+    lead = table.add("a")
+    table.fleet.set_ranks(lead, MOST_RANKS + 1)
+    assert len(lead.ranks) == len(table.fleet.replicas) == MOST_RANKS
+    before = lead.ranks
+    table.fleet.set_ranks(lead, MOST_RANKS + 2)
+    assert lead.ranks is before, "nothing has changed"
     table.close()
 
 

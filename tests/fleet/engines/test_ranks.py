@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from router.fleet.engines.common.base import NOTHING_KNOWN, JsonSource, TextSource
+from router.fleet.engines.common.base import MOST_RANKS, NOTHING_KNOWN, JsonSource, TextSource
 from router.fleet.engines.common.exposition import read
 from router.fleet.engines.common.registry import ENGINES
 from router.fleet.signals import Signals
@@ -88,6 +88,14 @@ def test_a_single_rank_is_the_engine() -> None:
     assert ranks_of(VLLM, vllm("0")) == []
     assert ranks_of(SGLANG, page_bytes("sglang-0.5.23.txt")) == []
     assert ranks_of(TextSource("/metrics", (), lambda *_: Signals()), b"") == []
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(MOST_RANKS, MOST_RANKS), (MOST_RANKS + 1, 0)])
+def test_more_ranks_than_the_maximum_are_one_replica(count: int, ranks: int) -> None:
+    """An engine must not be able to fill the fleet with replicas."""
+    assert len(ranks_of(VLLM, vllm(*map(str, range(count))))) == ranks
+    document = {"version": "0.5.23", "loads": [{"dp_rank": rank} for rank in range(count)]}
+    assert len(ranks_of(LOADS, msgspec.json.encode(document))) == ranks
 
 
 def test_the_rank_of_a_server_with_one_of_several_ranks() -> None:

@@ -22,6 +22,10 @@ from router.fleet.signals import NO_SIGNALS, Signals
 # The metric with the start time of the engine's process.
 START_TIME: Final = "process_start_time_seconds"
 
+# Maximum data-parallel ranks behind one address. A larger number is invalid, because each rank is a
+# replica, with memory of its own.
+MOST_RANKS: Final = 256
+
 Odd = set[str]  # Names of metrics with impossible values.
 
 
@@ -120,10 +124,11 @@ class TextSource(Source):
         return signals
 
     def by_rank(self, samples: Samples, known: Known) -> list[Signals]:
-        """Return the signals of each data-parallel rank; empty if there is only one rank."""
+        """Return the signals of each data-parallel rank; empty if there is only one rank, or more
+        than MOST_RANKS."""
         ranks = self.ranks
         count = 1 if ranks is None else ranks.count(samples)
-        if ranks is None or count < 2:
+        if ranks is None or not 2 <= count <= MOST_RANKS:
             return []
         each = samples.by_rank(ranks.label, count, ranks.shared)
         return [self.read(own, known) for own in each]
@@ -146,8 +151,11 @@ class JsonSource(Source):
         self.split = split
 
     def by_rank(self, body: bytes, known: Known) -> list[Signals]:
-        """Return the signals of each data-parallel rank; empty if there is only one rank."""
+        """Return the signals of each data-parallel rank; empty if there is only one rank, or more
+        than MOST_RANKS."""
         documents = [] if self.split is None else self.split(decoded(body))
+        if len(documents) > MOST_RANKS:
+            return []
         read = [self.read(document, known, set()) for document in documents]
         found = [signals for signals in read if signals is not None]
         return found if len(found) > 1 and len(found) == len(documents) else []

@@ -80,14 +80,17 @@ class Samples:
 
         If no sample of a metric has the label, the metric is left out.
         """
-        ranks = [Samples() for _ in range(count)]
-        for rank, own in enumerate(ranks):
+        ranks = {str(rank): Samples() for rank in range(count)}
+        for own in ranks.values():
             own.page_ranks = count
-            for name, samples in self._found.items():
-                for sample in samples:
-                    if name in shared or sample.labels.get(label) == str(rank):
+        for name, samples in self._found.items():
+            for sample in samples:
+                if name in shared:
+                    for own in ranks.values():
                         own.add(name, sample)
-        return ranks
+                elif (found := ranks.get(sample.labels.get(label, ""))) is not None:
+                    found.add(name, sample)
+        return list(ranks.values())
 
     def numbers(self, label: str, *names: str) -> int:
         """Return how many values of a label the samples of a metric have, if these values are 0, 1,

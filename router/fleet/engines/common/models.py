@@ -7,7 +7,7 @@ ignored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,9 @@ CONTEXT = "max_model_len"  # The name of the context length in the answers of vL
 
 # Maximum number of entries that are read of a model list; each name costs the fleet some µs.
 MODELS_MOST = 4096
+# Maximum number of commas in a model list. Commas separate its values, and each value needs memory
+# and time. vLLM 0.32 writes 19 commas per entry, in 449 bytes.
+COMMAS_MOST: Final = 48 * MODELS_MOST
 
 Entries = dict[str, dict[str, Any]]  # model name -> its entry
 
@@ -32,8 +35,11 @@ _read_list = msgspec.json.Decoder(_List).decode
 def read_models(body: bytes) -> Entries:
     """Return the entries by model name; empty if the answer is not a list of models.
 
-    Entries beyond MODELS_MOST are ignored.
+    Entries beyond MODELS_MOST are ignored. The result is empty if the answer has more than
+    COMMAS_MOST commas.
     """
+    if body.count(b",") > COMMAS_MOST:
+        return {}
     try:
         data = _read_list(body).data
     except NOT_JSON:

@@ -16,7 +16,6 @@ from router.config.address import join_host_port, split_host_port
 from router.core.numbers import whole_number
 
 WILDCARDS: Final = ("*", "0.0.0.0", "::", "[::]", "[*]")
-MOST_RANKS: Final = 256  # Maximum publishers of one replica; a larger number is invalid.
 
 
 class Source(msgspec.Struct, frozen=True):

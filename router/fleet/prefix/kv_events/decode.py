@@ -7,12 +7,15 @@ versions). Versions add fields at the end, so unknown keys and further elements 
 are unsigned (vLLM), signed (SGLang, vLLM up to 0.10) or bytes
 (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0). This module converts all hashes to unsigned 64-bit numbers,
 which may only be compared for equality.
+
+A publisher may send anything, and one byte of MessagePack can become an object of 64 bytes. So the
+numbers of events, hashes and token IDs are limited, and the bytes of all other values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, Final
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -25,6 +28,14 @@ END_OF_REPLAY: Final = (1 << 64) - 1  # the seq of the message that ends a repla
 # only a window of tokens, or a state, so they do not show which prefix is cached
 # (vllm/v1/kv_cache_interface.py, KVCacheSpecKind).
 FULL_KINDS: Final = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
+# maximum number of events of one message; SGLang 0.5 sends an event for each page of tokens
+EVENTS_MOST: Final = 65_536
+TOKENS_MOST: Final = 1 << 20  # maximum token IDs of one event: a prompt of a million tokens
+HASHES_MOST: Final = TOKENS_MOST // 16  # maximum hashes of one event: blocks of 16 tokens
+_FIELDS_MOST: Final = 64  # maximum number of fields of a payload or a long event
+_KEYS_BYTES: Final = 1024 * 1024  # maximum bytes of `extra_keys`
+# maximum bytes of any other value, such as a name or a cache salt; a longer event is a long event
+_SHORT_BYTES: Final = 64 * 1024
 _MASK = (1 << 64) - 1
 _MAX_BLOCK = 1 << 20  # maximum tokens of a block; real blocks have 1 to a few hundred
 
@@ -69,9 +80,19 @@ class BlockStored(msgspec.Struct, gc=False):
 
 
 class BlockRemoved(msgspec.Struct, gc=False):
+    """Blocks that a replica does not hold any more."""
+
     hashes: list[int]
     medium: str = GPU
     group: int | None = None
+
+    def pieces(self, most: int) -> Iterator[BlockRemoved]:
+        """Return the same blocks as events of at most `most` blocks."""
+        if len(self.hashes) <= most:
+            yield self
+            return
+        for at in range(0, len(self.hashes), most):
+            yield BlockRemoved(self.hashes[at : at + most], self.medium, self.group)
 
 
 class AllBlocksCleared(msgspec.Struct, gc=False):
@@ -122,20 +143,32 @@ class Garbage(ValueError):
     """Raised for bytes that are not a valid message or event."""
 
 
-_split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_Fields = Annotated[list[msgspec.Raw], msgspec.Meta(max_length=_FIELDS_MOST)]
+_Named = Annotated[dict[str, msgspec.Raw], msgspec.Meta(max_length=_FIELDS_MOST)]
+_fields = msgspec.msgpack.Decoder(_Fields).decode
+_events = msgspec.msgpack.Decoder(
+    Annotated[list[msgspec.Raw], msgspec.Meta(max_length=EVENTS_MOST)]
+).decode
+_fields_of_event: Any = msgspec.msgpack.Decoder(_Fields | _Named).decode
+_token_ids = msgspec.msgpack.Decoder(
+    Annotated[list[int], msgspec.Meta(max_length=TOKENS_MOST)]
+).decode
+_block_hashes = msgspec.msgpack.Decoder(
+    Annotated[list[int | bytes], msgspec.Meta(max_length=HASHES_MOST)]
+).decode
 
 
 def split(payload: bytes) -> tuple[list[msgspec.Raw], int | None]:
     """Return the events of a payload, each still undecoded, and the data-parallel rank of the
     payload.
 
-    This call is cheap for any number of events, so that a large payload can be decoded event by
-    event. Raises Garbage.
+    This call is cheap, so that a large payload can be decoded event by event. Raises Garbage, also
+    if there are more than EVENTS_MOST events.
     """
     try:
-        outer = _split(payload)
-        events = _split(outer[1])
-        rank = msgspec.msgpack.decode(outer[2]) if len(outer) > 2 else None
+        outer = _fields(payload)
+        events = _events(outer[1])
+        rank = _value(outer[2]) if len(outer) > 2 else None
     except _BAD as err:
         raise Garbage(str(err)) from None
     return events, _number(rank)
@@ -144,7 +177,8 @@ def split(payload: bytes) -> tuple[list[msgspec.Raw], int | None]:
 def read_event(raw: bytes | msgspec.Raw) -> Event | None:
     """Decode one event; `None`: its type is unknown. Raises Garbage."""
     try:
-        return _event(msgspec.msgpack.decode(raw))
+        short = len(raw) <= _SHORT_BYTES
+        return _event(msgspec.msgpack.decode(raw) if short else _long_event(raw))
     except _BAD as err:
         raise Garbage(str(err)) from None
 
@@ -181,6 +215,37 @@ _STORED = (
     *("lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind"),
 )
 _REMOVED = ("block_hashes", "medium", "group_idx")
+
+
+def _value(raw: msgspec.Raw, most: int = _SHORT_BYTES) -> Any:
+    """Decode a value of any type, of at most `most` bytes."""
+    if len(raw) > most:
+        raise ValueError("a value is too long")
+    return msgspec.msgpack.decode(raw)
+
+
+def _extra_keys(raw: msgspec.Raw) -> Any:
+    return _value(raw, _KEYS_BYTES)
+
+
+# How each field of a long event is decoded.
+_DECODERS: Final[dict[str, Callable[[msgspec.Raw], Any]]] = {
+    **dict.fromkeys(("type", *_STORED, *_REMOVED, "cache_salt", "locality"), _value),
+    "block_hashes": _block_hashes,
+    "token_ids": _token_ids,
+    "extra_keys": _extra_keys,
+}
+
+
+def _long_event(raw: bytes | msgspec.Raw) -> Any:
+    """Decode an event, each field within its limit. Unknown fields are left out."""
+    values = _fields_of_event(raw)
+    if isinstance(values, dict):
+        return {name: _DECODERS[name](values[name]) for name in values.keys() & _DECODERS.keys()}
+    kind = _value(values[0])
+    names = _STORED if kind == "BlockStored" else _REMOVED
+    fields = zip(names, values[1:], strict=False)
+    return [kind, *[_DECODERS[name](value) for name, value in fields]]
 
 
 def _event(raw: Any) -> Event | None:

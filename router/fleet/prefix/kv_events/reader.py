@@ -6,7 +6,7 @@ their file descriptors, without a task, a future or a thread of the router. Deco
 hold the GIL, so a thread would not relieve the event loop. Instead all subscribers together get
 SLICE_S seconds per iteration of the loop; the remaining work waits for the next iteration. Only the
 decoding of one event is never interrupted: an event with 8,192 tokens takes 0.3 ms, an event with
-131,072 tokens about 6 ms.
+131,072 tokens about 6 ms, and an event with the maximum of 1,048,576 tokens about 65 ms.
 
 Must never: raise out of a callback, or leave a socket open.
 """
@@ -24,7 +24,7 @@ import msgspec
 
 from router.fleet.engines.common.publishers import Source
 from router.fleet.prefix.kv_events.decode import (
-    BlockStored,
+    AllBlocksCleared,
     Event,
     Garbage,
     read_event,
@@ -33,16 +33,29 @@ from router.fleet.prefix.kv_events.decode import (
     split,
 )
 from router.fleet.prefix.kv_events.index import ExactIndex
-from router.fleet.prefix.kv_events.stream import Apply, Ask, Begin, Counters, Step, Stream
+from router.fleet.prefix.kv_events.stream import (
+    OVERLAP,
+    Apply,
+    Ask,
+    Begin,
+    Counters,
+    Step,
+    Stream,
+)
 
 SLICE_S: Final = 0.0005  # seconds of work per iteration of the event loop
 # maximum number of blocks that are applied between two reads of the clock, in about 0.2 ms
 _BLOCKS: Final = 128
 _PURGE: Final = 512  # number of index entries that are freed between two reads of the clock
-# maximum number of messages in a socket's buffer; the publishers use the same default
-_HWM: Final = 100_000
-# maximum bytes of a message; the event of a prompt of a million tokens has 5 MB
-_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+# maximum number of live messages in a socket's buffer; further messages wait at the publisher
+_LIVE_HWM: Final = 1000
+# maximum number of replayed messages in a socket's buffer: twice vLLM's replay buffer, because a
+# publisher drops the messages of a replay that do not fit
+_REPLAY_HWM: Final = OVERLAP
+# maximum bytes of a frame; the event of a prompt of a million tokens has 6 MB
+_FRAME_BYTES: Final = 8 * 1024 * 1024
+# maximum number of frames that are read at once; one more than a message has
+_FRAMES: Final = 5
 _HEARTBEAT_MS: Final = 5000  # heartbeat interval; a vanished peer is noticed within three intervals
 
 
@@ -154,7 +167,7 @@ class Subscriber:
 
     def _open(self) -> None:
         zmq = self._zmq
-        self._socket = self._new_socket(zmq.SUB)
+        self._socket = self._new_socket(zmq.SUB, _LIVE_HWM)
         self._monitor: Any = None
         try:
             self._socket.setsockopt(zmq.SUBSCRIBE, self.source.topic.encode())
@@ -168,13 +181,13 @@ class Subscriber:
         for socket in (self._socket, self._monitor):
             self._loop.add_reader(socket.getsockopt(zmq.FD), self._pump.wake, self)
 
-    def _new_socket(self, kind: int) -> Any:
+    def _new_socket(self, kind: int, most: int) -> Any:
         zmq = self._zmq
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.IPV6, 1)
-        socket.setsockopt(zmq.RCVHWM, _HWM)
-        socket.setsockopt(zmq.MAXMSGSIZE, _MESSAGE_BYTES)
+        socket.setsockopt(zmq.RCVHWM, most)
+        socket.setsockopt(zmq.MAXMSGSIZE, _FRAME_BYTES)
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5000)
         socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
@@ -233,10 +246,10 @@ class Subscriber:
             self._counters.unknown += 1
             return
         self._counters.events += 1
-        if isinstance(event, BlockStored):
-            self._events.extend(event.pieces(_BLOCKS))
-        else:
+        if isinstance(event, AllBlocksCleared):
             self._events.append(event)
+        else:
+            self._events.extend(event.pieces(_BLOCKS))
 
     def _do(self, step: Step) -> None:
         if isinstance(step, Apply):
@@ -271,9 +284,19 @@ class Subscriber:
         return True
 
     def _take(self, socket: Any) -> list[bytes] | None:
+        """Return the frames of the next message; `None`: there is no message.
+
+        Of a message with too many frames, _FRAMES frames are returned, which are invalid. The
+        further frames follow as other messages, because one call must not take long.
+        """
+        zmq = self._zmq
+        frames: list[bytes] = []
         try:
-            frames: list[bytes] = socket.recv_multipart(self._zmq.NOBLOCK)
-        except self._zmq.Again:
+            while len(frames) < _FRAMES:
+                frames.append(socket.recv(zmq.NOBLOCK))
+                if not socket.getsockopt(zmq.RCVMORE):
+                    break
+        except zmq.Again:
             return None
         return frames
 
@@ -297,7 +320,7 @@ class Subscriber:
         up."""
         self._end_replay()
         zmq = self._zmq
-        self._replay = socket = self._new_socket(zmq.DEALER)
+        self._replay = socket = self._new_socket(zmq.DEALER, _REPLAY_HWM)
         try:
             socket.connect(self.source.replay)
             socket.send_multipart([b"", start.to_bytes(8, "big")], zmq.NOBLOCK)

@@ -117,9 +117,11 @@ class _Job:
         self.stop: Callable[[], object] = _nothing
 
     def left_by(self, question: Question) -> None:
-        self.questions.remove(question)
-        if not self.questions and not self.wanted:
-            self.stop()
+        # The question is not in the list while `_finished` answers the questions of this job.
+        if question in self.questions:
+            self.questions.remove(question)
+            if not self.questions and not self.wanted:
+                self.stop()
 
 
 def _nothing() -> None:
@@ -145,7 +147,7 @@ class TokenProvider:
         self._remote = RemoteTokenizer(token)
         self._answers = PrefixCache(_CACHE_BYTES)
         self._jobs: dict[bytes, _Job] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[bytes | None]] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.counters = TokenCounters()
@@ -271,10 +273,7 @@ class TokenProvider:
             self._ask_local(job, tokenizer, facts)
         else:
             assert body is not None and target is not None
-            task = asyncio.ensure_future(self._ask_remote(job, body, target))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            job.stop = task.cancel
+            self._ask_remote(job, body, target)
         return job
 
     def _tokenizer(self, facts: Facts) -> LocalTokenizer | None:
@@ -318,15 +317,28 @@ class TokenProvider:
             self._count(tokens, "local")
         self._finished(job, tokens)
 
-    async def _ask_remote(self, job: _Job, body: bytes, target: Target) -> None:
+    def _ask_remote(self, job: _Job, body: bytes, target: Target) -> None:
+        task = asyncio.ensure_future(self._remote.tokens(body, target))
+
+        # The job ends in a callback of the task, because a task that is cancelled before its first
+        # step runs none of its own code.
+        def finished(task: asyncio.Task[bytes | None]) -> None:
+            self._tasks.discard(task)
+            self._remote_finished(job, task)
+
+        self._tasks.add(task)
+        task.add_done_callback(finished)
+        job.stop = task.cancel
+
+    def _remote_finished(self, job: _Job, task: asyncio.Task[bytes | None]) -> None:
         tokens = None
-        try:
-            tokens = await self._remote.tokens(body, target)
-            self._count(tokens, "remote")
-        except Exception as err:
-            self._on_error(err)
-        finally:
-            self._finished(job, tokens)
+        if not task.cancelled():
+            try:
+                tokens = task.result()
+                self._count(tokens, "remote")
+            except Exception as err:
+                self._on_error(err)
+        self._finished(job, tokens)
 
     def _count(self, tokens: bytes | None, way: str) -> None:
         way = "failed" if tokens is None else way

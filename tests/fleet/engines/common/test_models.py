@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.fleet.engines.common.models import (
+    COMMAS_MOST,
     MODELS_MOST,
     adapters,
     context_tokens,
@@ -78,3 +79,10 @@ def test_of_a_long_list_the_first_entries_are_read() -> None:
     for count in (MODELS_MOST - 1, MODELS_MOST, MODELS_MOST + 3):
         entries = read_models(json.dumps({"data": data[:count]}).encode())
         assert list(entries) == [entry["id"] for entry in data[:count]][:MODELS_MOST]
+
+
+def test_a_list_of_too_many_values_is_not_read() -> None:
+    """Otherwise an answer of 4 MiB could have two million values, at the end or in an entry."""
+    for tail in (b",{}" * COMMAS_MOST, b',{"id":"n","x":[1%b]}' % (b",1" * (COMMAS_MOST - 2))):
+        assert set(read_models(b'{"data":[{"id":"m"}%b]}' % tail)) >= {"m"}
+        assert read_models(b'{"data":[{"id":"m"}%b,{}]}' % tail) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -13,6 +14,9 @@ from hypothesis import strategies as st
 from router.fleet.prefix.kv_events.chains import pack
 from router.fleet.prefix.kv_events.decode import (
     END_OF_REPLAY,
+    EVENTS_MOST,
+    HASHES_MOST,
+    TOKENS_MOST,
     AllBlocksCleared,
     BlockRemoved,
     BlockStored,
@@ -243,6 +247,92 @@ def test_any_fields_never_raise(events: list[list[Any]]) -> None:
     assert len(batch.events) + batch.garbage == len(raw)
 
 
+def array(count: int, item: bytes = b"\x90") -> bytes:
+    """A MessagePack array of equal items; the default item is an empty array."""
+    return b"\xdd" + count.to_bytes(4) + item * count
+
+
+def event_of(kind: str, *fields: bytes) -> bytes:
+    parts = [msgspec.msgpack.encode(kind), *fields]
+    return b"\xdc" + len(parts).to_bytes(2) + b"".join(parts)
+
+
+def holding(*events: bytes) -> bytes:
+    return b"\x93\x01" + b"\xdc" + len(events).to_bytes(2) + b"".join(events) + b"\x00"
+
+
+NONE, ONE = b"\xc0", b"\x91\x01"
+MEBI = 1 << 20
+
+
+def test_the_largest_event_is_read() -> None:
+    hashes, ids = array(HASHES_MOST, b"\x07"), array(TOKENS_MOST, b"\x09")
+    size = msgspec.msgpack.encode(TOKENS_MOST // HASHES_MOST)
+    batch = decode(
+        holding(
+            event_of("BlockStored", hashes, NONE, ids, size),
+            event_of("BlockRemoved", hashes, msgspec.msgpack.encode("GPU")),
+        )
+    )
+    kept, gone = batch.events
+    assert isinstance(kept, BlockStored) and isinstance(gone, BlockRemoved)
+    assert kept.hashes == gone.hashes == [7] * HASHES_MOST
+    assert kept.tokens == pack([9]) * TOKENS_MOST
+    cleared = msgspec.msgpack.encode(["AllBlocksCleared"])
+    assert len(decode(b"\x93\x01" + array(EVENTS_MOST, cleared) + NONE).events) == EVENTS_MOST
+    many = decode(b"\x93\x01" + array(EVENTS_MOST + 1, cleared) + NONE)
+    assert (many.events, many.garbage) == ([], 1)
+
+
+def test_a_long_event_is_read_like_a_short_one() -> None:
+    count = 8192
+    hashes, ids = list(range(count)), list(range(70_000, 70_000 + 4 * count))
+    keys = [["s", ["image", n]] for n in range(count)]
+    more = {"extra_keys": keys, "group_idx": 2, "session_id": "x" * MEBI}
+    event = only(stored(hashes, ids, parent=5, lora_name="ad", **more))
+    assert event == only(["BlockStored", hashes, 5, ids, 4, None, "GPU", "ad", keys, 2])
+    assert (event.hashes, event.tokens, event.parent) == (hashes, pack(ids), 5)
+    assert (event.lora, event.group, len(event.extras)) == ("ad", 2, count)
+    salted = only(["BlockStored", hashes, None, ids, 4, None, "GPU", {"cache_salt": "s"}])
+    assert (salted.salt, salted.lora) == ("s", "")
+    assert only(removed(hashes, locality="REMOTE")) == BlockRemoved(hashes, "remote GPU")
+    batch = decode(payload(["Surprise", hashes], {"type": "Surprise", "block_hashes": hashes}))
+    assert (batch.unknown, batch.garbage) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\x93\x01" + array(MEBI) + b"\x00", id="events"),
+        pytest.param(array(MEBI), id="fields of the payload"),
+        pytest.param(b"\x93\x01" + holding()[2:5] + array(MEBI), id="the rank"),
+        pytest.param(holding(array(MEBI)), id="fields of an event"),
+        pytest.param(holding(event_of("BlockRemoved", array(MEBI))), id="no hashes"),
+        pytest.param(holding(event_of("BlockRemoved", array(MEBI, b"\x01"))), id="hashes"),
+        pytest.param(holding(event_of("BlockRemoved", ONE, array(MEBI))), id="the medium"),
+        pytest.param(
+            holding(event_of("BlockStored", ONE, NONE, array(MEBI), b"\x01")), id="no IDs"
+        ),
+        pytest.param(
+            holding(event_of("BlockStored", ONE, NONE, array(MEBI + 1, b"\x01"), b"\x01")), id="IDs"
+        ),
+        pytest.param(
+            holding(event_of("BlockStored", ONE, NONE, ONE, b"\x01", *[NONE] * 3, array(MEBI))),
+            id="extra keys",
+        ),
+    ],
+)
+def test_memory_for_hostile_payloads_is_bounded(data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        batch = decode(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (batch.events, batch.garbage) == ([], 1)
+    assert peak < MEBI
+
+
 def test_frames_of_a_message() -> None:
     seq = (7).to_bytes(8)
     message = read_message([b"kv", seq, b"data"])
@@ -274,3 +364,8 @@ def test_pieces_are_the_whole() -> None:
     assert b"".join(part.tokens for part in parts) == event.tokens
     assert [key for part in parts for key in part.extras] == event.extras
     assert list(event.pieces(10)) == [event]
+    gone = only(removed(list(range(10)), "CPU", group_idx=1))
+    assert list(gone.pieces(4)) == [
+        BlockRemoved(hashes, "CPU", 1) for hashes in ([0, 1, 2, 3], [4, 5, 6, 7], [8, 9])
+    ]
+    assert list(gone.pieces(10)) == [gone]
