@@ -67,7 +67,10 @@ class RoutingPolicy:
     def on_finish(
         self, view: RequestView, candidate: Candidate, output_tokens: int | None, ctx: Context
     ) -> None:
-        """Note that an attempt ended, successfully or not. `output_tokens`: `None` if unknown."""
+        """Note that an attempt ended, successfully or not. `output_tokens`: `None` if unknown.
+
+        A policy that a reload has created also gets the ends of attempts that were sent before.
+        """
 
     def on_fleet_change(self, replica_ids: frozenset[str]) -> None:
         """Note that the fleet now consists of these replicas. The policy must drop its state for
