@@ -101,7 +101,7 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
     Family(
         "class_tpot_seconds",
         HISTOGRAM,
-        "Time per output token after the first, of streams, by priority class.",
+        "Time per output token of streams whose client read all the time, by priority class.",
         lambda m: _filled({name: counts.tpot for name, counts in m.classes.items()}),
         ("class",),
     ),
