@@ -164,7 +164,7 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
     Family(
         "queue_wait_seconds",
         HISTOGRAM,
-        "From arrival to dispatch, of requests that waited in the queue, by priority class.",
+        "Each wait of a request in the queue that ended with a dispatch, by priority class.",
         lambda m: _filled({name: counts.wait for name, counts in m.classes.items()}),
         ("class",),
     ),
