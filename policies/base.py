@@ -54,7 +54,7 @@ class RoutingPolicy:
 
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
         """Note that a request is sent to `candidate`, whether or not this policy chose it.
-        `ctx.held` is the same as in `pick`.
+        `ctx.held` is the same as in `pick`, or a new lookup if this policy did not choose it.
         """
 
     def on_first_token(
