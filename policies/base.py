@@ -54,7 +54,7 @@ class RoutingPolicy:
 
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
         """Note that a request is sent to `candidate`, whether or not this policy chose it.
-        `ctx.held` is the same as in `pick`.
+        `ctx.held` is the same as in `pick`, or a new lookup if this policy did not choose it.
         """
 
     def on_first_token(
@@ -67,7 +67,10 @@ class RoutingPolicy:
     def on_finish(
         self, view: RequestView, candidate: Candidate, output_tokens: int | None, ctx: Context
     ) -> None:
-        """Note that an attempt ended, successfully or not. `output_tokens`: `None` if unknown."""
+        """Note that an attempt ended, successfully or not. `output_tokens`: `None` if unknown.
+
+        A policy that a reload has created also gets the ends of attempts that were sent before.
+        """
 
     def on_fleet_change(self, replica_ids: frozenset[str]) -> None:
         """Note that the fleet now consists of these replicas. The policy must drop its state for

@@ -43,6 +43,7 @@ from policies.token_deadlines import on_time
 _HIGH: Final = 1
 ALL_CLASSES: Final = (1 << CLASSES) - 1
 _NO_SLO: Final = float("inf")
+_NEVER: Final = float("inf")
 
 
 @dataclass
@@ -68,10 +69,18 @@ class Gain(RoutingPolicy):
 
     # One plan for each set of models: it covers the replicas that serve exactly these models.
     _plans: dict[frozenset[str] | None, ReplicaPlan] = field(init=False, repr=False)
+    # By replica ID: the plan that has the entry of the replica.
+    _plan_at: dict[str, ReplicaPlan] = field(init=False, repr=False)
+    # The time of the first dispatch or end; infinity: there was none. Only requests that arrived
+    # since then are counted. A policy that a reload has created also gets the ends of requests that
+    # were sent before; they must not be subtracted.
+    _since: float = field(init=False, repr=False)
     _plan_changes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._plans = {}
+        self._plan_at = {}
+        self._since = _NEVER
         self._plan_changes = 0
         if not 0.0 <= self.first < _NO_SLO:
             raise PolicyConfigError("first must be a number of tokens, 0 or more", "first")
@@ -137,7 +146,7 @@ class Gain(RoutingPolicy):
         if view.decodes:
             after_s = speed.tpot_s(load + 1.0, context + new + known + output / 2.0)
         gain = self._gain(view, first_s, after_s, output)
-        plan = self._plans.get(candidate.models)
+        plan = self._plan_of(candidate)
         running = None if plan is None else plan.of(candidate)
         if plan is None or running is None or not running.total:
             return gain
@@ -166,7 +175,7 @@ class Gain(RoutingPolicy):
     def closed_to(self, candidate: Candidate, leaving: int = NOBODY) -> int:
         """Return the classes to which a replica is closed, as bits. Their next request would make
         more urgent streams too slow, or would be in time only at another replica."""
-        plan = self._plans.get(candidate.models)
+        plan = self._plan_of(candidate)
         if plan is None or not self.holds:
             return 0
         one = plan.of(candidate)
@@ -200,11 +209,15 @@ class Gain(RoutingPolicy):
         return self._plan_changes
 
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
-        if not view.decodes:  # The plan is for batches of decoding streams.
+        # The plan is for batches of decoding streams.
+        if not view.decodes or not self._counts(view, ctx):
             return
-        plan = self._plans.get(candidate.models)
+        plan = self._plan_of(candidate)
         if plan is None:
-            plan = self._plans[candidate.models] = ReplicaPlan(self.spare)
+            plan = self._plan_for(candidate.models)
+            if self._plan_at.get(candidate.id) is not plan:
+                self._forget(candidate.id)  # Another replica may have had this ID before.
+                self._plan_at[candidate.id] = plan
         tokens = float(prompt_tokens(view))
         held = ctx.held.get(candidate, 0) if ctx.held else 0
         new = max(0.0, tokens - held * view.block_tokens)
@@ -213,16 +226,53 @@ class Gain(RoutingPolicy):
     def on_finish(
         self, view: RequestView, candidate: Candidate, output_tokens: int | None, ctx: Context
     ) -> None:
-        if not view.decodes:
+        if not view.decodes or not self._counts(view, ctx):
             return
-        for plan in self._plans.values():
+        plan = self._plan_of(candidate)
+        if plan is not None:
             plan.remove(candidate, view.urgency, output_tokens)
 
     def on_fleet_change(self, replica_ids: frozenset[str]) -> None:
-        for models, plan in list(self._plans.items()):
-            plan.keep(replica_ids)
+        for gone in self._plan_at.keys() - replica_ids:
+            self._forget(gone)
+
+    def _counts(self, view: RequestView, ctx: Context) -> bool:
+        """Return whether a request is counted: the same at its dispatches and at their ends."""
+        if self._since == _NEVER:
+            self._since = ctx.now
+        return view.arrived >= self._since
+
+    def _plan_of(self, candidate: Candidate) -> ReplicaPlan | None:
+        """Return the plan that has the running requests of a replica; None: none was counted.
+
+        If the models of the replica have changed, its entry moves to the plan of its new models.
+        """
+        plan = self._plan_at.get(candidate.id)
+        if plan is None:
+            return None
+        one = plan.of(candidate)
+        if one is None:
+            return None
+        if plan.models == candidate.models:
+            return plan
+        self._forget(candidate.id)
+        moved = self._plan_at[candidate.id] = self._plan_for(candidate.models)
+        moved.take(one, plan)
+        return moved
+
+    def _plan_for(self, models: frozenset[str] | None) -> ReplicaPlan:
+        plan = self._plans.get(models)
+        if plan is None:
+            plan = self._plans[models] = ReplicaPlan(self.spare, models)
+        return plan
+
+    def _forget(self, replica_id: str) -> None:
+        """Drop the entry of a replica, and its plan if the plan has no other entry."""
+        plan = self._plan_at.pop(replica_id, None)
+        if plan is not None:
+            plan.drop(replica_id)
             if not plan.at:
-                del self._plans[models]
+                del self._plans[plan.models]
 
 
 def _in_time(predicted_s: float, slo_s: float, doubt: float) -> float:

@@ -18,7 +18,6 @@ The code is pure. Must never: read a clock, or hold a replica that has left the 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final
 
 from policies.engine_speed import EngineSpeed
@@ -83,6 +82,7 @@ class ReplicaPlan:
         "at",
         "common",
         "has_room",
+        "models",
         "new_tokens",
         "output",
         "prompt_tokens",
@@ -90,9 +90,13 @@ class ReplicaPlan:
         "worth",
     )
 
-    def __init__(self, spare: float) -> None:
-        """`spare`: the room that is kept free for a class, as a share of its running requests."""
+    def __init__(self, spare: float, models: frozenset[str] | None = None) -> None:
+        """`spare`: the room that is kept free for a class, as a share of its running requests.
+
+        `models`: the models that all replicas of the plan serve; see `Candidate.models`.
+        """
         self._spare = spare
+        self.models = models
         self._changes = 1  # requests that were sent or have ended since the last plan
         self.at: dict[str, PlannedReplica] = {}
         self.common = EngineSpeed()
@@ -149,9 +153,21 @@ class ReplicaPlan:
         one = self.at.get(candidate.id)
         return one if one is not None and one.candidate is candidate else None
 
-    def keep(self, ids: Collection[str]) -> None:
-        """Forget all replicas whose ID is not in `ids`."""
-        self.at = {id: running for id, running in self.at.items() if id in ids}
+    def take(self, one: PlannedReplica, plan: ReplicaPlan) -> None:
+        """Add the entry of a replica that was part of another plan, with its running requests.
+
+        If this plan is new, it begins with what the other plan has learned from requests.
+        """
+        if not self.at:
+            self.worth, self.tpot_slo_s = plan.worth[:], plan.tpot_slo_s[:]
+            self.prompt_tokens, self.new_tokens = plan.prompt_tokens, plan.new_tokens
+            self.output = plan.output
+        self.at[one.candidate.id] = one
+        self._changes += 1
+
+    def drop(self, replica_id: str) -> None:
+        """Forget the replica with this ID."""
+        self.at.pop(replica_id, None)
         self._changes += 1
 
     def renew(self) -> bool:

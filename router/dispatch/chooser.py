@@ -74,7 +74,9 @@ class Chooser:
         self._metrics = metrics
         self._rng = rng
         self._ctx = Context(rng)
-        self._asked: tuple[int, ...] | None = None  # The prompt blocks of the last prefix lookup.
+        # The prompt blocks of the last prefix lookup; `None`: it was used for a dispatch. A later
+        # attempt of the same request may be sent minutes later, after blocks were evicted.
+        self._asked: tuple[int, ...] | None = None
         # The replicas found by the last prefix lookup, with the number of blocks that each holds.
         self._held: Mapping[Replica, int] = _NOBODY
         self._crowd: Sequence[Replica] = ()  # The candidates of the last choice in a large fleet.
@@ -200,10 +202,12 @@ class Chooser:
         replica.
         """
         blocks = view.blocks
-        held = 0
+        held, holders = 0, _NOBODY
         if blocks:
-            held = self._holders(view).get(replica, 0)
+            holders = self._holders(view)
+            held = holders.get(replica, 0)
             self._knowledge.sent(replica, blocks, held)
+        self._asked, self._held = None, _NOBODY
         tokens = _uncached(view, held)
         if self._adapters.is_used:
             adapter = self._adapters.of(view.model)
@@ -213,7 +217,7 @@ class Chooser:
             policy = self._policy_of(view)
             ctx = self._ctx
             ctx.now = now
-            ctx.held = self._held if self._asked is blocks else _NOBODY
+            ctx.held = holders
             try:
                 policy.on_dispatch(view, replica, ctx)
             except Exception as err:

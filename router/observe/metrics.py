@@ -312,7 +312,10 @@ class Metrics(Tally):
         return counts
 
     def waited(self, urgency: str, wait_s: float) -> None:
-        """Records that a request of a class was sent after `wait_s` seconds in the queue."""
+        """Records that a request of a class was sent after it waited `wait_s` seconds in the queue.
+
+        A request that is queued again after a dispatch has several waits.
+        """
         classed = self.classes.get(urgency or "normal")
         if classed is not None:
             classed.wait.observe(wait_s)

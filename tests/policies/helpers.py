@@ -37,6 +37,7 @@ def burst(
     """`count` picks that all wait, as when every prompt is long; returns picks per replica."""
     picked: Counter[str] = Counter()
     for _ in range(count):
+        view.arrived = ctx.now
         candidate = policy.pick(view, candidates, ctx).candidate
         policy.on_dispatch(view, candidate, ctx)
         uncached = view.prompt_tokens - int(ctx.held.get(candidate, 0) * view.block_tokens)
@@ -58,6 +59,7 @@ def trickle(
     """`count` picks, each finished before the next; returns picks per replica."""
     picked: Counter[str] = Counter()
     for _ in range(count):
+        view.arrived = ctx.now
         candidate = policy.pick(view, candidates, ctx).candidate
         policy.on_dispatch(view, candidate, ctx)
         policy.on_first_token(view, candidate, 0.1, Context(ctx.rng, ctx.now))

@@ -170,6 +170,7 @@ def test_the_state_stays_bounded_under_100_000_unique_prompts(name: str) -> None
     for number in range(100_000):
         ctx.now += 0.01
         view = RequestView(prompt_tokens=300, blocks=(number, -number), session=f"session {number}")
+        view.arrived = ctx.now
         candidate = policy.pick(view, candidates, ctx).candidate
         policy.on_dispatch(view, candidate, ctx)
         policy.on_first_token(view, candidate, 0.1, ctx)

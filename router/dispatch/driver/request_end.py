@@ -89,7 +89,10 @@ def class_of(request: RoutedRequest) -> str:
 
 
 def _tpot_s(request: RoutedRequest, events: int, now: float) -> float:
-    """Return the mean seconds per output token after the first of a stream; -1: unknown."""
+    """Return the mean seconds per output token after the first of a stream; -1: unknown.
+
+    It is unknown if the client did not read all the time, because its pauses delay the stream.
+    """
     usage = request.work.usage
     output = usage.output_tokens
     # If the tokens are only estimated from the bytes of the answer, its speed is unknown.
@@ -97,6 +100,9 @@ def _tpot_s(request: RoutedRequest, events: int, now: float) -> float:
         return -1.0
     if request.work.replica is None or not (usage.exact or events >= 0):
         return -1.0
+    for attempt in request.driver.state.attempts:
+        if not attempt.is_timed:
+            return -1.0
     return max(0.0, (now - request.work.first_at) / (output - 1))
 
 

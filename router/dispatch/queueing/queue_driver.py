@@ -329,8 +329,8 @@ class QueueDriver:
             x = cast(QueuedRequest, ticket.request)
             prepared: object
             try:
+                self._metrics.waited(x.urgency.name, now - x.waits_since)
                 x.end_wait(now)
-                self._metrics.waited(x.urgency.name, now - ticket.arrival)
                 prepared = x.prepare(cast(Replica, ticket.place), now)
             except Exception as err:  # `_go` ends this request after all leases are taken.
                 prepared = err

@@ -38,12 +38,13 @@ from router.dispatch.usage.token_counts import (
 from router.dispatch.usage.usage_numbers import Numbers
 from router.fleet.cadence import Cadence
 from router.fleet.engines.common.descriptor import COUNTS
-from router.wire.http1.sse import ErrorWatch, is_error_line
+from router.wire.http1.sse import ErrorWatch, is_comment, is_error_line
 
 # Maximum bytes of an incomplete event that are held; usage events are shorter.
 _HELD: Final = 32 * 1024
 # A blank line, which ends an event (WHATWG HTML section 9.2.6).
 _BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_COLON: Final = ord(":")  # A line that begins with it is a comment.
 _USAGE: Final = b'"usage"'  # Some engines write `"usage":null` into each event.
 
 
@@ -98,7 +99,8 @@ class UsageTap:
         self._whole = whole
         self._mark = mark
         self._quiet = quiet
-        self._events = 0  # Number of events that have ended.
+        # Number of events that have ended. Comments are not events: some engines send `: ping`.
+        self._events = 0
         self._is_aligned = True  # Whether the last read ended at the end of an event.
         # The bytes of the unfinished event, or only its last bytes if it was already relayed.
         # `None`: no bytes, as most of the time in most streams.
@@ -122,6 +124,7 @@ class UsageTap:
             and data.endswith(b"\n\n")
             # The read is one event of one line, as most reads are.
             and data.find(b"\n") == len(data) - 2
+            and data[0] != _COLON
             and not is_error_line(data)
             # Faster than `in`, which first raises an error inside CPython.
             and data.find(self._mark) < 0
@@ -211,12 +214,16 @@ class UsageTap:
     # -- the slow path ------------------------------------------------------------------------
 
     def _look(self, data: bytes) -> bytes:
-        """Handle a read that is not one simple event: it has several lines, counts or an error."""
+        """Handle a read that is not one simple event.
+
+        It has several lines or counts, or begins with a comment or an error.
+        """
         if self._is_aligned and data.endswith(b"\n\n"):
             line = data.find(b"\n") + 1
             if (
                 # An event of two lines, `event:` and `data:`, as in Anthropic's API.
                 data.find(b"\n", line) == len(data) - 2
+                and data[0] != _COLON
                 and not is_error_line(data)
                 and not is_error_line(data, line)
                 and data.find(self._mark) < 0
@@ -345,10 +352,14 @@ class UsageTap:
 
 
 def _count(events: bytes) -> int:
-    """Count the events that end in these bytes."""
+    """Count the events that end in these bytes; comments are not counted."""
     if b"\r" in events:
         events = events.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return events.count(b"\n\n")
+    count = events.count(b"\n\n")
+    if events.startswith(b":") or b"\n:" in events:
+        # Line ends before an event belong to the previous event.
+        count -= sum([is_comment(event.lstrip(b"\n")) for event in events.split(b"\n\n")[:-1]])
+    return count
 
 
 # The possible ends of a blank line, for every kind of line end.

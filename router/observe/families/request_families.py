@@ -101,7 +101,7 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
     Family(
         "class_tpot_seconds",
         HISTOGRAM,
-        "Time per output token after the first, of streams, by priority class.",
+        "Time per output token of streams whose client read all the time, by priority class.",
         lambda m: _filled({name: counts.tpot for name, counts in m.classes.items()}),
         ("class",),
     ),
@@ -164,7 +164,7 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
     Family(
         "queue_wait_seconds",
         HISTOGRAM,
-        "From arrival to dispatch, of requests that waited in the queue, by priority class.",
+        "Each wait of a request in the queue that ended with a dispatch, by priority class.",
         lambda m: _filled({name: counts.wait for name, counts in m.classes.items()}),
         ("class",),
     ),

@@ -67,7 +67,7 @@ class FirstContent:
     __slots__ = ("_after_cr", "_cap", "_pending", "quiet")
 
     def __init__(self, cap: int) -> None:
-        self.quiet = 0  # number of events so far without content
+        self.quiet = 0  # number of events so far without content; comments are not counted
         self._pending = b""
         self._after_cr = False
         self._cap = cap  # an unfinished event with more bytes than this counts as content
@@ -92,10 +92,19 @@ class FirstContent:
                 if verdict:
                     self._pending = b""
                     return verdict
-            self.quiet += 1
+            if not is_comment(data[start:end]):
+                self.quiet += 1
             start = looked = end + 2
         self._pending = data[start:]
         return EventKind.CONTENT if len(self._pending) > self._cap else EventKind.NOTHING
+
+
+def is_comment(event: bytes) -> bool:
+    """Returns whether all lines are comments (WHATWG HTML section 9.2.6), such as `: ping`.
+
+    `event`: the lines between two blank lines, separated by LF.
+    """
+    return event.startswith(b":") and event.count(b"\n") == event.count(b"\n:")
 
 
 def judge(event: bytes) -> EventKind:

@@ -77,6 +77,29 @@ def test_the_token_rate_is_learned_from_counted_tokens_only(
     assert bool(output) == (usage is not UNKNOWN)
 
 
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_client_that_pauses_hides_the_token_rate(breaks: bool) -> None:
+    """Also if the pause was before another replica continued the stream."""
+    world = World(2)
+    request = world.arrives("a", "high", continued=True)
+    (attempt,) = request.driver.live
+    request.shows(attempt)
+    request.driver.stop_first_content_timers()
+    world.time.passes(10.0)
+    request.driver.restart_first_content_timers(world.time.at)
+    if breaks:
+        request.fails(attempt, Reason.REPLICA_RESET)
+        (attempt,) = request.driver.live
+        request.shows(attempt)
+    request.work.usage = Usage(100, 11, 40, True)
+    request.whole(attempt)
+    assert len(request.driver.state.attempts) == 1 + breaks
+    high = world.metrics.classes["high"]
+    assert high.tpot.sum == 0.0
+    assert (high.slo_ttft.requests, high.slo_tpot.requests) == (1, 0)
+    assert all(replica.tpot_s is None for replica in world.replicas)
+
+
 @pytest.mark.parametrize(
     ("blocks", "is_exact", "learned"), [((1, 2), True, 3.5), ((1, 2), False, 4.0), ((), True, 4.0)]
 )

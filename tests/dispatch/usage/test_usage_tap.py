@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_tap import UsageTap
+from router.fleet.cadence import Cadence
 from tests.harness.messages import DONE, event, role, token
 from tests.harness.reading import read_response
 from tests.harness.splits import name_of, ways
@@ -342,9 +343,24 @@ def test_events_are_counted_if_usage_is_not_reported(size: int) -> None:
     """One token per event; the part before the content and the [DONE] are not counted."""
     stream = b": ping\n\n" + role() + b"".join(token(f"t{n}") for n in range(9)) + DONE
     for takes_out in (True, False):
-        out, usage = tapped(cut(stream, [size]), takes_out=takes_out, quiet=2)
+        out, usage = tapped(cut(stream, [size]), takes_out=takes_out, quiet=1)
         assert out == stream
         assert usage == Usage(None, 9, None, False)
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
+def test_comments_are_not_counted(newline: bytes) -> None:
+    """Some engines send `: ping` while no token comes."""
+    ping, pings = b": ping\n\n", b": a\n:\n\n"
+    commented = b": a\n" + token("a")  # the event has data
+    parts = [role(), ping, token("a"), ping, pings, commented, ping, ping, usage_event(), ping]
+    data = b"".join([*parts, pings, DONE]).replace(b"\n", newline)
+    for pieces in [*ways(data), [part.replace(b"\n", newline) for part in (*parts, pings, DONE)]]:
+        meter = Cadence()
+        tap = UsageTap(quiet=1, meter=meter)
+        assert b"".join([tap.feed(piece) for piece in pieces]) + tap.flush() == data
+        assert (tap.events, tap.content_events, meter.events) == (5, 2, 5), name_of(pieces)
+        assert tap.result(True) == Usage(28, 4, None, True)
 
 
 def test_events_so_far() -> None:

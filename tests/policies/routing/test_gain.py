@@ -207,6 +207,59 @@ def test_a_new_replica_with_an_old_id_begins_empty() -> None:
     assert plan is not None and plan.total == 2
 
 
+def test_running_requests_stay_counted_when_the_models_of_their_replica_change() -> None:
+    """Before the fix, the counts began at 0 again, and each earlier request was subtracted."""
+    policy = gain()
+    first, second = known(0, 0)
+    running(policy, first, HIGH, 5)
+    running(policy, second, LOW, 100)
+    before = policy.closed_to(first), policy.closed_to(second)
+    assert before[1] & (1 << HIGH)
+    for one in (first, second):
+        one.models = frozenset({"m", "adapter"})
+    assert (policy.closed_to(first), policy.closed_to(second)) == before
+    first.models = frozenset({"m"})
+    running(policy, first, HIGH, 2)
+    policy.on_finish(asked(HIGH), first, 10, context())
+    plan = policy._plans[first.models]
+    assert [one.total for one in plan.at.values()] == [6]
+    assert plan.tpot_slo_s[LOW] == asked(LOW).tpot_slo_s
+
+
+def test_a_replica_is_part_of_one_plan() -> None:
+    policy = gain()
+    first, second = known(0, 0)
+    for number in range(20):
+        first.models = frozenset({"m", f"adapter {number}"})
+        running(policy, first, HIGH, 1)
+        running(policy, second, HIGH, 1)
+    assert {*policy._plans} == {first.models, None}
+    (other,) = known(0)  # it replaces the first replica
+    other.models = frozenset({"n"})
+    running(policy, other, HIGH, 1)
+    assert {*policy._plans} == {other.models, None}
+    policy.on_fleet_change(frozenset({"b"}))
+    assert {*policy._plans} == {None}
+
+
+def test_the_end_of_a_request_that_was_sent_under_another_policy_object_does_not_count() -> None:
+    """A reload creates new policies, which get the ends of the requests that run."""
+    (candidate,) = known(0)
+    old, new = asked(HIGH), asked(HIGH)
+    old.arrived, new.arrived = 1000.0, 1002.0
+    policy = gain()
+    policy.on_finish(old, candidate, 10, Context(Random(0), 1001.0))
+    for view in (new, new, new, old):
+        policy.on_dispatch(view, candidate, Context(Random(0), 1002.0))
+    one = policy._plans[None].of(candidate)
+    assert one is not None and one.total == 3
+    for _ in range(2):
+        policy.on_finish(old, candidate, 10, Context(Random(0), 1003.0))
+    assert one.total == 3
+    policy.on_finish(new, candidate, 10, Context(Random(0), 1003.0))
+    assert one.total == 2
+
+
 def test_an_unknown_pace_keeps_nothing_away() -> None:
     policy = gain()
     (candidate,) = known(0)

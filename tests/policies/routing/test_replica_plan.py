@@ -67,7 +67,7 @@ def test_a_replica_that_left_is_forgotten() -> None:
     a, b = known(0, 0)
     run(plan, a, HIGH, 1)
     run(plan, b, HIGH, 1)
-    plan.keep(["b"])
+    plan.drop("a")
     assert list(plan.at) == ["b"]
     plan.remove(a, HIGH, 10)
     plan.remove(b, HIGH, None)

@@ -168,6 +168,16 @@ def test_many_quiet_events_stay_below_the_cap() -> None:
         assert scanner.feed(b": keep-alive\n\n") == EventKind.NOTHING
 
 
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
+def test_comments_are_not_counted_as_quiet_events(newline: bytes) -> None:
+    data = b": ping\n\n: a\n:\n\nevent: ping\ndata:\n\n: b\ndata:\n\n".replace(b"\n", newline)
+    for pieces in ways(data):
+        scanner = FirstContent(CAP)
+        for piece in pieces:
+            assert scanner.feed(piece) == EventKind.NOTHING
+        assert scanner.quiet == 2, name_of(pieces)
+
+
 # Text in the first event with content of each recording, found by hand.
 MARKS = {
     "chat_stream": rb'"finish_reason":"length"',
