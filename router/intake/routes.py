@@ -100,6 +100,8 @@ def _inference(
     return dict.fromkeys(paths, route)
 
 
+RESPONSES: Final = b"/v1/responses"
+
 # The methods whose bodies an engine may run as inference. Some engines serve PUT like POST, so the
 # rules for POST apply to all these methods.
 _BODY_METHODS: Final = frozenset({b"POST", b"PUT", b"PATCH"})
@@ -119,7 +121,7 @@ POSTS: Final[dict[bytes, Route]] = {
     **_inference("chat", b"/v1/chat/completions", events=True),
     **_inference("completions", b"/v1/completions", events=True),
     # The engine may store the response, so the request is not sent again after it may have run.
-    b"/v1/responses": Route("responses", True, JSON, False, streams_events=True),
+    RESPONSES: Route("responses", True, JSON, False, streams_events=True),
     **_inference("messages", b"/v1/messages", events=True),
     **_inference("embeddings", b"/v1/embeddings"),
     **_inference("rerank", b"/v1/rerank"),
