@@ -303,8 +303,8 @@ class Dispatcher(Handler, ExchangeOwner):
         exchange.tenant_share = share = self.tenants.enter(
             asked.key,
             asked.flow,
-            asked.fields,
             exchange.view.prompt_tokens,
+            asked.output_limit,
             exchange.arrived,
             is_batch=urgency.rank == BATCH,
             takes_steps=context.takes_steps(),

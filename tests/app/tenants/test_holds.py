@@ -1,0 +1,60 @@
+"""What a running request holds of its key's budget, before its engine has reported any count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.admission.budget import Spending
+from router.config.model import Keys
+from tests.app.tenants.test_budgets import keys
+from tests.app.tenants.test_usage import ACME
+from tests.harness.behaviours import hang
+from tests.harness.messages import post_json
+from tests.harness.replica import eventually
+from tests.harness.running import Router, running, scenario
+
+ASSUMED = 1024  # the output that is assumed before the first answer of a key
+
+
+def limited(folder: Path) -> Keys:
+    return keys(folder, tokens_per_day=1e9, cost_per_day=1e9)
+
+
+async def held(router: Router, path: str, body: dict[str, Any]) -> Spending:
+    """What one request holds while its engine is silent."""
+    client = await router.client()
+    await client.send(post_json(path, body, ACME))
+    budgets = router.app.parts.dispatcher.budgets
+    await eventually(lambda: budgets.holds == 1, "the request has come")
+    return budgets.by_tenant["acme"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "output"),
+    [
+        ("/v1/chat/completions", {"max_tokens": 5}, 5),
+        ("/v1/chat/completions", {"max_completion_tokens": 1, "max_tokens": 500}, 500),
+        ("/v1/completions", {"max_completion_tokens": 1, "max_tokens": 500}, 500),
+        ("/v1/completions", {"max_completion_tokens": 1, "max_tokens": "500"}, 500),
+        ("/v1/responses", {"max_tokens": 1}, ASSUMED),
+        ("/v1/responses", {"max_tokens": 1, "max_output_tokens": 7}, 7),
+        ("/generate", {"max_tokens": 1}, ASSUMED),
+        ("/tomorrow/s/endpoint", {"max_tokens": 1}, ASSUMED),
+    ],
+)
+def test_a_limit_that_the_engine_does_not_read_lowers_no_hold(
+    tmp_path: Path, path: str, body: dict[str, Any], output: int
+) -> None:
+    @scenario
+    async def story() -> None:
+        async with running(hang, keys=limited(tmp_path)) as router:
+            asked = {"model": "m", **body}
+            spending = await held(router, path, asked)
+            prompt = len(json.dumps(asked)) // 4
+            assert spending.held_tokens == prompt + output
+
+    story()
