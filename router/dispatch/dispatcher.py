@@ -38,12 +38,20 @@ from router.dispatch.tenants import Tenants, check_model
 from router.fleet.dialects import UNKNOWN
 from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
-from router.intake.authority import check_default
+from router.intake.authority import check_default, check_no_background
 from router.intake.body import may_be_large, read_fields, watch
 from router.intake.fields import Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key
-from router.intake.routes import BATCHES, MODELS, SERVER, Route, classify, has_judged_body
+from router.intake.routes import (
+    BATCHES,
+    MODELS,
+    RESPONSES,
+    SERVER,
+    Route,
+    classify,
+    has_judged_body,
+)
 from router.intake.urgency import UNSAID, class_in_path
 from router.observe.events import log_event
 from router.observe.log.access_log import AccessLog
@@ -173,6 +181,8 @@ class Dispatcher(Handler, ExchangeOwner):
             if has_judged_body(head.method)
             else Fields()
         )
+        if route is RESPONSES:
+            check_no_background(fields)
         # The engine reads the model in the body; the header `x-router-model` is not forwarded.
         own_model = fields.model
         if own_model is None and head.routing.model is not None:

@@ -31,7 +31,7 @@ from router.dispatch.usage.token_counts import (
     usage_of,
 )
 from router.dispatch.usage.usage_tap import UsageTap
-from router.intake.routes import RESPONSES
+from router.intake.routes import RESPONSES_PATH
 from router.wire.client import ClientConnection
 from router.wire.http1 import answers
 from router.wire.http1 import error_shapes as shapes
@@ -222,7 +222,7 @@ class Reply:
             self._gain_at = first_due
         else:
             gain.before += max(0, before.content_so_far)
-        if self._target == RESPONSES:
+        if self._target == RESPONSES_PATH:
             tap.read_responses()
         self._tap = tap
         self.continuation = continuation

@@ -59,6 +59,7 @@ _RAWS: Final = (
     "lora_path",
     "lora_request",
     "parameters",
+    "background",
 )
 _OPENINGS: Final = (b'"', b"[", b"{")  # first bytes of a JSON string, list or object
 _COUNTS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n")

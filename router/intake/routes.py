@@ -136,7 +136,7 @@ def _inference(
     return dict.fromkeys(paths, route)
 
 
-RESPONSES: Final = b"/v1/responses"
+RESPONSES_PATH: Final = b"/v1/responses"
 
 # The methods whose bodies an engine may run as inference. Some engines serve PUT like POST, so the
 # rules for POST apply to all these methods.
@@ -159,13 +159,15 @@ def _native() -> dict[bytes, Route]:
     return found
 
 
+# The engine may store the response, so the request is not sent again after it may have run.
+RESPONSES: Final = Route("responses", True, JSON, False, streams_events=True)
+
 # POST, PUT and PATCH to these exact paths are inference requests.
 POSTS: Final[dict[bytes, Route]] = {
     **_native(),
     **_inference("chat", b"/v1/chat/completions", events=True),
     **_inference("completions", b"/v1/completions", events=True),
-    # The engine may store the response, so the request is not sent again after it may have run.
-    RESPONSES: Route("responses", True, JSON, False, streams_events=True),
+    RESPONSES_PATH: RESPONSES,
     **_inference("messages", b"/v1/messages", events=True),
     **_inference("embeddings", b"/v1/embeddings"),
     **_inference("rerank", b"/v1/rerank"),

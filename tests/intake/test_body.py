@@ -424,6 +424,7 @@ RAWS = (
         "lora_path",
         "lora_request",
         "parameters",
+        "background",
     ),
 )
 

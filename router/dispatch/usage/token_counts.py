@@ -22,7 +22,7 @@ from router.dispatch.usage.usage_numbers import Numbers
 from router.dispatch.usage.usage_shapes import Details, ResponseEvent, UsageAnswer
 from router.fleet.engines.common.registry import COUNTS_NATIVELY
 from router.intake.members import MemberScan
-from router.intake.routes import RESPONSES
+from router.intake.routes import RESPONSES_PATH
 from router.wire.http1.digits import number_at
 
 
@@ -68,7 +68,7 @@ _usage_answer = msgspec.json.Decoder(UsageAnswer).decode
 _response_event = msgspec.json.Decoder(ResponseEvent).decode
 OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
 # The paths whose whole answers are not read by `usage_of`.
-COUNTS_ELSEWHERE: Final = COUNTS_NATIVELY | {RESPONSES}
+COUNTS_ELSEWHERE: Final = COUNTS_NATIVELY | {RESPONSES_PATH}
 _USAGE: Final = frozenset({"usage"})
 TAIL: Final = 2048  # Bytes that are searched at the end of a body, or from the name `usage` on.
 
@@ -107,7 +107,7 @@ def usage_in_response(data: bytes) -> bytes:
 
 def usage_elsewhere(path: bytes, data: bytes) -> Usage | None:
     """Return the counts of a whole answer of one of the paths in `COUNTS_ELSEWHERE`."""
-    return counts_of(usage_in_response(data)) if path == RESPONSES else native_of(data)
+    return counts_of(usage_in_response(data)) if path == RESPONSES_PATH else native_of(data)
 
 
 def native_of(data: bytes) -> Usage | None:
@@ -241,7 +241,7 @@ class BodyEnd:
         self._end = b""
         self._numbers = Numbers()
         # Finds the answer's own `usage`; `None`: the counts are searched by their names.
-        self._scan = MemberScan(_USAGE) if path == RESPONSES else None
+        self._scan = MemberScan(_USAGE) if path == RESPONSES_PATH else None
         self._is_native = path in COUNTS_NATIVELY
         self.lines = 0  # The number of complete lines of JSON so far.
 
