@@ -46,21 +46,20 @@ class Budgets:
 
     def enter(
         self,
-        key: Key | None,
+        key: Key,
         model: str | None,
         urgency: str,
         prompt: int,
         most_output: int | None,
         wall: float,
-    ) -> Hold | None:
-        """Hold the expected amount of a request; `None`: its key has no budget.
+    ) -> Hold:
+        """Hold the expected amount of a request whose key has a budget.
 
-        `urgency`: the name of the request's class. `prompt`: the estimated prompt tokens.
-        `most_output`: the most output tokens of all choices together; None: no limit. `wall`:
-        seconds since 1970. Raises RouterError (INSUFFICIENT_QUOTA, KEY_BUDGET_HELD).
+        `model`: the model whose price the request has. `urgency`: the name of the request's class.
+        `prompt`: the estimated prompt tokens. `most_output`: the most output tokens of all choices
+        together; None: no limit. `wall`: seconds since 1970. Raises RouterError
+        (INSUFFICIENT_QUOTA, KEY_BUDGET_HELD).
         """
-        if key is None or not key.has_budget:
-            return None
         spending = self._of(key.name)
         output = spending.expected_output(most_output)
         tokens = float(prompt + output)

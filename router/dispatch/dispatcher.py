@@ -302,16 +302,14 @@ class Dispatcher(Handler, ExchangeOwner):
         if routing.timeout_s != inf or routing.sdk_timeout_s != inf:
             self._set_deadline(exchange)
         urgency = exchange.urgency
-        exchange.budget_hold = self.budgets.enter(
-            asked.key,
-            exchange.view.model,
-            class_of(exchange),
-            exchange.view.prompt_tokens,
-            asked.most_output_of_all(),
-            asked.arrived_wall,
-        )
+        key = asked.key
+        if key is not None and key.has_budget:
+            model, prompt = exchange.priced_model(), exchange.view.prompt_tokens
+            most, wall = asked.most_output_of_all(), asked.arrived_wall
+            hold = self.budgets.enter(key, model, class_of(exchange), prompt, most, wall)
+            exchange.budget_hold = hold
         exchange.tenant_share = share = self.tenants.enter(
-            asked.key,
+            key,
             asked.flow,
             exchange.view.prompt_tokens,
             asked.output_limit,

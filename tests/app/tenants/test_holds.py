@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from router.admission.budget import Spending
-from router.config.model import Keys
+from router.config.model import Keys, Price, Replica
+from router.config.model import Usage as UsageConfig
 from tests.app.tenants.test_budgets import keys
 from tests.app.tenants.test_usage import ACME
+from tests.faults.names.engines import settings
 from tests.harness.behaviours import hang
 from tests.harness.messages import post_json
-from tests.harness.replica import eventually
+from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import Router, running, scenario
 
 ASSUMED = 1024  # the output that is assumed before the first answer of a key
@@ -56,5 +58,31 @@ def test_a_limit_that_the_engine_does_not_read_lowers_no_hold(
             spending = await held(router, path, asked)
             prompt = len(json.dumps(asked)) // 4
             assert spending.held_tokens == prompt + output
+
+    story()
+
+
+@pytest.mark.parametrize(("name", "price"), [("chat", 2.0), ("m", 2.0), ("plain", 1.0)])
+def test_the_hold_has_the_price_of_the_charge(tmp_path: Path, name: str, price: float) -> None:
+    """A model in a pool is routed by another name, which has no price."""
+    prices = UsageConfig(
+        prices={"m": Price(input=0.0, output=2e6), "*": Price(input=0.0, output=1e6)}
+    )
+    targets = {
+        "chat": {"targets": [{"model": "m", "pool": "x"}]},
+        "m": {"targets": [{"pool": "x"}]},
+    }
+    sections = settings(models=targets, pools={"x": {}})
+
+    @scenario
+    async def story() -> None:
+        engine = HostileReplica(hang, models=("m", "plain"))
+        engine.start()
+        replica = Replica(url=engine.url, id="r0", pool="x")
+        rules = {"keys": limited(tmp_path), "usage": prices, "replicas": (replica,), **sections}
+        async with running(engine, **rules) as router:
+            body = {"model": name, "max_tokens": 5}
+            spending = await held(router, "/v1/chat/completions", body)
+            assert spending.held_cost == pytest.approx(5 * price)
 
     story()
