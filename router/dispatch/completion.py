@@ -206,7 +206,8 @@ class Completion:
         has_used = usage is not UNKNOWN or (work.replica is not None and reason is Reason.OK)
         if has_used:
             reported = usage.prompt_tokens
-            prompt = x.view.prompt_tokens if reported is None else reported
+            measured = x.view.prompt_tokens
+            prompt = x.asked.prompt_tokens(measured) if reported is None else reported
             output = usage.output_tokens or 0
             cached = usage.cached_tokens or 0
         cost = self.metrics.usage.count(

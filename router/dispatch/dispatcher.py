@@ -302,16 +302,16 @@ class Dispatcher(Handler, ExchangeOwner):
         if routing.timeout_s != inf or routing.sdk_timeout_s != inf:
             self._set_deadline(exchange)
         urgency = exchange.urgency
-        key = asked.key
+        key, prompt = asked.key, asked.prompt_tokens(exchange.view.prompt_tokens)
         if key is not None and key.has_budget:
-            model, prompt = exchange.priced_model(), exchange.view.prompt_tokens
-            most, wall = asked.most_output_of_all(), asked.arrived_wall
-            hold = self.budgets.enter(key, model, class_of(exchange), prompt, most, wall)
-            exchange.budget_hold = hold
+            model, most = exchange.priced_model(), asked.most_output_of_all()
+            exchange.budget_hold = self.budgets.enter(
+                key, model, class_of(exchange), prompt, most, asked.arrived_wall
+            )
         exchange.tenant_share = share = self.tenants.enter(
             key,
             asked.flow,
-            exchange.view.prompt_tokens,
+            prompt,
             asked.output_limit,
             exchange.arrived,
             is_batch=urgency.rank == BATCH,

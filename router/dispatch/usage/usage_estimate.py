@@ -15,7 +15,6 @@ from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.driver.work import Work
 from router.dispatch.reply import Reply
 from router.dispatch.usage.token_counts import UNKNOWN, Usage
-from router.intake.body import SCAN_ABOVE
 
 # Assumed limit of output tokens, if the request sets no limit.
 MOST_OUTPUT: Final = 1e6
@@ -46,17 +45,18 @@ def usage_at_end(
 ) -> Usage:
     """Return the token counts of a request that is over.
 
-    `measured`: the measured number of tokens of its prompt. `is_whole`: the response is complete.
+    `measured`: the measured number of tokens of its prompt; 0: not measured. `is_whole`: the
+    response is complete.
     """
     usage = reply.usage(is_whole)
     if usage is UNKNOWN:
         usage = work.usage
         if work.replica is not None and reply.is_work:
             usage = _relayed(reply, asked)
-    if usage.prompt_tokens is None and usage is not UNKNOWN and asked.body_bytes > SCAN_ABOVE:
-        # The prompt of a body larger than `SCAN_ABOVE` was not measured, and the engine reported no
-        # count.
-        usage = Usage(asked.prompt_tokens(measured), usage.output_tokens, None, False)
+    if usage.prompt_tokens is None and usage is not UNKNOWN and not measured:
+        prompt = asked.prompt_tokens(measured)
+        if prompt:
+            usage = Usage(prompt, usage.output_tokens, None, False)
     return usage
 
 

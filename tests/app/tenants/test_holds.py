@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from router.admission.budget import Spending
-from router.config.model import Keys, Price, Replica
+from router.config.model import Keys, Prefix, Price, Replica
 from router.config.model import Usage as UsageConfig
+from tests.app.pages import page
 from tests.app.tenants.test_budgets import keys
 from tests.app.tenants.test_usage import ACME
 from tests.faults.names.engines import settings
-from tests.harness.behaviours import hang
-from tests.harness.messages import post_json
+from tests.harness.behaviours import hang, stream_then_hang
+from tests.harness.messages import post_json, role, token
 from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import Router, running, scenario
 
@@ -84,5 +85,52 @@ def test_the_hold_has_the_price_of_the_charge(tmp_path: Path, name: str, price: 
             body = {"model": name, "max_tokens": 5}
             spending = await held(router, "/v1/chat/completions", body)
             assert spending.held_cost == pytest.approx(5 * price)
+
+    story()
+
+
+LONG = "word " * 4000
+UNMEASURED = [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONG}]}, False),
+    ("/generate", {"text": LONG}, True),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "has_prefixes"), UNMEASURED)
+def test_a_prompt_that_is_not_measured_is_held(
+    tmp_path: Path, path: str, body: dict[str, Any], has_prefixes: bool
+) -> None:
+    @scenario
+    async def story() -> None:
+        prefix = Prefix(enabled=has_prefixes)
+        rules = keys(tmp_path, tokens_per_day=1e9, tokens_per_minute=1e9)
+        async with running(hang, keys=rules, prefix=prefix) as router:
+            spending = await held(router, path, {"model": "m", **body})
+            assert spending.held_tokens >= len(LONG) // 4 + ASSUMED
+            (account,) = router.app.parts.dispatcher.tenants._accounts.values()
+            assert account._all.tokens is not None
+            assert 1e9 - account._all.tokens._level >= len(LONG) // 4
+
+    story()
+
+
+@pytest.mark.parametrize(("path", "body", "has_prefixes"), UNMEASURED)
+def test_a_prompt_that_is_not_measured_is_charged_if_the_client_leaves(
+    tmp_path: Path, path: str, body: dict[str, Any], has_prefixes: bool
+) -> None:
+    @scenario
+    async def story() -> None:
+        prefix = Prefix(enabled=has_prefixes)
+        stream = stream_then_hang(role(), token("a"), token("b"))
+        async with running(stream, keys=limited(tmp_path), prefix=prefix) as router:
+            client = await router.client()
+            await client.send(post_json(path, {"model": "m", "stream": True, **body}, ACME))
+            await client.recv_until(b'"b"')
+            client.rst()
+            budgets = router.app.parts.dispatcher.budgets
+            await eventually(lambda: budgets.holds == 0, "the request has ended")
+            (used,) = (await page(router, "/usage"))["tenants"]
+            assert used["prompt_tokens"] >= len(LONG) // 4
+            assert used["estimated"] == 1
 
     story()

@@ -257,11 +257,13 @@ def test_an_error_that_was_relayed_is_no_work() -> None:
     assert end(a_reply(5_000, is_work=False)) is UNKNOWN
 
 
-def test_the_prompt_of_a_body_that_was_too_large_to_measure_is_estimated() -> None:
-    large, small = asked(size=SCAN_ABOVE + 1), asked(size=SCAN_ABOVE)
-    assert end(a_reply(656), large) == Usage(MEASURED, 100, None, False)
-    assert end(a_reply(656), small) == Usage(None, 100, None, False)
-    assert usage_at_end(work(), a_reply(656), large, 0, is_whole=True) == Usage(
-        (SCAN_ABOVE + 1) // 4, 100, None, False
-    )
-    assert end(a_reply(0, is_work=False), large) is UNKNOWN  # no engine has read the prompt
+@pytest.mark.parametrize("size", [1_000, SCAN_ABOVE + 1])
+def test_a_prompt_that_was_not_measured_counts_at_the_end(size: int) -> None:
+    def ended(request: ClientRequest, measured: int, *, is_work: bool = True) -> Usage:
+        reply = a_reply(656, is_work=is_work)
+        return usage_at_end(work(), reply, request, measured, is_whole=True)
+
+    assert ended(asked(size=size), 0) == Usage(size // 4, 100, None, False)
+    assert ended(asked(size=size), MEASURED) == Usage(None, 100, None, False)
+    assert ended(asked(size=size, body=ANY), 0) == Usage(None, 100, None, False)
+    assert ended(asked(size=size), 0, is_work=False) is UNKNOWN  # no engine has read the prompt
