@@ -266,8 +266,10 @@ class Tenants:
         `pool`: the priority dialect of the engines that serve the request's model. Raises
         RouterError (BAD_PRIORITY).
         """
-        header = head.routing.priority
-        return self.judge.urgency(fields, header, head.path_class, head.joined, peer, key, pool)
+        judge, header, client = self.judge, head.routing.priority, peer
+        if judge.uses_networks:
+            client = self.flows.addresses.of(peer, head.forwarded_for)
+        return judge.urgency(fields, header, head.path_class, head.joined, client, key, pool)
 
     def flow(
         self, key: Key | None, head: RequestHead, peer: str, fields: Fields | None = None
