@@ -27,7 +27,6 @@ from router.dispatch.budgets import Budgets
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
 from router.dispatch.context import Context
-from router.dispatch.driver.request_end import class_of
 from router.dispatch.exchange import Exchange, ExchangeOwner
 from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.local_answers import answer_locally, answer_models
@@ -302,14 +301,10 @@ class Dispatcher(Handler, ExchangeOwner):
         if routing.timeout_s != inf or routing.sdk_timeout_s != inf:
             self._set_deadline(exchange)
         urgency = exchange.urgency
-        key, prompt = asked.key, asked.prompt_tokens(exchange.view.prompt_tokens)
-        if key is not None and key.has_budget:
-            model, most = exchange.priced_model(), asked.most_output_of_all()
-            exchange.budget_hold = self.budgets.enter(
-                key, model, class_of(exchange), prompt, most, asked.arrived_wall
-            )
+        prompt = asked.prompt_tokens(exchange.view.prompt_tokens)
+        exchange.budget_hold = self.budgets.enter(exchange, prompt)
         exchange.tenant_share = share = self.tenants.enter(
-            key,
+            asked.key,
             asked.flow,
             prompt,
             asked.output_limit,
