@@ -7,10 +7,18 @@ So all addresses of one /64 network count as one client. An IPv4 address that is
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
 from typing import Final
 
 _NETWORK: Final = 64  # Leading bits of an IPv6 address that identify its client.
+_MAPPED: Final = 96  # Leading bits of an IPv6 address before the IPv4 address that it contains.
 
 
 def parsed(text: str) -> IPv4Address | IPv6Address | None:
@@ -38,3 +46,23 @@ def counted_peer(peer: str) -> str:
     """
     address = parsed(peer)
     return peer if address is None else counted(address)
+
+
+def counted_network(text: str) -> IPv4Network | IPv6Network:
+    """Parse a network of clients, such as 10.0.0.0/8, for the comparison with `address_in`.
+
+    An IPv6 client is counted by its /64, so a longer IPv6 prefix becomes its whole /64. Raises
+    ValueError if the text is not a network.
+    """
+    network = ip_network(text, strict=False)
+    if isinstance(network, IPv6Network) and network.prefixlen > _NETWORK:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None and network.prefixlen >= _MAPPED:
+            return IPv4Network((int(mapped), network.prefixlen - _MAPPED))
+        return network.supernet(new_prefix=_NETWORK)
+    return network
+
+
+def address_in(text: str) -> IPv4Address | IPv6Address | None:
+    """Return the first address of a counted client; `None` if the text is not an address."""
+    return parsed(text.partition("/")[0])

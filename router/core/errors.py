@@ -40,6 +40,8 @@ class Reason(StrEnum):
     # The router cannot read the body, but a limit of the client depends on the body's content.
     UNREAD_BODY = "unread_body"
     BAD_PRIORITY = "bad_priority"  # The priority is neither a known name nor a number.
+    # The client asks for a response that is generated after the answer to the request.
+    BACKGROUND_NOT_SERVED = "background_not_served"
     KEY_REQUIRED = "key_required"  # The request has no API key, or an unknown one.
     MODEL_NOT_ALLOWED = "model_not_allowed"  # The API key may not use the model.
     # No replica serves the model in the regions to which the API key is limited. If an attempt has
@@ -139,6 +141,7 @@ STATUS: dict[Reason, int] = {
     Reason.BAD_MODEL: 400,
     Reason.UNREAD_BODY: 415,
     Reason.BAD_PRIORITY: 400,
+    Reason.BACKGROUND_NOT_SERVED: 400,
     Reason.KEY_REQUIRED: 401,
     Reason.MODEL_NOT_ALLOWED: 403,
     Reason.REGION_NOT_ALLOWED: 403,

@@ -14,6 +14,8 @@ from typing import Final
 
 from router.admission.budget import HELD, WITHIN, BudgetLimits, Hold, Spending
 from router.core.errors import Reason, RouterError
+from router.dispatch.driver.request_end import class_of
+from router.dispatch.exchange import Exchange
 from router.intake.keys import Key
 from router.observe.prices import Prices
 
@@ -44,28 +46,22 @@ class Budgets:
                 )
                 self.limited[key.name] = spending
 
-    def enter(
-        self,
-        key: Key | None,
-        model: str | None,
-        urgency: str,
-        prompt: int,
-        most_output: int | None,
-        wall: float,
-    ) -> Hold | None:
+    def enter(self, x: Exchange, prompt: int) -> Hold | None:
         """Hold the expected amount of a request; `None`: its key has no budget.
 
-        `urgency`: the name of the request's class. `prompt`: the estimated prompt tokens.
-        `most_output`: the most output tokens of all choices together; None: no limit. `wall`:
-        seconds since 1970. Raises RouterError (INSUFFICIENT_QUOTA, KEY_BUDGET_HELD).
+        `prompt`: the estimated prompt tokens. Raises RouterError (INSUFFICIENT_QUOTA,
+        KEY_BUDGET_HELD).
         """
+        asked = x.asked
+        key = asked.key
         if key is None or not key.has_budget:
             return None
         spending = self._of(key.name)
-        output = spending.expected_output(most_output)
+        output = spending.expected_output(asked.most_output_of_all())
         tokens = float(prompt + output)
-        cost = max(0.0, self._prices.cost_of(model, urgency, prompt, 0, output))
-        verdict = spending.ask(tokens, cost, wall)
+        model = x.priced_model()
+        cost = max(0.0, self._prices.cost_of(model, class_of(x), prompt, 0, output))
+        verdict = spending.ask(tokens, cost, asked.arrived_wall)
         if verdict == WITHIN:
             return Hold(spending, tokens, cost)
         wait_s = max(1, ceil(spending.wait_s))

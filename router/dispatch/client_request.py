@@ -78,8 +78,8 @@ class ClientRequest:
         self.model = fields.model if named is None else model
         self.named = named
         self.streamed = bool(fields.stream)
-        limit: int | None = output_tokens_of(fields)
-        # The client's limit of output tokens for each choice; -1: none.
+        limit: int | None = output_tokens_of(fields, route)
+        # The client's limit of output tokens for each choice; -1: none, or unknown.
         self.output_limit = -1 if limit is None else limit
         choices: int | None = fields.n
         # The number of answers that the client wants, 1 to `_CHOICES`.

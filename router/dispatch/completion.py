@@ -206,15 +206,14 @@ class Completion:
         has_used = usage is not UNKNOWN or (work.replica is not None and reason is Reason.OK)
         if has_used:
             reported = usage.prompt_tokens
-            prompt = x.view.prompt_tokens if reported is None else reported
+            measured = x.view.prompt_tokens
+            prompt = x.asked.prompt_tokens(measured) if reported is None else reported
             output = usage.output_tokens or 0
             cached = usage.cached_tokens or 0
-        # A model in a pool has the price of the model.
-        target = x.target
         cost = self.metrics.usage.count(
             NO_KEY if key is None else key.name,
             class_of(x),
-            target.model if target is not None and target.pool else x.view.model,
+            x.priced_model(),
             prompt,
             cached,
             output,

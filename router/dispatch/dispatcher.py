@@ -27,7 +27,6 @@ from router.dispatch.budgets import Budgets
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
 from router.dispatch.context import Context
-from router.dispatch.driver.request_end import class_of
 from router.dispatch.exchange import Exchange, ExchangeOwner
 from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.local_answers import answer_locally, answer_models
@@ -38,12 +37,20 @@ from router.dispatch.tenants import Tenants, check_model
 from router.fleet.dialects import UNKNOWN
 from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
-from router.intake.authority import check_default
+from router.intake.authority import check_default, check_no_background
 from router.intake.body import is_text, may_be_large, read_fields, watch
 from router.intake.fields import Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key
-from router.intake.routes import BATCHES, MODELS, SERVER, Route, classify, has_judged_body
+from router.intake.routes import (
+    BATCHES,
+    MODELS,
+    RESPONSES,
+    SERVER,
+    Route,
+    classify,
+    has_judged_body,
+)
 from router.intake.urgency import UNSAID, class_in_path
 from router.observe.events import log_event
 from router.observe.log.access_log import AccessLog
@@ -173,6 +180,8 @@ class Dispatcher(Handler, ExchangeOwner):
             if has_judged_body(head.method)
             else Fields()
         )
+        if route is RESPONSES:
+            check_no_background(fields)
         # The engine reads the model in the body; the header `x-router-model` is not forwarded.
         own_model = fields.model
         if own_model is None and head.routing.model is not None:
@@ -292,19 +301,13 @@ class Dispatcher(Handler, ExchangeOwner):
         if routing.timeout_s != inf or routing.sdk_timeout_s != inf:
             self._set_deadline(exchange)
         urgency = exchange.urgency
-        exchange.budget_hold = self.budgets.enter(
-            asked.key,
-            exchange.view.model,
-            class_of(exchange),
-            exchange.view.prompt_tokens,
-            asked.most_output_of_all(),
-            asked.arrived_wall,
-        )
+        prompt = asked.prompt_tokens(exchange.view.prompt_tokens)
+        exchange.budget_hold = self.budgets.enter(exchange, prompt)
         exchange.tenant_share = share = self.tenants.enter(
             asked.key,
             asked.flow,
-            asked.fields,
-            exchange.view.prompt_tokens,
+            prompt,
+            asked.output_limit,
             exchange.arrived,
             is_batch=urgency.rank == BATCH,
             takes_steps=context.takes_steps(),

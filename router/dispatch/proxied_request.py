@@ -59,6 +59,11 @@ class ProxiedRequest(AttemptedRequest):
         self.body = body
         self.rules = context.rules
 
+    def priced_model(self) -> str | None:
+        """Return the model whose price the request has. A model in a pool has the model's price."""
+        target = self.target
+        return target.model if target is not None and target.pool else self.view.model
+
     # -- the interface for the queue -----------------------------------------------------------
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:

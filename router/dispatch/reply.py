@@ -22,9 +22,16 @@ from router.core.token_gain import StreamGain
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.response_head import interim_head, response_head, stream_head
 from router.dispatch.restored_name import RestoredName
-from router.dispatch.usage.token_counts import UNKNOWN, BodyEnd, Usage, native_of, usage_of
+from router.dispatch.usage.token_counts import (
+    COUNTS_ELSEWHERE,
+    UNKNOWN,
+    BodyEnd,
+    Usage,
+    usage_elsewhere,
+    usage_of,
+)
 from router.dispatch.usage.usage_tap import UsageTap
-from router.fleet.engines.common.registry import COUNTS_NATIVELY
+from router.intake.routes import RESPONSES_PATH
 from router.wire.client import ClientConnection
 from router.wire.http1 import answers
 from router.wire.http1 import error_shapes as shapes
@@ -187,9 +194,12 @@ class Reply:
             if self._tap is not None:
                 self._tap.feed(body)
             elif counts_tokens:
-                self._whole = native_of(body) if self._target in COUNTS_NATIVELY else usage_of(body)
+                if self._target in COUNTS_ELSEWHERE:
+                    self._whole = usage_elsewhere(self._target, body)
+                else:
+                    self._whole = usage_of(body)
         elif counts_tokens and not head.is_sse:
-            self._end = BodyEnd(is_native=self._target in COUNTS_NATIVELY)
+            self._end = BodyEnd(self._target)
             self._look = self._end.feed if restored is None else restored.after(self._end.feed)
         self._client.write(lines)
         self.is_work = counts_tokens
@@ -214,6 +224,8 @@ class Reply:
             self._gain_at = first_due
         else:
             gain.before += max(0, before.content_so_far)
+        if self._target == RESPONSES_PATH:
+            tap.read_responses()
         self._tap = tap
         self.continuation = continuation
         self._has_ended = False

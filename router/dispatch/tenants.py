@@ -39,7 +39,6 @@ from router.intake.flow import Flow, Flows, Pending, header_of, user_of
 from router.intake.keys import Key, Keyring
 from router.intake.regions import NetworkRegions
 from router.intake.urgency import Judge
-from router.intake.values import output_tokens_of
 from router.wire.http1.heads import RequestHead
 from router.wire.origins import INSIDE
 
@@ -267,8 +266,10 @@ class Tenants:
         `pool`: the priority dialect of the engines that serve the request's model. Raises
         RouterError (BAD_PRIORITY).
         """
-        header = head.routing.priority
-        return self.judge.urgency(fields, header, head.path_class, head.joined, peer, key, pool)
+        judge, header, client = self.judge, head.routing.priority, peer
+        if judge.uses_networks:
+            client = self.flows.addresses.of(peer, head.forwarded_for)
+        return judge.urgency(fields, header, head.path_class, head.joined, client, key, pool)
 
     def flow(
         self, key: Key | None, head: RequestHead, peer: str, fields: Fields | None = None
@@ -348,8 +349,8 @@ class Tenants:
         self,
         key: Key | None,
         flow: Flow,
-        fields: Fields,
         prompt_tokens: int,
+        most_output: int,
         now: float,
         *,
         is_batch: bool,
@@ -360,7 +361,8 @@ class Tenants:
 
         Returns `None` if the request holds no part of a tenant's limits.
 
-        `is_batch`: the request may use only what the other requests of its key leave free.
+        `most_output`: the client's limit of output tokens; -1: none. `is_batch`: the request may
+        use only what the other requests of its key leave free.
         `takes_steps`: the flow's pending requests are counted (`Context.takes_steps`). `waits`: the
         request goes to the queue, and waits there while its key has reached its limit of requests
         at replicas.
@@ -372,7 +374,7 @@ class Tenants:
         if key is not None:
             account = self._accounts.get(key.name)
             if account is not None:
-                most = output_tokens_of(fields)
+                most = None if most_output < 0 else most_output
                 grant = _granted(account, prompt_tokens, most, is_batch, waits, now)
                 if waits:
                     concurrency = account.concurrency

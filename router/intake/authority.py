@@ -1,4 +1,6 @@
-"""Refuses bodies with which a client could get a model or a priority that its API key may not use.
+"""Refuses bodies with which a client could exceed its limits.
+
+They could get a model or a priority that the client's API key may not use, or hide their work.
 
 A key may be limited to a list of models. The priority of a request may be limited by a ceiling. An
 adapter (LoRA) counts as a model. The following members of a JSON body could bypass these limits:
@@ -11,9 +13,11 @@ adapter (LoRA) counts as a model. The following members of a JSON body could byp
 - The engine treats `parameters` (/vertex_generate) as a request of its own, so its members
   `lora_path` and `priority` are checked as well.
 - On a path that the router does not know, `priority` is neither replaced nor removed.
+- With `background`, an engine answers /v1/responses at once and generates the output later. The
+  router would see neither the tokens nor the end of this work, so the member is always refused.
 
-A member is refused only if a limit applies to the request. Then a member that is too long to be
-decoded at once is refused as well.
+Any other member is refused only if a limit applies to the request. Then a member that is too long
+to be decoded at once is refused as well.
 
 Must never: change a body, or keep a reference to its bytes.
 """
@@ -42,6 +46,7 @@ _NESTED_ID: Final = "parameters.adapter_id"
 CHOOSERS: Final = frozenset({MODEL, _PATH, _NESTED_PATH, _NESTED_ID, ""})
 
 _OBJECT: Final = b"{"
+_FALSE: Final = msgspec.Raw(b"false")
 _NO_NUMBERS: Final = (b"{", b"[")
 # Maximum bytes of a value that is decoded: decoding a list of this size takes about 20 ms.
 _VALUE_BYTES: Final = 256 * 1024
@@ -115,6 +120,17 @@ def _is_chosen(fields: Fields, chooser: str) -> bool:
     value = value_of(raw)
     names = value if isinstance(value, list) else [value]
     return bool(names) and all(isinstance(name, str) for name in names)
+
+
+def check_no_background(fields: Fields) -> None:
+    """Raises RouterError (BACKGROUND_NOT_SERVED) if a body of /v1/responses sets `background`.
+
+    Every value but `false` and `null` is refused, because engines convert texts and numbers.
+    """
+    raw = fields.background
+    if is_given(raw) and raw != _FALSE:
+        words = "responses in the background are not served: leave `background` out, or send false"
+        raise RouterError(Reason.BACKGROUND_NOT_SERVED, words, param="background")
 
 
 def check_no_priority(fields: Fields) -> None:

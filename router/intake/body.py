@@ -64,9 +64,12 @@ _RAWS: Final = (
     "lora_path",
     "lora_request",
     "parameters",
+    "background",
 )
 _OPENINGS: Final = (b'"', b"[", b"{")  # first bytes of a JSON string, list or object
 _COUNTS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n")
+
+_LONG_NUMBER: Final = 64  # maximum characters of a text that is read as a number
 
 _decode = msgspec.json.Decoder(Fields).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -224,6 +227,8 @@ def _tolerant(raw: bytes) -> Fields:
     fields.previous_response_id = previous if isinstance(previous, str) else None
     for name in _COUNTS:
         count = value_of(members.get(name))
+        if isinstance(count, str) and len(count) <= _LONG_NUMBER:
+            count = _number(count)  # engines convert a text, such as "100"
         if isinstance(count, float) and count.is_integer():
             count = int(count)  # some clients write a whole number as a float, such as 100.0
         if isinstance(count, int) and not isinstance(count, bool):
@@ -235,6 +240,13 @@ def _tolerant(raw: bytes) -> Fields:
     for name in _RAWS:
         setattr(fields, name, members.get(name))
     return fields
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _scanned(body: list[bytes], scan: MemberScan) -> Fields:

@@ -64,13 +64,15 @@ class Fields(msgspec.Struct, gc=False):
     lora_path: MaybeRaw = None
     lora_request: MaybeRaw = None
     parameters: MaybeRaw = None
+    # Whether the engine generates the response after it has answered (/v1/responses).
+    background: MaybeRaw = None
 
     def drop(self) -> None:
         """Releases every reference to the bytes of the body."""
         self.messages = self.prompt = self.input = self.instructions = self.system = None
         self.tools = self.cache_salt = self.priority = self.service_tier = None
         self.stream_options = self.rid = self.lora_path = self.parameters = None
-        self.request_id = self.lora = self.lora_request = None
+        self.request_id = self.lora = self.lora_request = self.background = None
         self.session_id = self.prompt_cache_key = self.user = None
 
 

@@ -9,13 +9,12 @@ Pure. Must never: limit the regions to which a request may be sent; `Allowed` do
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
-from router.core.client_address import parsed
+from router.core.client_address import address_in, counted_network
 
 _MEMO: Final = 4096  # Maximum number of cached addresses; a full table is cleared.
-_WHOLE: Final = 64  # The leading bits that identify an IPv6 client.
 
 
 class NetworkRegions:
@@ -27,9 +26,7 @@ class NetworkRegions:
         """`networks`: the region of each network, such as 10.0.0.0/8."""
         found: list[tuple[int, IPv4Network | IPv6Network, str]] = []
         for text, region in networks.items():
-            network = ip_network(text, strict=False)
-            if isinstance(network, IPv6Network) and network.prefixlen > _WHOLE:
-                network = network.supernet(new_prefix=_WHOLE)
+            network = counted_network(text)
             found.append((network.prefixlen, network, region))
         found.sort(key=_length, reverse=True)
         self._networks = found
@@ -49,7 +46,7 @@ class NetworkRegions:
         return region
 
     def _find(self, client: str) -> str:
-        address = parsed(client.partition("/")[0])
+        address = address_in(client)
         if address is not None:
             for _, network, region in self._networks:
                 if address in network:

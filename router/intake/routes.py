@@ -16,7 +16,12 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from router.core.errors import Reason, RouterError
-from router.fleet.engines.common.registry import CONTROL, CONTROL_BELOW, NATIVE_PATHS
+from router.fleet.engines.common.registry import (
+    CONTROL,
+    CONTROL_BELOW,
+    COUNTS_NATIVELY,
+    NATIVE_PATHS,
+)
 
 JSON: Final = "json"
 MULTIPART: Final = "multipart"
@@ -26,6 +31,18 @@ ANY: Final = "any"
 
 # The kinds of routes whose results are numbers that the prefill computes; no token is generated.
 _PREFILL_ONLY: Final = frozenset({"embeddings", "rerank", "score", "pooling"})
+
+
+# The members of a body that limit the output of the engines on a route.
+NO_MEMBER: Final = 0  # Other members, or members that the router does not know.
+MAX_TOKENS: Final = 1
+MAX_OUTPUT_TOKENS: Final = 2
+BOTH_MEMBERS: Final = 3  # `max_tokens` or `max_completion_tokens`, depending on the engine.
+_LIMITED_BY: Final = {
+    "completions": MAX_TOKENS,
+    "messages": MAX_TOKENS,
+    "responses": MAX_OUTPUT_TOKENS,
+}
 
 
 class Route:
@@ -41,6 +58,7 @@ class Route:
         "is_known",
         "kind",
         "light",
+        "limited_by",
         "repeatable",
         "streams_events",
     )
@@ -55,7 +73,9 @@ class Route:
         streams_events: bool = False,
         is_known: bool = True,
         is_edited: bool = True,
+        limits_output: bool = True,
     ) -> None:
+        """`limits_output`: the usual members of this kind of route limit the output."""
         self.kind = kind  # one of `KINDS`: the value in the log and in metric labels
         # The request runs a model. No byte of the response is sent before the first event with
         # content.
@@ -73,6 +93,8 @@ class Route:
         # The router can replace the body's members that set a priority, because the body is JSON of
         # a known format. If not, a body with a priority above the ceiling is refused.
         self.is_edited = is_edited
+        # The members of the body that limit the output.
+        self.limited_by = _LIMITED_BY.get(kind, BOTH_MEMBERS) if limits_output else NO_MEMBER
 
 
 KINDS: Final = (
@@ -94,11 +116,27 @@ KINDS: Final = (
 
 
 def _inference(
-    kind: str, *paths: bytes, body: str = JSON, light: bool = False, events: bool = False
+    kind: str,
+    *paths: bytes,
+    body: str = JSON,
+    light: bool = False,
+    events: bool = False,
+    limits_output: bool = True,
 ) -> dict[bytes, Route]:
-    route = Route(kind, True, body, True, light, events, is_edited=body == JSON)
+    route = Route(
+        kind,
+        True,
+        body,
+        True,
+        light,
+        events,
+        is_edited=body == JSON,
+        limits_output=limits_output,
+    )
     return dict.fromkeys(paths, route)
 
+
+RESPONSES_PATH: Final = b"/v1/responses"
 
 # The methods whose bodies an engine may run as inference. Some engines serve PUT like POST, so the
 # rules for POST apply to all these methods.
@@ -109,17 +147,27 @@ def _native() -> dict[bytes, Route]:
     """Returns the routes of engines' own APIs. Engines that share a path use it in one way."""
     found: dict[bytes, Route] = {}
     for path in NATIVE_PATHS:
-        found.update(_inference(path.kind, path.path, events=path.streams_events, light=path.light))
+        found.update(
+            _inference(
+                path.kind,
+                path.path,
+                light=path.light,
+                events=path.streams_events,
+                limits_output=path.path not in COUNTS_NATIVELY,
+            )
+        )
     return found
 
+
+# The engine may store the response, so the request is not sent again after it may have run.
+RESPONSES: Final = Route("responses", True, JSON, False, streams_events=True)
 
 # POST, PUT and PATCH to these exact paths are inference requests.
 POSTS: Final[dict[bytes, Route]] = {
     **_native(),
     **_inference("chat", b"/v1/chat/completions", events=True),
     **_inference("completions", b"/v1/completions", events=True),
-    # The engine may store the response, so the request is not sent again after it may have run.
-    b"/v1/responses": Route("responses", True, JSON, False, streams_events=True),
+    RESPONSES_PATH: RESPONSES,
     **_inference("messages", b"/v1/messages", events=True),
     **_inference("embeddings", b"/v1/embeddings"),
     **_inference("rerank", b"/v1/rerank"),
@@ -131,7 +179,9 @@ POSTS: Final[dict[bytes, Route]] = {
 MODELS: Final = Route("models", False, ANY, True, light=True)
 OTHER: Final = Route("other", False, ANY, False)
 # POST, PUT and PATCH to an unknown path may cause work at an engine.
-UNKNOWN: Final = Route("other", True, ANY, False, is_known=False, is_edited=False)
+UNKNOWN: Final = Route(
+    "other", True, ANY, False, is_known=False, is_edited=False, limits_output=False
+)
 # GET, HEAD and OPTIONS to any other path.
 OTHER_SAFE: Final = Route("other", False, ANY, True, light=True)
 # GET, HEAD and OPTIONS for a stored response, such as GET /v1/responses/{id}.

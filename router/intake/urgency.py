@@ -40,7 +40,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from ipaddress import ip_address, ip_network
 from math import isfinite
 from typing import Final, NoReturn
 
@@ -48,6 +47,7 @@ import msgspec
 
 from router.config.model import Priority as Rules
 from router.config.model import PriorityRule
+from router.core.client_address import address_in, counted_network
 from router.core.errors import Reason, RouterError
 from router.core.numbers import decimal_number
 from router.core.urgency import (
@@ -175,7 +175,7 @@ class _Rule:
         self._model = rule.model[:-1] if self._model_begins else rule.model
         self._holds = _network(rule.network) if rule.network else None
 
-    def fits(self, model: str | None, lines: bytes, lower: bytes, peer: str) -> bool:
+    def fits(self, model: str | None, lines: bytes, lower: bytes, client: str) -> bool:
         """Returns whether all conditions of the rule hold. `lower`: `lines` in lower case."""
         if self._model or self._model_begins:
             if model is None:
@@ -184,7 +184,7 @@ class _Rule:
                 return False
         if self._name and not self._has_header(lines, lower):
             return False
-        return self._holds is None or self._holds(peer)
+        return self._holds is None or self._holds(client)
 
     def _has_header(self, lines: bytes, lower: bytes) -> bool:
         at = lower.find(self._name)
@@ -202,14 +202,12 @@ class _Rule:
 
 
 def _network(text: str) -> Callable[[str], bool]:
-    network = ip_network(text, strict=False)
+    network = counted_network(text)
 
     @lru_cache(maxsize=4096)
-    def holds(peer: str) -> bool:
-        try:
-            return ip_address(peer) in network
-        except ValueError:
-            return False
+    def holds(client: str) -> bool:
+        address = address_in(client)
+        return address is not None and address in network
 
     return holds
 
@@ -238,6 +236,7 @@ class Judge:
         "_tiers",
         "clamped",
         "ignored",
+        "uses_networks",
     )
 
     def __init__(self, rules: Rules) -> None:
@@ -255,6 +254,8 @@ class Judge:
         self._dialect: str = rules.dialect
         self._dialects: dict[str, str] = {**rules.dialects}
         self._rules = [_Rule(rule) for rule in rules.rules]
+        # Whether a rule compares the client's address.
+        self.uses_networks = any(rule.network for rule in rules.rules)
         self._service_tiers = {word: NUMBERS[name] for word, name in rules.service_tier.items()}
         self._tiers = {tier: NUMBERS[name] for tier, name in rules.tiers.items()}
         self._ceiling = NUMBERS[rules.ceiling]
@@ -287,15 +288,16 @@ class Judge:
         header: bytes | None,
         path_class: int,
         lines: bytes,
-        peer: str,
+        client: str,
         key: Key | None,
         pool: str,
     ) -> Urgency:
         """Returns the urgency of a request. Raises RouterError (BAD_PRIORITY).
 
         `header`: the value of x-priority. `path_class`: the class from `class_in_path`. `lines`:
-        the forwarded header lines, each with a CRLF before it. `peer`: the client's address.
-        `pool`: the dialect of the engines that serve the model.
+        the forwarded header lines, each with a CRLF before it. `client`: the client's address, as
+        `Addresses.of` returns it; it is read only with `uses_networks`. `pool`: the dialect of the
+        engines that serve the model.
         """
         field = fields.priority
         if field is None and header is None and path_class < 0 and key is None and self._is_plain:
@@ -317,7 +319,7 @@ class Judge:
             elif self._service_tiers:
                 number, source = self._by_service_tier(fields), "service_tier"
         if number < 0.0 and self._rules:
-            number, source = self._by_rules(fields.model, lines, peer), "rule"
+            number, source = self._by_rules(fields.model, lines, client), "rule"
         if number < 0.0:
             if path_class >= 0:
                 number, source = float(path_class), "endpoint"
@@ -339,9 +341,9 @@ class Judge:
         word = value_of(raw) if raw is not None and len(raw) <= _LONGEST else None
         return float(self._service_tiers.get(word, -1)) if isinstance(word, str) else -1.0
 
-    def _by_rules(self, model: str | None, lines: bytes, peer: str) -> float:
+    def _by_rules(self, model: str | None, lines: bytes, client: str) -> float:
         lower = lines.lower()
         for rule in self._rules:
-            if rule.fits(model, lines, lower, peer):
+            if rule.fits(model, lines, lower, client):
                 return float(rule.number)
         return -1.0

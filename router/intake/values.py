@@ -14,6 +14,7 @@ import msgspec
 
 from router.core.unreadable import NOT_JSON
 from router.intake.fields import MAX_SESSION, Fields
+from router.intake.routes import BOTH_MEMBERS, MAX_OUTPUT_TOKENS, NO_MEMBER, Route
 from router.intake.stretch import Stretch
 
 NULL: Final = msgspec.Raw(b"null")
@@ -64,19 +65,23 @@ def _session(raw: msgspec.Raw | None) -> str | None:
     return key if isinstance(key, str) and 0 < len(key) <= MAX_SESSION else None
 
 
-def output_tokens_of(fields: Fields) -> int | None:
-    """Returns the client's limit of output tokens; `None` if no usable limit is in the body."""
-    # A field is read only if the field before it is unusable, because a read costs more than a
-    # comparison.
-    most: int | None = fields.max_completion_tokens
-    if _is_usable(most):
-        return most
-    most = fields.max_tokens
-    if _is_usable(most):
-        return most
-    most = fields.max_output_tokens
-    return most if _is_usable(most) else None
+def output_tokens_of(fields: Fields, route: Route) -> int | None:
+    """Returns the client's limit of output tokens; `None`: no usable limit, or it is not known.
 
-
-def _is_usable(most: int | None) -> bool:
-    return most is not None and 0 < most < 1 << 31
+    Only the members that engines read on the route count. If there are two of them, an engine may
+    read either, so the larger limit is returned.
+    """
+    members = route.limited_by
+    if members == NO_MEMBER:
+        return None
+    # Each member is read only once, because a read costs more than a comparison.
+    limit: int | None
+    if members == MAX_OUTPUT_TOKENS:
+        limit = fields.max_output_tokens
+    else:
+        limit = fields.max_tokens
+        if members == BOTH_MEMBERS:
+            other: int | None = fields.max_completion_tokens
+            if limit is None or (other is not None and other > limit):
+                limit = other
+    return limit if limit is not None and 0 < limit < 1 << 31 else None

@@ -32,7 +32,6 @@ from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
-from router.intake.fields import Fields
 from router.intake.flow import Flow, with_steps
 from router.intake.keys import Key
 from router.intake.prompt import GENERATES
@@ -53,7 +52,6 @@ TOKEN_BYTES: Final = TokenRatio.DEFAULT
 # the clock when their second begins. Most requests have ended by then. A clock that held minutes of
 # deadlines would make every event slower.
 FAR_S: Final = 2.0
-_NO_FIELDS: Final = Fields()  # the fields of a request body without a limit of output tokens
 _SOURCE: Final = "traffic"  # the source that is reported for a request's urgency
 _URGENCIES: Final = {name: Urgency(float(number), _SOURCE) for name, number in NUMBERS.items()}
 
@@ -202,12 +200,11 @@ class SimulatedRouter(RouterPort):
 
         Raises RouterError if a limit is reached, as `Tenants.enter` does.
         """
-        most = arrival.max_tokens
         return self._tenants.enter(
             key,
             flow,
-            _NO_FIELDS if most < 0 else Fields(max_tokens=most),
             view.prompt_tokens,
+            arrival.max_tokens,
             now,
             is_batch=urgency.rank == BATCH,
             takes_steps=self.context.takes_steps(),

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.core.client_address import counted, counted_peer, parsed
+from router.core.client_address import (
+    address_in,
+    counted,
+    counted_network,
+    counted_peer,
+    parsed,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +65,27 @@ def test_any_text_counts(text: str) -> None:
     name = counted_peer(text)
     if parsed(text) is None:
         assert name == text
+
+
+@pytest.mark.parametrize(
+    ("network", "counted_as"),
+    [
+        ("10.1.2.3/8", "10.0.0.0/8"),
+        ("10.1.2.3", "10.1.2.3/32"),
+        ("2001:db8::/48", "2001:db8::/48"),
+        ("2001:db8::7/128", "2001:db8::/64"),
+        ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+        ("::ffff:0:0/96", "0.0.0.0/0"),
+        ("::/0", "::/0"),
+    ],
+)
+def test_a_network_contains_the_clients_that_it_names(network: str, counted_as: str) -> None:
+    assert str(counted_network(network)) == counted_as
+
+
+@given(st.ip_addresses())
+def test_a_client_is_in_its_own_network(address: IPv4Address | IPv6Address) -> None:
+    found = address_in(counted_peer(str(address)))
+    assert found is not None
+    assert found in counted_network(str(address))
+    assert address_in("-") is address_in("") is None

@@ -10,7 +10,12 @@ import msgspec
 import pytest
 
 from router.core.errors import Reason, RouterError
-from router.intake.authority import check_adapters, check_default, check_no_priority
+from router.intake.authority import (
+    check_adapters,
+    check_default,
+    check_no_background,
+    check_no_priority,
+)
 from router.intake.fields import Fields
 
 MODELS = frozenset({"base", "own"})
@@ -213,3 +218,17 @@ def test_every_replica_that_may_get_the_request_counts() -> None:
     check_default(fields, b"/generate", [], MODELS, is_known=True)
     with pytest.raises(RouterError, match="`lora_path`"):
         check_default(fields, b"/generate", served, MODELS, is_known=True)
+
+
+@pytest.mark.parametrize("value", [True, 1, "true", "yes", 0, "", [], {}])
+def test_a_response_in_the_background_is_refused(value: Any) -> None:
+    fields = fields_of({"background": value})
+    assert refusal(lambda: check_no_background(fields)) == (
+        Reason.BACKGROUND_NOT_SERVED,
+        "background",
+    )
+
+
+@pytest.mark.parametrize("body", [{}, {"background": None}, {"background": False}])
+def test_a_response_in_the_foreground_passes(body: dict[str, Any]) -> None:
+    check_no_background(fields_of(body))

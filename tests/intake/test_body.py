@@ -189,7 +189,7 @@ def test_values_that_break_readers_are_not_read(value: bytes) -> None:
     raw = b'{"model": "m", "max_tokens": %b, "user": %b, "messages": [%b]}' % (value, value, value)
     fields = read(raw)
     assert (fields.model, fields.stream, fields.previous_response_id) == ("m", None, None)
-    assert output_tokens_of(fields) is None
+    assert output_tokens_of(fields, CHAT) is None
     assert session_of(fields) in (None, "\x00", "?", "??")  # an unpaired surrogate is read as "?"
     assert fields.messages is not None  # present, but not parsed
     odd = b'{"model": "m", "stream": %b, "messages": [%b]}' % (value, value)
@@ -445,6 +445,7 @@ RAWS = (
         "lora_path",
         "lora_request",
         "parameters",
+        "background",
     ),
 )
 
@@ -523,13 +524,17 @@ def test_the_session_key(body: dict[str, Any], session: str | None) -> None:
         ({}, None),
         ({"max_tokens": 7}, 7),
         ({"max_tokens": 7, "max_completion_tokens": 9}, 9),
-        ({"max_tokens": None, "max_output_tokens": 5}, 5),
+        ({"max_tokens": None, "max_completion_tokens": 5}, 5),
         ({"max_tokens": 0}, None),
         ({"max_tokens": -1}, None),
         ({"max_tokens": 7.0}, 7),
         ({"max_tokens": 7.5}, None),
         ({"max_tokens": True}, None),
-        ({"max_tokens": "7"}, None),
+        ({"max_tokens": "7"}, 7),
+        ({"max_tokens": " 100000.0 ", "max_completion_tokens": 1}, 100_000),
+        ({"max_tokens": "7.5"}, None),
+        ({"max_tokens": "nan", "max_completion_tokens": "inf"}, None),
+        ({"max_tokens": "1" * 65}, None),
         ({"max_tokens": 10**30}, None),
         ({"max_tokens": 1e300}, None),
         ({"max_completion_tokens": "x", "max_tokens": 7, "n": 2}, 7),
@@ -537,7 +542,7 @@ def test_the_session_key(body: dict[str, Any], session: str | None) -> None:
 )
 def test_the_output_asked_for(body: dict[str, Any], tokens: int | None) -> None:
     fields = read(json.dumps(body).encode())
-    assert output_tokens_of(fields) == tokens
+    assert output_tokens_of(fields, CHAT) == tokens
     assert fields.n == body.get("n")
 
 
@@ -566,7 +571,7 @@ def harmless(body: bytes, route: Route, content_type: bytes | None) -> None:
     assert fields.model is None or (isinstance(fields.model, str) and fields.model)
     assert fields.stream in (None, True, False)
     assert session_of(fields) is None or 0 < len(session_of(fields)) <= MAX_SESSION
-    assert output_tokens_of(fields) is None or output_tokens_of(fields) > 0
+    assert output_tokens_of(fields, CHAT) is None or output_tokens_of(fields, CHAT) > 0
     assert fields.model is None or len(fields.model) <= MAX_MODEL
 
 

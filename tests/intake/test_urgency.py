@@ -175,6 +175,10 @@ def test_service_tier_means_what_the_configuration_says() -> None:
         (OFFICE, b"", "m", "11.0.0.1", False),
         (OFFICE, b"", "m", "not an address", False),
         (PriorityRule(priority="low", network="fd00::/8"), b"", "m", "fd00::7", True),
+        (PriorityRule(priority="low", network="fd00::/8"), b"", "m", "fd00::/64", True),
+        (PriorityRule(priority="low", network="fd00::/8"), b"", "m", "fc00::/64", False),
+        (PriorityRule(priority="low", network="fd00::7/128"), b"", "m", "fd00::/64", True),
+        (OFFICE, b"", "m", "::ffff:10.0.0.1", True),
         (PriorityRule(priority="low", model="m", header="x-a"), b"", "m", "::1", False),
     ],
 )

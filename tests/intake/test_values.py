@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.intake.fields import MAX_SESSION, Fields
+from router.intake.routes import JSON, Route
 from router.intake.stretch import Stretch
 from router.intake.values import (
     bytes_of,
@@ -104,23 +105,31 @@ def test_the_first_usable_field_names_the_session(
 
 
 @pytest.mark.parametrize(
-    ("limits", "tokens"),
+    ("kind", "limits", "tokens"),
     [
-        ((None, None, None), None),
-        ((5, 6, 7), 5),
-        ((None, 6, 7), 6),
-        ((None, None, 7), 7),
-        ((0, 6, None), 6),
-        ((-1, 0, 7), 7),
-        ((1 << 31, 6, None), 6),
-        (((1 << 31) - 1, None, None), (1 << 31) - 1),
-        ((1, None, None), 1),
-        ((1 << 100, -(1 << 100), 0), None),
+        ("chat", (None, None, None), None),
+        ("chat", (5, 6, 7), 6),  # an engine may read the second, or the first
+        ("chat", (6, 5, 7), 6),
+        ("chat", (None, 6, 7), 6),
+        ("chat", (1, None, 7), 1),
+        ("chat", (None, None, 7), None),
+        ("chat", (0, 6, None), 6),
+        ("chat", (-1, 0, 7), None),
+        ("chat", (1 << 31, 6, None), None),  # an engine that reads it has no limit
+        ("chat", ((1 << 31) - 1, None, None), (1 << 31) - 1),
+        ("chat", (1 << 100, -(1 << 100), 0), None),
+        ("generate", (5, 6, 7), 6),
+        ("completions", (1, 100_000, 1), 100_000),
+        ("completions", (1, None, 1), None),
+        ("messages", (1, 6, 1), 6),
+        ("responses", (1, 1, 6), 6),
+        ("responses", (1, 1, None), None),
     ],
 )
-def test_the_first_usable_limit_of_output_counts(
-    limits: tuple[int | None, int | None, int | None], tokens: int | None
+def test_the_members_that_engines_read_limit_the_output(
+    kind: str, limits: tuple[int | None, int | None, int | None], tokens: int | None
 ) -> None:
     completion, most, output = limits
     fields = Fields(max_completion_tokens=completion, max_tokens=most, max_output_tokens=output)
-    assert output_tokens_of(fields) == tokens
+    assert output_tokens_of(fields, Route(kind, True, JSON, True)) == tokens
+    assert output_tokens_of(fields, Route(kind, True, JSON, True, limits_output=False)) is None

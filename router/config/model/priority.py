@@ -29,7 +29,10 @@ class PriorityRule(Frozen, frozen=True):
     value: str = ""
     # The model's name. "": any model. `name-*`: any model whose name begins with `name-`.
     model: str = ""
-    network: str = ""  # The network of the client's address, such as 10.0.0.0/8. "": any network.
+    # The network of the client's address, such as 10.0.0.0/8. "": any network. Behind proxies of
+    # `trusted_proxies`, it is the address that they forward. A longer IPv6 prefix than /64 matches
+    # its whole /64, because a client may use all of it.
+    network: str = ""
 
 
 def _tiers() -> dict[str, ClassName]:

@@ -10,9 +10,9 @@ field, and removed otherwise:
 - Usually the router appends a `priority` member, which costs a few bytes.
 - A body that contains `priority` is written again from its raw top-level members, so that no
   duplicate remains. In a large body, only the bytes of the member are removed.
-- A body too large to be edited gets an appended member, because engines use the last of several
-  members with the same name. If no number is needed, this member has the value that the engine
-  treats as absent (`absent`).
+- A body that cannot be edited (too large, or too many members) gets an appended member, because
+  engines use the last of several members with the same name. If no number is needed, this member
+  has the value that the engine treats as absent (`absent`).
 - A compressed body is not changed; no supported engine reads compressed bodies.
 
 An engine that rejects the field is recognised by its error text (`refuses`), and gets the request
@@ -136,16 +136,17 @@ def without(body: list[bytes], places: list[Place] | None = None) -> list[bytes]
     whole = body[0] if len(body) == 1 else b"".join(body)
     if places is not None:
         return _cut(whole, places)
-    if len(whole) > EACH_UP_TO:
-        scan = MemberScan(_PRIORITY)
-        scan.feed(whole)
-        return _cut(whole, scan.places) if scan.is_whole else None
-    try:
-        members = _members(whole)
-    except NOT_JSON:
-        return None
-    members.pop(_NAME, None)
-    return [_encode(members)]
+    if len(whole) <= EACH_UP_TO:
+        try:
+            members = _members(whole)
+        except NOT_JSON:
+            pass  # A name with half a surrogate pair, which engines accept and the scan skips.
+        else:
+            members.pop(_NAME, None)
+            return [_encode(members)]
+    scan = MemberScan(_PRIORITY)
+    scan.feed(whole)
+    return _cut(whole, scan.places) if scan.is_whole else None
 
 
 def _cut(body: bytes, places: list[Place]) -> list[bytes]:

@@ -53,11 +53,14 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
         parts = _priority_parts(SILENT if is_rejected else dialect_of(replica), replica, request)
     members = parts.member
     if asked.has_priority:
+        removed = None
         if asked.body_bytes <= SCAN_ABOVE:
-            edited = _without_priority(asked, client_body, edited, places) or edited
+            removed = _without_priority(asked, client_body, edited, places)
+        if removed is not None:
+            edited = removed
         elif not members:
-            # The body is too large to be edited, so a member is appended. Engines use the last of
-            # two members with the same name.
+            # The body cannot be edited, so a member is appended. Engines use the last of two
+            # members with the same name.
             members = absent(replica)
     asks = False  # Whether the edited body asks the engine for token counts (`usage`).
     appends_question = b""  # The JSON member to append that asks for token counts.

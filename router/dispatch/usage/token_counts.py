@@ -3,6 +3,10 @@
 An engine reports the counts near the end of a whole answer, in its own format. Event streams are
 read by `usage_tap.py`, which uses the same functions for the objects in the events.
 
+Most answers contain no object that the client wrote, so a search for the name `usage` is enough.
+Answers of /v1/responses contain the request's `metadata` and `tools`, in which a client can write a
+`usage` of its own. So their counts are read only from the member `usage` of the answer itself.
+
 The functions are pure: bytes in, numbers out. They must never raise, whatever the bytes are.
 """
 
@@ -15,7 +19,10 @@ import msgspec
 
 from router.core.unreadable import NOT_JSON
 from router.dispatch.usage.usage_numbers import Numbers
-from router.dispatch.usage.usage_shapes import Details, UsageAnswer
+from router.dispatch.usage.usage_shapes import Details, ResponseEvent, UsageAnswer
+from router.fleet.engines.common.registry import COUNTS_NATIVELY
+from router.intake.members import MemberScan
+from router.intake.routes import RESPONSES_PATH
 from router.wire.http1.digits import number_at
 
 
@@ -58,7 +65,11 @@ UNKNOWN: Final = Usage(None, None, None, False)
 
 
 _usage_answer = msgspec.json.Decoder(UsageAnswer).decode
+_response_event = msgspec.json.Decoder(ResponseEvent).decode
 OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
+# The paths whose whole answers are not read by `usage_of`.
+COUNTS_ELSEWHERE: Final = COUNTS_NATIVELY | {RESPONSES_PATH}
+_USAGE: Final = frozenset({"usage"})
 TAIL: Final = 2048  # Bytes that are searched at the end of a body, or from the name `usage` on.
 
 
@@ -76,6 +87,27 @@ def usage_of(data: bytes) -> Usage | None:
             return usual
     last = last_object(end)
     return counts_of(last) if last else native_of(data)
+
+
+def usage_in_response(data: bytes) -> bytes:
+    """Return the `usage` of an answer of /v1/responses, or of one of its events, as JSON.
+
+    `data`: a whole answer, or the data of one event. Returns b"" if the data is not such an object,
+    or if it has no `usage` in the right place.
+    """
+    try:
+        found = _response_event(data)
+    except NOT_JSON:
+        return b""
+    usage = bytes(found.usage)
+    if not usage and found.response is not None:
+        usage = bytes(found.response.usage)
+    return usage if usage.startswith(b"{") else b""
+
+
+def usage_elsewhere(path: bytes, data: bytes) -> Usage | None:
+    """Return the counts of a whole answer of one of the paths in `COUNTS_ELSEWHERE`."""
+    return counts_of(usage_in_response(data)) if path == RESPONSES_PATH else native_of(data)
 
 
 def native_of(data: bytes) -> Usage | None:
@@ -155,7 +187,8 @@ def last_object(data: bytes) -> bytes:
 
 
 def counts_of(data: bytes) -> Usage | None:
-    """Return the counts from data that begins with a member named `usage` or `timings`."""
+    """Return the counts from data that begins with a member named `usage` or `timings`, or with its
+    value."""
     start = data.find(b"{")
     end = start
     # A search for braces is enough, because no string in these objects contains braces.
@@ -201,16 +234,21 @@ def _usage_from(answer: UsageAnswer) -> Usage | None:
 class BodyEnd:
     """Finds the counts in a body that is relayed in pieces and is not an event stream."""
 
-    __slots__ = ("_end", "_is_native", "_numbers", "lines")
+    __slots__ = ("_end", "_is_native", "_numbers", "_scan", "lines")
 
-    def __init__(self, *, is_native: bool = False) -> None:
-        """`is_native`: the route reports counts in its own fields (`COUNTS_NATIVELY`)."""
+    def __init__(self, path: bytes = b"") -> None:
+        """`path`: the path of the request."""
         self._end = b""
         self._numbers = Numbers()
-        self._is_native = is_native
+        # Finds the answer's own `usage`; `None`: the counts are searched by their names.
+        self._scan = MemberScan(_USAGE) if path == RESPONSES_PATH else None
+        self._is_native = path in COUNTS_NATIVELY
         self.lines = 0  # The number of complete lines of JSON so far.
 
     def feed(self, data: bytes) -> bytes:
+        if self._scan is not None:
+            self._scan.feed(data)
+            return data
         self._end = data[-TAIL:] if len(data) >= TAIL else (self._end + data)[-TAIL:]
         self._numbers.feed(data)
         # Most large answers have no line end. The search for one takes 2 % of the time that
@@ -222,5 +260,9 @@ class BodyEnd:
     def result(self, is_whole: bool) -> Usage:
         if not is_whole:
             return UNKNOWN
+        scan = self._scan
+        if scan is not None:
+            own = scan.members.get("usage", b"") if scan.is_whole else b""
+            return counts_of(own) or UNKNOWN
         last = b"" if self._is_native else last_object(self._end)
         return (counts_of(last) if last else usage_of_numbers(self._numbers)) or UNKNOWN

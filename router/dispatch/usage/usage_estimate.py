@@ -15,8 +15,6 @@ from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.driver.work import Work
 from router.dispatch.reply import Reply
 from router.dispatch.usage.token_counts import UNKNOWN, Usage
-from router.fleet.engines.common.registry import COUNTS_NATIVELY
-from router.intake.body import SCAN_ABOVE
 
 # Assumed limit of output tokens, if the request sets no limit.
 MOST_OUTPUT: Final = 1e6
@@ -47,17 +45,18 @@ def usage_at_end(
 ) -> Usage:
     """Return the token counts of a request that is over.
 
-    `measured`: the measured number of tokens of its prompt. `is_whole`: the response is complete.
+    `measured`: the measured number of tokens of its prompt; 0: not measured. `is_whole`: the
+    response is complete.
     """
     usage = reply.usage(is_whole)
     if usage is UNKNOWN:
         usage = work.usage
         if work.replica is not None and reply.is_work:
             usage = _relayed(reply, asked)
-    if usage.prompt_tokens is None and usage is not UNKNOWN and asked.body_bytes > SCAN_ABOVE:
-        # The prompt of a body larger than `SCAN_ABOVE` was not measured, and the engine reported no
-        # count.
-        usage = Usage(asked.prompt_tokens(measured), usage.output_tokens, None, False)
+    if usage.prompt_tokens is None and usage is not UNKNOWN and not measured:
+        prompt = asked.prompt_tokens(measured)
+        if prompt:
+            usage = Usage(prompt, usage.output_tokens, None, False)
     return usage
 
 
@@ -72,14 +71,6 @@ def _relayed(reply: Reply, asked: ClientRequest) -> Usage:
 
 
 def most_generated(asked: ClientRequest) -> float:
-    """Return an upper limit of the tokens that any engine generates for the request.
-
-    Several members may set a limit, and an engine may read only one of them. So the largest of
-    these limits is returned. On engines' native routes, other members set the limit.
-    """
-    fields = asked.fields
-    most = max(fields.max_tokens or 0, fields.max_completion_tokens or 0)
-    most = max(most, fields.max_output_tokens or 0)
-    if most <= 0 or asked.path in COUNTS_NATIVELY:
-        return MOST_OUTPUT
-    return min(float(most), MOST_OUTPUT)
+    """Return an upper limit of the tokens that any engine generates for the request."""
+    most = asked.output_limit
+    return MOST_OUTPUT if most < 0 else min(float(most), MOST_OUTPUT)

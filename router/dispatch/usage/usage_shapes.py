@@ -31,6 +31,18 @@ class UsageAnswer(msgspec.Struct):
     cache_n: _Tokens | None = None
 
 
+class ResponseBody(msgspec.Struct):
+    """An answer of /v1/responses; its other members may have any content."""
+
+    usage: msgspec.Raw = msgspec.Raw()
+
+
+class ResponseEvent(ResponseBody):
+    """An answer of /v1/responses, or an event that contains the answer as `response`."""
+
+    response: ResponseBody | None = None
+
+
 class Asked(msgspec.Struct):
     """The part of a request's body that shows whether the client asks for token counts."""
 

@@ -33,6 +33,7 @@ from router.dispatch.usage.token_counts import (
     Usage,
     counts_of,
     last_object,
+    usage_in_response,
     usage_of_numbers,
 )
 from router.dispatch.usage.usage_numbers import Numbers
@@ -42,6 +43,9 @@ from router.wire.http1.sse import ErrorWatch, is_comment, is_error_line
 
 # Maximum bytes of an incomplete event that are held; usage events are shorter.
 _HELD: Final = 32 * 1024
+# Maximum bytes of an incomplete event of /v1/responses that are kept to be decoded. The event
+# contains the tools of the request. Its bytes are relayed at once.
+_RESPONSE: Final = 1024 * 1024
 # A blank line, which ends an event (WHATWG HTML section 9.2.6).
 _BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _COLON: Final = ord(":")  # A line that begins with it is a comment.
@@ -63,6 +67,7 @@ class UsageTap:
         "_events",
         "_first",
         "_is_aligned",
+        "_is_response",
         "_is_withheld",
         "_last",
         "_last_at",
@@ -116,6 +121,15 @@ class UsageTap:
         self._last_at = 0
         # Reads the counts of events that have no `usage` object.
         self._numbers: Numbers | None = None
+        self._is_response = False
+
+    def read_responses(self) -> None:
+        """Read the stream as one of /v1/responses. Called before the first `feed`.
+
+        The events contain objects that the client wrote, so only the answer's own `usage` counts
+        (`usage_in_response`).
+        """
+        self._is_response = True
 
     def feed(self, data: bytes) -> bytes:
         """Return the bytes to relay, given the bytes of one read. This runs for every token."""
@@ -294,27 +308,37 @@ class UsageTap:
         return out
 
     def _trim(self, event: bytearray) -> None:
-        if len(event) > _HELD:
+        if len(event) > (_RESPONSE if self._is_response else _HELD):
             self._seek(bytes(event[:-TAIL]))
             del event[:-TAIL]
 
     def _seek(self, events: bytes) -> None:
         """Search events for counts outside of a `usage` object, or in an event too long to keep."""
+        if self._is_response:
+            return
         if self._numbers is None:
             self._numbers = Numbers()
         self._numbers.feed(events)
 
     def _note(self, events: bytes) -> None:
-        last = last_object(events)
+        last = self._own_usage(events) if self._is_response else last_object(events)
         if last:
             self._last = last
             self._last_at = self._events
-            if not self._first:
+            if not self._first and not self._is_response:
                 first = OBJECT.search(events)
                 assert first is not None
                 self._first = events[first.start() : first.start() + TAIL]
         else:
             self._seek(events)
+
+    def _own_usage(self, events: bytes) -> bytes:
+        """Return the last `usage` of an answer of /v1/responses in these events; b"": no usage."""
+        last = b""
+        for event in _BLANK.split(events):
+            if self._mark in event and _USAGE in event:
+                last = usage_in_response(_data_of(event)) or last
+        return last
 
     def _without_usage(self, events: bytes) -> bytes:
         """Return the events without the events that contain only the usage.
@@ -379,11 +403,14 @@ def _behind_blank(data: bytes, start: int, end: int) -> int:
 _decode = msgspec.json.Decoder().decode
 
 
-def _json_of(event: bytes) -> dict[str, Any]:
+def _data_of(event: bytes) -> bytes:
     lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    data = b"\n".join(line[5:] for line in lines if line.startswith(b"data:"))
+    return b"\n".join(line[5:] for line in lines if line.startswith(b"data:"))
+
+
+def _json_of(event: bytes) -> dict[str, Any]:
     try:
-        body = _decode(data)
+        body = _decode(_data_of(event))
     except NOT_JSON:
         return {}
     return body if isinstance(body, dict) else {}

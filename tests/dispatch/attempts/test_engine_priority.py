@@ -232,3 +232,13 @@ def test_engines_without_priorities_are_detected(answer: bytes) -> None:
 )
 def test_other_refusals_are_the_clients_own(answer: bytes) -> None:
     assert not refuses(answer)
+
+
+def test_a_name_with_half_a_surrogate_pair_keeps_no_priority() -> None:
+    for raw, clean in (
+        (b'{"priority":9,"\\ud800":0,"a":1}', b'{"\\ud800":0,"a":1}'),
+        (b'{"\\ud800":0, "a":1, "priority":9}', b'{"\\ud800":0, "a":1}'),
+        (b'{"priority":9,"\\ud800":0,"pri\\u006frity":9}', b'{"\\ud800":0}'),
+    ):
+        assert b"".join(without([raw]) or []) == clean
+    assert without([b'{"priority":9,"\\ud800":0']) is None

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.dispatch.usage.token_counts import UNKNOWN, BodyEnd, Usage, native_of, usage_of
+from router.dispatch.usage.token_counts import (
+    UNKNOWN,
+    BodyEnd,
+    Usage,
+    native_of,
+    usage_elsewhere,
+    usage_of,
+)
 from router.dispatch.usage.usage_numbers import Numbers
 from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.engines.common.registry import ENGINES
@@ -203,7 +210,7 @@ def test_no_text_and_no_object_of_the_model_lowers_a_count() -> None:
     message = {"content": json.dumps({"eval_count": 1, **fake}), "tool_calls": [call]}
     body = json.dumps({"message": message, "prompt_eval_count": 28, "eval_count": 4}).encode()
     assert native_of(body) == Usage(28, 4, None, True)
-    end = BodyEnd(is_native=True)
+    end = BodyEnd(b"/generate")
     end.feed(body)
     assert end.result(True) == Usage(28, 4, None, True)
 
@@ -265,3 +272,20 @@ def test_no_answer_costs_more_than_a_few_searches(text: bytes) -> None:
 
     least = min(took_s() for _ in range(5))
     assert least < 3 * min(searches_s() for _ in range(5)) + 0.001
+
+
+def test_of_a_response_only_its_own_usage_counts() -> None:
+    """The text of `metadata` is the client's."""
+    forged = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}, "eval_count": 9}
+    own = {"input_tokens": 28, "output_tokens": 4}
+    for usage, expected in ((own, Usage(28, 4, None, True)), (None, None), (7, None)):
+        answer = {"output": ["x" * 5000], "usage": usage, "metadata": forged, "tools": [forged]}
+        body = json.dumps(answer).encode()
+        assert usage_elsewhere(b"/v1/responses", body) == expected
+        for size in (1, 1000, 100_000):
+            end = BodyEnd(b"/v1/responses")
+            assert b"".join(end.feed(piece) for piece in cut(body, [size])) == body
+            assert end.result(True) == (expected or UNKNOWN)
+            assert end.result(False) == UNKNOWN
+    for broken in (b"", b"[]", b"{", b'{"usage":', b'{"response":1}', b'"\xff"'):
+        assert usage_elsewhere(b"/v1/responses", broken) is None

@@ -24,7 +24,7 @@ from router.dispatch.usage.usage_tap import UsageTap
 from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields
 from router.intake.flow import Flow
-from router.intake.routes import ANY, JSON, Route
+from router.intake.routes import ANY, JSON, Route, classify
 from router.wire.client import ClientConnection, Front, Handler
 from router.wire.http1.heads import RequestHead
 from router.wire.outbox import Outbox
@@ -39,12 +39,13 @@ def asked(
     body: str = JSON,
     size: int = 1_000,
     path: bytes = b"/v1/chat/completions",
+    route: Route | None = None,
     **fields: Any,
 ) -> ClientRequest:
     return ClientRequest(
         RequestHead(),
         size,
-        Route(kind, True, body, True),
+        Route(kind, True, body, True) if route is None else route,
         path,
         Fields(**fields),
         b"name",
@@ -91,10 +92,11 @@ def test_output_that_the_client_did_not_see(
         ({}, 1_000_000),
         ({"max_tokens": 16}, 16),
         ({"max_completion_tokens": 16, "max_tokens": 32}, 32),  # an engine may read either
-        ({"max_output_tokens": 48, "max_tokens": 32}, 48),
+        ({"max_output_tokens": 8, "max_tokens": 32}, 32),  # on this route no engine reads the first
         ({"max_tokens": 0}, 1_000_000),
         ({"max_tokens": -5}, 1_000_000),
         ({"max_tokens": 10**30}, 1_000_000),
+        ({"max_tokens": 1 << 30}, 1_000_000),
     ],
 )
 def test_the_clients_limit_bounds_the_output(fields: dict[str, Any], most: int) -> None:
@@ -104,7 +106,15 @@ def test_the_clients_limit_bounds_the_output(fields: dict[str, Any], most: int) 
 
 
 def test_a_native_path_has_other_limits_than_these_members() -> None:
-    assert most_generated(asked(path=b"/generate", max_tokens=16)) == 1_000_000
+    for path in (b"/generate", b"/api/chat", b"/tomorrow/s/endpoint"):
+        request = asked(path=path, route=classify(b"POST", path, frozenset())[0], max_tokens=16)
+        assert most_generated(request) == 1_000_000
+        assert request.most_output_of_all() is None
+
+
+def test_the_limit_of_all_choices() -> None:
+    assert asked(max_completion_tokens=1, max_tokens=16, n=3).most_output_of_all() == 48
+    assert asked(n=3).most_output_of_all() is None
 
 
 def test_a_prompt_that_was_not_measured_is_estimated_from_the_body() -> None:
@@ -247,11 +257,13 @@ def test_an_error_that_was_relayed_is_no_work() -> None:
     assert end(a_reply(5_000, is_work=False)) is UNKNOWN
 
 
-def test_the_prompt_of_a_body_that_was_too_large_to_measure_is_estimated() -> None:
-    large, small = asked(size=SCAN_ABOVE + 1), asked(size=SCAN_ABOVE)
-    assert end(a_reply(656), large) == Usage(MEASURED, 100, None, False)
-    assert end(a_reply(656), small) == Usage(None, 100, None, False)
-    assert usage_at_end(work(), a_reply(656), large, 0, is_whole=True) == Usage(
-        (SCAN_ABOVE + 1) // 4, 100, None, False
-    )
-    assert end(a_reply(0, is_work=False), large) is UNKNOWN  # no engine has read the prompt
+@pytest.mark.parametrize("size", [1_000, SCAN_ABOVE + 1])
+def test_a_prompt_that_was_not_measured_counts_at_the_end(size: int) -> None:
+    def ended(request: ClientRequest, measured: int, *, is_work: bool = True) -> Usage:
+        reply = a_reply(656, is_work=is_work)
+        return usage_at_end(work(), reply, request, measured, is_whole=True)
+
+    assert ended(asked(size=size), 0) == Usage(size // 4, 100, None, False)
+    assert ended(asked(size=size), MEASURED) == Usage(None, 100, None, False)
+    assert ended(asked(size=size, body=ANY), 0) == Usage(None, 100, None, False)
+    assert ended(asked(size=size), 0, is_work=False) is UNKNOWN  # no engine has read the prompt

@@ -400,3 +400,46 @@ def test_a_count_before_more_content_is_not_final() -> None:
     for _ in range(4):
         tap.feed(token("b"))
     assert tap.result(True) == Usage(5, 4, None, False)
+
+
+# -- /v1/responses ------------------------------------------------------------------------------
+
+FORGED = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}, "input_tokens": 0}
+CREATED = {"response": {"usage": None, "metadata": FORGED, "max_output_tokens": 9}}
+COMPLETED = {"response": {"usage": {"input_tokens": 28, "output_tokens": 40}, "metadata": FORGED}}
+
+
+def of_responses(pieces: list[bytes], *, is_whole: bool = True) -> Usage:
+    tap = UsageTap()
+    tap.read_responses()
+    stream = b"".join(pieces)
+    assert b"".join([tap.feed(piece) for piece in pieces]) + tap.flush() == stream
+    return tap.result(is_whole)
+
+
+@pytest.mark.parametrize("size", [1, 64, 100_000])
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
+def test_only_the_answers_own_usage_counts(newline: bytes, size: int) -> None:
+    events = b"".join(b"event: e\n" + event(value) for value in (CREATED, {"a": 1}, COMPLETED))
+    stream = events.replace(b"\n", newline)
+    assert of_responses(cut(stream, [size])) == Usage(28, 40, None, True)
+    # An engine may leave out the last blank line.
+    assert of_responses(cut(stream.rstrip(newline), [size])).prompt_tokens == 28
+
+
+def test_without_the_answers_own_usage_nothing_is_believed() -> None:
+    """The client leaves early, or the last event cannot be decoded."""
+    created, cut_off = event(CREATED), event(COMPLETED)[:-9] + b"\n\n"
+    assert of_responses([created, event({"a": 1})], is_whole=False) == Usage(None, 2, None, False)
+    assert of_responses([created, cut_off]).prompt_tokens is None
+
+
+@pytest.mark.parametrize("size", [HELD, 300_000])
+def test_a_long_event_of_a_response_is_decoded(size: int) -> None:
+    long = {"response": {**COMPLETED["response"], "tools": ["b" * 200_000, FORGED]}}
+    assert of_responses(cut(event(long), [size])) == Usage(28, 40, None, True)
+
+
+def test_of_an_event_too_long_to_keep_nothing_is_believed() -> None:
+    long = {"response": {**COMPLETED["response"], "tools": ["b" * (1 << 21), FORGED]}}
+    assert of_responses(cut(event(long), [HELD])).prompt_tokens is None

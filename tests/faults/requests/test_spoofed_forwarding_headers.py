@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from tests.harness.behaviours import echo
-from tests.harness.messages import request
+from router.config.model import Priority, PriorityRule
+from tests.harness.behaviours import echo, json_ok
+from tests.harness.messages import chat, request
 from tests.harness.running import running, scenario
 
 
@@ -36,6 +37,33 @@ async def test_a_trusted_peer_is_appended_to() -> None:
         (seen,) = router.replica.requests
         assert re.sub(r"\s", "", seen.header("x-forwarded-for") or "") == "192.0.2.9,127.0.0.1"
         assert seen.header("x-forwarded-proto") == "https"
+
+
+@pytest.mark.parametrize(
+    ("trusted", "forwarded", "word"),
+    [
+        (("127.0.0.0/8",), "10.1.2.3", "high"),
+        (("127.0.0.0/8",), "::ffff:10.1.2.3", "high"),
+        (("127.0.0.0/8",), "2001:db8::7", "low"),
+        (("127.0.0.0/8",), "192.0.2.9", "normal"),  # no rule matches, not even the proxy's own
+        (("127.0.0.0/8",), "10.1.2.3, 192.0.2.9", "normal"),
+        ((), "10.1.2.3", "batch"),
+    ],
+)
+@scenario
+async def test_priority_rules_compare_the_clients_network(
+    trusted: tuple[str, ...], forwarded: str, word: str
+) -> None:
+    rules = (
+        PriorityRule(priority="high", network="10.0.0.0/8"),
+        PriorityRule(priority="low", network="2001:db8::/48"),
+        PriorityRule(priority="batch", network="127.0.0.0/8"),
+    )
+    rule = Priority(rules=rules)
+    async with running(json_ok, trusted_proxies=trusted, priority=rule) as router:
+        assert (await router.ask(chat(f"X-Forwarded-For: {forwarded}"), "POST")).status == 200
+        (line,) = await router.log(1)
+        assert line["class"] == word
 
 
 @pytest.mark.parametrize("bad", ["a" * 65, "a" * 10_000, "a b", "a;b", "ü", '"', ""])

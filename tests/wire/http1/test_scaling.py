@@ -47,7 +47,7 @@ def test_lines_of_one_event() -> None:
 
 def test_an_event_ends_across_reads() -> None:
     """A search continues where the last one ended."""
-    for event in (b": x\n\n", b": x\r\n\r\n", b": x\r\r"):
+    for event in (b"id: x\n\n", b"id: x\r\n\r\n", b"id: x\r\r"):
         scanner = FirstContent(10_000)
         for quiet in range(3):
             for at in range(len(event)):

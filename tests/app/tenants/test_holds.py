@@ -1,0 +1,136 @@
+"""What a running request holds of its key's budget, before its engine has reported any count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.admission.budget import Spending
+from router.config.model import Keys, Prefix, Price, Replica
+from router.config.model import Usage as UsageConfig
+from tests.app.pages import page
+from tests.app.tenants.test_budgets import keys
+from tests.app.tenants.test_usage import ACME
+from tests.faults.names.engines import settings
+from tests.harness.behaviours import hang, stream_then_hang
+from tests.harness.messages import post_json, role, token
+from tests.harness.replica import HostileReplica, eventually
+from tests.harness.running import Router, running, scenario
+
+ASSUMED = 1024  # the output that is assumed before the first answer of a key
+
+
+def limited(folder: Path) -> Keys:
+    return keys(folder, tokens_per_day=1e9, cost_per_day=1e9)
+
+
+async def held(router: Router, path: str, body: dict[str, Any]) -> Spending:
+    """What one request holds while its engine is silent."""
+    client = await router.client()
+    await client.send(post_json(path, body, ACME))
+    budgets = router.app.parts.dispatcher.budgets
+    await eventually(lambda: budgets.holds == 1, "the request has come")
+    return budgets.by_tenant["acme"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "output"),
+    [
+        ("/v1/chat/completions", {"max_tokens": 5}, 5),
+        ("/v1/chat/completions", {"max_completion_tokens": 1, "max_tokens": 500}, 500),
+        ("/v1/completions", {"max_completion_tokens": 1, "max_tokens": 500}, 500),
+        ("/v1/completions", {"max_completion_tokens": 1, "max_tokens": "500"}, 500),
+        ("/v1/responses", {"max_tokens": 1}, ASSUMED),
+        ("/v1/responses", {"max_tokens": 1, "max_output_tokens": 7}, 7),
+        ("/generate", {"max_tokens": 1}, ASSUMED),
+        ("/tomorrow/s/endpoint", {"max_tokens": 1}, ASSUMED),
+    ],
+)
+def test_a_limit_that_the_engine_does_not_read_lowers_no_hold(
+    tmp_path: Path, path: str, body: dict[str, Any], output: int
+) -> None:
+    @scenario
+    async def story() -> None:
+        async with running(hang, keys=limited(tmp_path)) as router:
+            asked = {"model": "m", **body}
+            spending = await held(router, path, asked)
+            prompt = len(json.dumps(asked)) // 4
+            assert spending.held_tokens == prompt + output
+
+    story()
+
+
+@pytest.mark.parametrize(("name", "price"), [("chat", 2.0), ("m", 2.0), ("plain", 1.0)])
+def test_the_hold_has_the_price_of_the_charge(tmp_path: Path, name: str, price: float) -> None:
+    """A model in a pool is routed by another name, which has no price."""
+    prices = UsageConfig(
+        prices={"m": Price(input=0.0, output=2e6), "*": Price(input=0.0, output=1e6)}
+    )
+    targets = {
+        "chat": {"targets": [{"model": "m", "pool": "x"}]},
+        "m": {"targets": [{"pool": "x"}]},
+    }
+    sections = settings(models=targets, pools={"x": {}})
+
+    @scenario
+    async def story() -> None:
+        engine = HostileReplica(hang, models=("m", "plain"))
+        engine.start()
+        replica = Replica(url=engine.url, id="r0", pool="x")
+        rules = {"keys": limited(tmp_path), "usage": prices, "replicas": (replica,), **sections}
+        async with running(engine, **rules) as router:
+            body = {"model": name, "max_tokens": 5}
+            spending = await held(router, "/v1/chat/completions", body)
+            assert spending.held_cost == pytest.approx(5 * price)
+
+    story()
+
+
+LONG = "word " * 4000
+UNMEASURED = [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONG}]}, False),
+    ("/generate", {"text": LONG}, True),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "has_prefixes"), UNMEASURED)
+def test_a_prompt_that_is_not_measured_is_held(
+    tmp_path: Path, path: str, body: dict[str, Any], has_prefixes: bool
+) -> None:
+    @scenario
+    async def story() -> None:
+        prefix = Prefix(enabled=has_prefixes)
+        rules = keys(tmp_path, tokens_per_day=1e9, tokens_per_minute=1e9)
+        async with running(hang, keys=rules, prefix=prefix) as router:
+            spending = await held(router, path, {"model": "m", **body})
+            assert spending.held_tokens >= len(LONG) // 4 + ASSUMED
+            (account,) = router.app.parts.dispatcher.tenants._accounts.values()
+            assert account._all.tokens is not None
+            assert 1e9 - account._all.tokens._level >= len(LONG) // 4
+
+    story()
+
+
+@pytest.mark.parametrize(("path", "body", "has_prefixes"), UNMEASURED)
+def test_a_prompt_that_is_not_measured_is_charged_if_the_client_leaves(
+    tmp_path: Path, path: str, body: dict[str, Any], has_prefixes: bool
+) -> None:
+    @scenario
+    async def story() -> None:
+        prefix = Prefix(enabled=has_prefixes)
+        stream = stream_then_hang(role(), token("a"), token("b"))
+        async with running(stream, keys=limited(tmp_path), prefix=prefix) as router:
+            client = await router.client()
+            await client.send(post_json(path, {"model": "m", "stream": True, **body}, ACME))
+            await client.recv_until(b'"b"')
+            client.rst()
+            budgets = router.app.parts.dispatcher.budgets
+            await eventually(lambda: budgets.holds == 0, "the request has ended")
+            (used,) = (await page(router, "/usage"))["tenants"]
+            assert used["prompt_tokens"] >= len(LONG) // 4
+            assert used["estimated"] == 1
+
+    story()
