@@ -338,7 +338,7 @@ class Poller:
         try:
             await self._asker.get(turn.replica, "/metrics", timeout_s, head, self._polling.size)
         except NoAnswer as none:
-            if none.problem in ("refused", "timeout"):
+            if none.problem in ("refused", "timeout", "local"):
                 turn.engine_at = 0.0  # No path was answered, so the detection is repeated soon.
                 raise
         if page.lstrip()[:1] == b"[":

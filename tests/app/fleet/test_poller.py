@@ -23,6 +23,7 @@ from tests.fleet.helpers import Table
 from tests.harness.behaviours import rst_after_request, rst_unread, until_closed
 from tests.harness.listeners import blackhole, dead_url
 from tests.harness.messages import head, response
+from tests.harness.open_files import no_files_left
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
 from tests.harness.running import scenario
 
@@ -150,6 +151,15 @@ def running(number: int) -> bytes:
 
 
 # -- reports ----------------------------------------------------------------------------------
+
+
+@scenario
+async def test_a_shortage_of_files_is_no_problem_of_the_replica() -> None:
+    async with polling(dead_url()) as polls:
+        assert await polls.problem() == "refused"  # The modules that it needs are loaded.
+        with no_files_left():
+            await polls.problem(len(polls.told.problems) + 2)
+        assert polls.told.problems[-1] == ("r0", "local")
 
 
 @scenario
