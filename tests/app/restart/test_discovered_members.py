@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from router.app.restart.fleet_state import adopt_duties, state_of
-from router.app.restart.messages import FleetState
+from router.app.restart.messages import FleetState, Reclaimed
 from router.config.model import Credential, Replica
 from router.fleet.membership import Duty
 from tests.app.discovery.test_files import Engines, looks, rules, write
@@ -85,7 +85,7 @@ def test_a_source_that_answers_late(tmp_path: Path) -> None:
 async def test_a_reclaim_of_a_late_replica_counts_from_the_restart() -> None:
     async with running(json_ok) as router:
         replica = router.app.parts.fleet.replicas["r0"]
-        state = FleetState(reclaims={"r0": 100.0})
+        state = FleetState(reclaims={"r0": Reclaimed(100.0, ("admin",))})
         adopt_duties(router.app.parts, state, [replica], age_s=60.0)
         left = router.app.parts.reclaims.seconds_left(replica)
         assert left is not None and 30 < left <= 40
