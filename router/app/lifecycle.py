@@ -402,15 +402,22 @@ class App:
         """Reads the configuration again and applies it. Returns the hash of the new configuration.
 
         If the new configuration is invalid, raises ConfigError, and the old configuration stays in
-        force.
+        force. Logs every error.
         """
         try:
-            config = self.read_again() if self.read_again is not None else self.config
-            prepared = reload.prepare(self.parts, config, self._emulated_replicas)
+            return await self._reload()
         except ConfigError as err:
             self.metrics.reloaded(False)
             log_event(logging.ERROR, "reload refused", key=None, problems=err.problems)
             raise
+        except Exception as err:
+            self.metrics.reloaded(False)
+            log_event(logging.ERROR, "reload failed", key=None, problem=repr(err))
+            raise
+
+    async def _reload(self) -> str:
+        config = self.read_again() if self.read_again is not None else self.config
+        prepared = reload.prepare(self.parts, config, self._emulated_replicas)
         reload.commit(self.parts, prepared, self.servers.certificate)
         self.discovered.reloaded()
         self.config = config
