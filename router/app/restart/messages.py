@@ -14,7 +14,7 @@ because they are of different versions, the new process ends and the old process
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, TypeVar
 
 import msgspec
@@ -61,6 +61,12 @@ class FleetState(msgspec.Struct, frozen=True):
     reclaims: dict[str, Reclaimed] = {}  # The replicas whose machines are reclaimed, by ID.
     # The notices that the sources of notices show, and that were applied.
     notices: tuple[tuple[Where, Notice], ...] = ()
+
+    def without(self, ids: Collection[str]) -> FleetState:
+        """Returns this state without the duties and the reclaims of some replicas."""
+        duties = {name: duty for name, duty in self.duties.items() if name not in ids}
+        reclaims = {name: each for name, each in self.reclaims.items() if name not in ids}
+        return msgspec.structs.replace(self, duties=duties, reclaims=reclaims)
 
 
 class Begin(msgspec.Struct, frozen=True):
