@@ -51,7 +51,8 @@ class Discovered:
         # The state of the sources and of the admin API that is in force; `None`: unknown.
         self._in_force: tuple[int, tuple[str, ...]] | None = None
         self._refused: dict[str, str] = {}  # Why a replica does not join, by source.
-        # The state from the process before this one, until every source has answered.
+        # The state from the process before this one, until every source has answered. It is without
+        # the replicas that have joined, because their state may have changed since.
         self._passed_on: FleetState | None = None
         self._passed_on_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -91,7 +92,7 @@ class Discovered:
         parts = self._parts
         self._apply()
         adopt_duties(parts, state, parts.fleet.replicas.values())
-        self._passed_on = None if self._is_settled else state
+        self._passed_on = None if self._is_settled else state.without(parts.fleet.replicas)
         self._passed_on_at = monotonic()
 
     def reloaded(self) -> None:
@@ -199,6 +200,7 @@ class Discovered:
         if self._passed_on is not None:
             replicas = [self._parts.fleet.replicas[name] for name in joined]
             adopt_duties(self._parts, self._passed_on, replicas, monotonic() - self._passed_on_at)
+            self._passed_on = self._passed_on.without({*joined})
 
     def tend(self) -> None:
         """Decides which replicas are on standby because of their SRV priority.

@@ -19,7 +19,6 @@ from typing import Final
 
 from router.config.key_files import DATA
 from router.config.model import Config
-from router.core.errors import ConfigError
 from router.observe.events import log_event
 
 INTERVAL_S: Final = 1.0
@@ -75,7 +74,7 @@ class FileWatch:
         reload: Callable[[], Awaitable[object]],
         is_stale: Callable[[], bool],
     ) -> None:
-        """`paths`: the files to watch now. `reload`: raises ConfigError if it refuses the files.
+        """`paths`: the files to watch now. `reload`: logs an error before it raises it.
 
         `is_stale`: whether the files differ from the configuration in force. It is called once,
         because a file may change between the start of the program and the first look.
@@ -135,5 +134,5 @@ class FileWatch:
     async def _apply(self) -> None:
         try:
             await self._reload()
-        except ConfigError:
-            pass  # The reload has logged the errors.
+        except Exception:  # Whatever goes wrong, later changes must still be applied.
+            pass  # The reload has logged the error.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from random import Random
 from time import monotonic
@@ -132,6 +132,7 @@ class App:
             await self.discovered.start()
             if state is not None:
                 self.discovered.continues(state)
+                parts.spot_watcher.continues(state.notices)
             await parts.start_watching()
             self.discovered.begin()
             self.servers.open(config)
@@ -145,6 +146,7 @@ class App:
         """Applies the changes of the fleet's members that happened since `prepare`."""
         fleet_state.adopt_members(self.parts, state, self._listed(), is_watching=True)
         self.discovered.continues(state)
+        self.parts.spot_watcher.continues(state.notices)
 
     async def listen(self) -> None:
         """Begins to accept connections. Call `prepare` first."""
@@ -283,7 +285,7 @@ class App:
             self._is_alone = by_hand and not any(self._under_way().values())
             wait_s = 0.0 if self._is_alone else self.config.drain.lame_duck_s
             log_event(logging.INFO, "draining", **self._under_way(), lame_duck_s=wait_s)
-            self._drain_task = asyncio.ensure_future(self._drain())
+            self._drain_task = asyncio.ensure_future(self._drained_after(self._drain))
 
     def hand_over(self, taken: Collection[str]) -> None:
         """Lets the requests in progress finish, because another process serves now.
@@ -294,7 +296,17 @@ class App:
         if not self.draining:
             self.draining = self.is_replaced = True
             log_event(logging.INFO, "draining", **self._under_way())
-            self._drain_task = asyncio.ensure_future(self._leave(taken))
+            leave = partial(self._leave, taken)
+            self._drain_task = asyncio.ensure_future(self._drained_after(leave))
+
+    async def _drained_after(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Sets `drained` after the work, even if it fails: the process must end."""
+        try:
+            await work()
+        except Exception as err:
+            log_event(logging.ERROR, "drain failed", key=None, error=repr(err))
+        log_event(logging.INFO, "drained", **self._under_way())
+        self.drained.set()
 
     async def _leave(self, taken: Collection[str]) -> None:
         self.servers.close_admin()
@@ -302,14 +314,15 @@ class App:
             self.servers.close_data()
         else:
             await self._lame_duck()
-        await asyncio.gather(self._finish(NEVER), self._end_admin())
-        self._has_drained()
+        both = self._finish(NEVER), self._end_admin()
+        for error in await asyncio.gather(*both, return_exceptions=True):
+            if error is not None:
+                raise error
 
     async def _drain(self) -> None:
         if not self._is_alone:
             await self._lame_duck()
         await self._finish(QUIET_S)
-        self._has_drained()
 
     async def _lame_duck(self) -> None:
         """Accepts connections for a time, so that a load balancer can read /readyz."""
@@ -343,10 +356,6 @@ class App:
             if self.is_replaced and batch_server is not None and await batch_server.release():
                 batch_server = None
             is_over = now >= deadline or not (front.clients or parts.dispatcher.exchanges)
-
-    def _has_drained(self) -> None:
-        log_event(logging.INFO, "drained", **self._under_way())
-        self.drained.set()
 
     def _under_way(self) -> dict[str, Any]:
         parts = self.parts
@@ -400,15 +409,22 @@ class App:
         """Reads the configuration again and applies it. Returns the hash of the new configuration.
 
         If the new configuration is invalid, raises ConfigError, and the old configuration stays in
-        force.
+        force. Logs every error.
         """
         try:
-            config = self.read_again() if self.read_again is not None else self.config
-            prepared = reload.prepare(self.parts, config, self._emulated_replicas)
+            return await self._reload()
         except ConfigError as err:
             self.metrics.reloaded(False)
             log_event(logging.ERROR, "reload refused", key=None, problems=err.problems)
             raise
+        except Exception as err:
+            self.metrics.reloaded(False)
+            log_event(logging.ERROR, "reload failed", key=None, problem=repr(err))
+            raise
+
+    async def _reload(self) -> str:
+        config = self.read_again() if self.read_again is not None else self.config
+        prepared = reload.prepare(self.parts, config, self._emulated_replicas)
         reload.commit(self.parts, prepared, self.servers.certificate)
         self.discovered.reloaded()
         self.config = config

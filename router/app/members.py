@@ -32,11 +32,14 @@ class Members:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        # Whether another process has got the state of the fleet, so that a change would be lost.
+        self.is_handed_over = False
 
     def show(self, replica_id: str) -> Mapping[str, Any]:
         return report.replica(self._parts, self._find(replica_id, or_leaving=True))
 
     def add(self, entry: object) -> Mapping[str, Any]:
+        self._check_not_handed_over()
         parts = self._parts
         try:
             config = parse_replica(entry, parts.config)
@@ -88,12 +91,18 @@ class Members:
 
     def _member(self, replica_id: str, *, or_leaving: bool = False) -> Replica:
         """Returns a replica that can be changed. A further rank of an address cannot."""
+        self._check_not_handed_over()
         replica = self._find(replica_id, or_leaving=or_leaving)
         if replica.rank:
             first = replica.ranks[0].id
             text = f"{replica_id!r} is a data-parallel rank of {first!r}, which can be changed"
             raise Refused(HTTPStatus.CONFLICT, "is_a_rank", text)
         return replica
+
+    def _check_not_handed_over(self) -> None:
+        if self.is_handed_over:
+            text = "a new process takes over; send this request again, on a new connection"
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "restarting", text)
 
     def _find(self, replica_id: str, *, or_leaving: bool = False) -> Replica:
         """Returns a replica.

@@ -161,7 +161,7 @@ class Parts:
         # The answers of the sources of discovery, and the members that they add, by ID.
         self.roster = Roster(sources_of(config.discovery), config.discovery.replicas_max)
         self.discovered: dict[str, Member] = {}
-        self.discovery = DiscoveryWatcher(config, rng)
+        self.discovery = DiscoveryWatcher(config, rng, failed)
         # A function that is called when a replica has come up.
         self.on_up: Callable[[], object] | None = None
         self.sweeper = Sweeper(self.loop, failed)

@@ -17,7 +17,6 @@ from router.app.restart.messages import FleetState
 from router.app.restart.notify import Notifier
 from router.app.restart.predecessor import Abandoned, Predecessor
 from router.config.model import Config
-from router.core.errors import ConfigError
 from router.core.memory import keep_large_blocks
 from router.observe import events
 from router.observe.events import log_event
@@ -176,8 +175,8 @@ class _Process:
         status = ""
         try:
             await self._app.reload()
-        except ConfigError as err:
-            # The method `reload` has logged the error, and the old configuration stays in force.
+        except Exception as err:  # systemd must be told that the reload is over.
+            # The method `reload` has logged the error.
             status = f"reload refused: {err}"
         if is_announced:
             self._notifier.ready(status)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from time import monotonic
 from typing import Final
 
@@ -31,14 +31,13 @@ from router.observe.events import log_event
 
 _LOOK_S: Final = 1.0  # Seconds between two examinations of the requests.
 ADMIN: Final = "admin"  # The source of a notice from the admin API.
-RESTART: Final = "restart"  # The process before this one passed a notice on.
-SOURCES: Final = (ADMIN, "file", "aws", "gcp", "azure", RESTART)
+SOURCES: Final = (ADMIN, "file", "aws", "gcp", "azure")
 
 
 class Reclaim:
     """One replica whose machine is reclaimed. Times are monotonic seconds."""
 
-    __slots__ = ("before", "due", "is_over", "sources", "was_down")
+    __slots__ = ("before", "due", "is_over", "is_passed_on", "sources", "was_down")
 
     def __init__(self, due: float, before: int) -> None:
         self.due = due  # The time when the machine goes away.
@@ -46,6 +45,8 @@ class Reclaim:
         self.sources: set[str] = set()  # The sources whose notices are not withdrawn.
         self.is_over = False  # `due` has passed, and the unfinished requests are counted.
         self.was_down = False  # The replica was seen down after the notice.
+        # Only the process before this one knows the notice from its source.
+        self.is_passed_on = False
 
 
 class Reclaims:
@@ -84,6 +85,27 @@ class Reclaims:
         """
         self._announce([replica], seconds, source)
 
+    def continues(self, replica: Replica, seconds: float, sources: Iterable[str]) -> None:
+        """Applies the notices of a replica that were announced to the process before this one."""
+        for source in sources:
+            self._announce([replica], seconds, source)
+        self._reclaims[replica].is_passed_on = True
+
+    def ended_before(self, replica: Replica, duty: int) -> None:
+        """Ends a reclaim that has ended in the process before this one. `duty`: as it was there.
+
+        A notice that this process got from its source remains.
+        """
+        known = self._reclaims[replica]
+        if known.is_passed_on:
+            known.before = duty
+            self._return(replica)
+            self._arm()
+
+    def sources_of(self, replica: Replica) -> tuple[str, ...]:
+        """Returns the sources that announce the reclaim of a replica that has a notice."""
+        return tuple(sorted(self._reclaims[replica].sources))
+
     def _announce(self, replicas: Sequence[Replica], seconds: float, source: str) -> None:
         now = monotonic()
         due = now + (self.rules.notice_s if seconds == UNSTATED else seconds)
@@ -97,6 +119,7 @@ class Reclaims:
             known.due = due if known.due <= now else min(known.due, due)
             known.is_over = known.is_over and known.due <= now
             known.sources.add(source)
+            known.is_passed_on = False
             log_event(
                 logging.WARNING,
                 "replica reclaimed",
@@ -153,6 +176,7 @@ class Reclaims:
         if known is not None:
             passed = self._reclaims[successor] = Reclaim(known.due, known.before)
             passed.sources, passed.is_over = known.sources, known.is_over
+            passed.is_passed_on = known.is_passed_on
 
     def decided(self, replica: Replica, action: str) -> None:
         """Records an action of the operator on a replica.

@@ -222,8 +222,16 @@ class BatchServer:
     async def release(self) -> bool:
         """Gives the folder to another process, unless a line or a request needs it.
 
-        Call again until the result is true. `rest` must have been called.
+        Call again until the result is true. `rest` must have been called. A failure is logged, and
+        the folder then counts as released: it is free at the latest when this process ends.
         """
+        try:
+            return await self._release()
+        except Exception as err:
+            log_event(logging.ERROR, "the folder of batches is not released", error=repr(err))
+            return True
+
+    async def _release(self) -> bool:
         if self._has_folder:
             if self.lines or self._server.connections:
                 return False
@@ -231,7 +239,7 @@ class BatchServer:
                 self._is_withdrawn = True
                 await self._worker(folder_socket.withdraw, self._folder)
                 await asyncio.sleep(FOLDER_S)  # The connections that have begun are accepted.
-                return await self.release()
+                return await self._release()
         await self._close()
         return True
 

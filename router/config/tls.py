@@ -39,6 +39,8 @@ def listening_context(tls: Tls) -> ssl.SSLContext:
         if err.reason == "KEY_VALUES_MISMATCH":
             raise FileProblem("key", "is not the key of tls.cert") from None
         raise FileProblem("cert", f"no usable PEM certificate and key ({err.reason})") from None
+    except OSError as err:  # The files were replaced since they were read above.
+        raise FileProblem("cert", f"cannot read the certificate or its key: {err}") from None
     return context
 
 
@@ -99,6 +101,8 @@ def _trust(context: ssl.SSLContext, field: str, path: str) -> None:
         context.load_verify_locations(path)
     except ssl.SSLError as err:
         raise FileProblem(field, f"no usable PEM certificates ({err.reason})") from None
+    except OSError as err:  # The file was replaced since it was read above.
+        raise FileProblem(field, f"cannot read {path!r}: {err}") from None
 
 
 def token_of(section: Upstream | Admin | Credential) -> str | None:

@@ -22,14 +22,17 @@ Models = frozenset[str] | None
 class ModelPool:
     """A pool: the replicas that serve the models in `names`."""
 
-    __slots__ = ("candidates", "ejected", "fit", "is_panicking", "members", "names")
+    __slots__ = ("candidates", "ejected", "fit", "is_panicking", "meant", "members", "names")
 
     def __init__(self, members: Sequence[Replica]) -> None:
         self.names: list[str] = []  # Empty if the members list no models.
         self.members = members  # The replicas of the pool, in the order of the fleet.
         self.candidates = members  # Members that may get requests.
         self.fit = len(members)  # Number of members that are up and not ejected.
-        self.ejected = 0
+        # Number of members that are meant to serve. A member that is down counts, because it is
+        # missed; a member on standby is not.
+        self.meant = len(members)
+        self.ejected = 0  # Number of ejected members that are meant to serve.
         # True: so few members are fit that ejected members that are up also get requests.
         self.is_panicking = False
 
@@ -41,10 +44,12 @@ class ModelPool:
         if away or ejected:
             up = [r for r in members if r not in away]
             fit = [r for r in up if r not in ejected]
-            self.ejected = sum([r in ejected for r in members])
+            meant = [r for r in members if r.is_meant_to_serve]
+            self.meant = len(meant)
+            self.ejected = sum([r in ejected for r in meant])
         self.fit = len(fit)
         # If only the few fit members got requests, the load of the whole pool would overload them.
-        self.is_panicking = len(fit) < len(up) and len(fit) < panic_share * len(members)
+        self.is_panicking = len(fit) < len(up) and len(fit) < panic_share * self.meant
         self.candidates = up if self.is_panicking else fit
 
     def may_eject(self, is_fit: bool, share: float) -> bool:
@@ -54,7 +59,7 @@ class ModelPool:
         """
         if self.fit - is_fit < 1:
             return False
-        return self.ejected + 1 <= max(1, int(len(self.members) * share))
+        return self.ejected + 1 <= max(1, int(self.meant * share))
 
 
 class ModelPools:

@@ -393,6 +393,15 @@ class Replica(ReplicaLoad):
         return self.is_standby or not self.is_available
 
     @property
+    def is_meant_to_serve(self) -> bool:
+        """Whether the replica should get requests when it is healthy.
+
+        False on standby, asleep, cordoned and draining. The shares of ejection and panic are shares
+        of the replicas that are meant to serve.
+        """
+        return not self.is_standby and not self.signals.asleep and self.duty == Duty.IN_SERVICE
+
+    @property
     def is_available(self) -> bool:
         """Whether the replica could get requests: it is up, awake and in service."""
         return self.health.up and not self.signals.asleep and self.duty == Duty.IN_SERVICE

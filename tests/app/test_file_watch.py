@@ -67,6 +67,24 @@ def refused(router: Router) -> int:
     return router.app.metrics.reloads_failed
 
 
+def test_a_reload_that_fails_does_not_end_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @scenario
+    async def story() -> None:
+        path = tmp_path / "keys.jsonl"
+        path.write_text(key("acme"))
+        async with running(json_ok, keys=Keys(file=str(path)), watch=True) as router:
+            with monkeypatch.context() as defect:
+                defect.setattr("router.app.reload.keys_in", None)
+                replace(path, key("umbrella"))
+                await eventually(lambda: refused(router) == 1, "the failure")
+            replace(path, key("other"))
+            await eventually(lambda: known(router) == {"other"}, "the next change is applied")
+
+    story()
+
+
 def test_a_mounted_secret_is_followed(tmp_path: Path) -> None:
     @scenario
     async def story() -> None:

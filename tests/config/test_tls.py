@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,30 @@ def test_verification_is_off_only_when_asked() -> None:
 def test_tls_below_1_2_is_refused() -> None:
     for context in (listening_context(TLS), replica_context(Upstream())):
         assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda path: listening_context(Tls(cert=path, key=TLS.key)), "cert"),
+        (lambda path: replica_context(Upstream(ca_file=path)), "ca_file"),
+    ],
+)
+def test_a_file_that_disappears_while_it_is_read(
+    make: Callable[[str], object], field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "one.pem"
+
+    class File(FileIO):
+        def close(self) -> None:
+            super().close()
+            path.unlink(missing_ok=True)
+
+    path.write_bytes(Path(TLS.cert).read_bytes())
+    monkeypatch.setattr("router.config.tls.open", File, raising=False)
+    with pytest.raises(FileProblem) as caught:
+        make(str(path))
+    assert caught.value.field == field
 
 
 def test_a_token_comes_from_its_file_without_the_line_end(tmp_path: Path) -> None:

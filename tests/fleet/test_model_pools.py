@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from router.core.errors import Reason
+from router.core.lease import poll_begins
+from router.fleet.membership import Duty
 from router.fleet.model_pools import ModelPool, ModelPools
 from router.fleet.replica import Replica
+from router.fleet.signals import NO_SIGNALS
 from tests.fleet.helpers import Table
 from tests.harness.running import run_bounded, scenario
 
@@ -85,7 +90,7 @@ def test_any_fleet(
             assert pool.is_panicking == (list(pool.candidates) != fit)
             if pool.may_eject(True, share):
                 assert pool.fit >= 2
-                assert pool.ejected + 1 <= max(1, len(pool.members) * share)
+                assert pool.ejected + 1 <= max(1, pool.meant * share)
         for replica in fleet:
             found = pools.of(replica.models)
             assert found
@@ -103,6 +108,32 @@ async def test_a_pool_whose_replicas_are_all_down_does_not_panic(panic_share: fl
     (pool,) = ModelPools(replicas).all
     pool.judge(set(replicas), set(), panic_share)
     assert (pool.is_panicking, list(pool.candidates)) == (False, [])
+    table.close()
+
+
+@scenario
+async def test_the_shares_are_of_the_replicas_that_are_meant_to_serve() -> None:
+    """Four replicas should serve; ten others are on standby, cordoned, draining or asleep."""
+    table = Table(eject_after=1, eject_share=0.5, panic_share=0.4)
+    dead, *primaries = [table.add(f"p{n}") for n in range(4)]
+    others = [table.add(f"s{n}") for n in range(10)]
+    table.fleet.set_standby({r.id for r in others[:7]})
+    table.fleet.set_duty(others[7], Duty.CORDONED)
+    table.fleet.set_duty(others[8], Duty.DRAINING)
+    asleep = msgspec.structs.replace(NO_SIGNALS, asleep=True)
+    table.fleet.polls.observed(others[9], asleep, poll_begins(others[9], 0.0), 0.0)
+    table.fleet.outcomes.failed(dead, Reason.REPLICA_RESET)
+    assert table.ids("m") == ["p1", "p2", "p3"], "no panic"
+    assert not table.fleet.panic["m"]
+    table.fleet.outcomes.failed(primaries[0], Reason.REPLICA_RESET)
+    assert table.ids("m") == ["p2", "p3"]
+    table.fleet.outcomes.failed(primaries[1], Reason.REPLICA_RESET)
+    assert table.ids("m") == ["p2", "p3"], "half of the four is ejected"
+    # A replica that is down was meant to serve, and is missed.
+    for _ in range(table.rules.fall):
+        table.fleet.probes.probed(primaries[1], False)
+    assert table.ids("m") == ["p0", "p1", "p3"]
+    assert table.fleet.panic["m"]
     table.close()
 
 

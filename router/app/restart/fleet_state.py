@@ -15,8 +15,7 @@ from collections.abc import Collection, Iterable
 
 from router.app.member_changes import change_members
 from router.app.parts import Parts
-from router.app.reclaims import RESTART
-from router.app.restart.messages import FleetState
+from router.app.restart.messages import FleetState, Reclaimed
 from router.config.model import Replica as ReplicaConfig
 from router.fleet.membership import Duty, kept
 from router.fleet.replica import Replica
@@ -25,11 +24,11 @@ from router.fleet.replica import Replica
 def state_of(parts: Parts) -> FleetState:
     """Returns the state of the fleet now."""
     duties: dict[str, int] = {}
-    reclaims: dict[str, float] = {}
+    reclaims: dict[str, Reclaimed] = {}
     for replica in parts.fleet.members:
         left = parts.reclaims.seconds_left(replica)
         if left is not None:
-            reclaims[replica.id] = left
+            reclaims[replica.id] = Reclaimed(left, parts.reclaims.sources_of(replica))
         # A reclaimed replica drains only until its machine is back, and then has this duty again.
         duty = parts.reclaims.duty_before(replica)
         if duty != Duty.IN_SERVICE:
@@ -41,6 +40,7 @@ def state_of(parts: Parts) -> FleetState:
         sources=tuple(name for name, size in roster.sizes.items() if size),
         duties=duties,
         reclaims=reclaims,
+        notices=tuple(parts.spot_watcher.seen),
     )
 
 
@@ -75,13 +75,19 @@ def adopt_members(
 def adopt_duties(
     parts: Parts, state: FleetState, replicas: Iterable[Replica], age_s: float = 0.0
 ) -> None:
-    """Gives these replicas their duties and notices. `age_s`: the age of the state in seconds."""
+    """Gives these replicas their duties and notices. `age_s`: the age of the state in seconds.
+
+    May be called again with a later state, which may lack a notice of the earlier state.
+    """
     for replica in [*replicas]:
         if replica.rank:  # Its first rank decides.
             continue
-        if parts.reclaims.seconds_left(replica) is not None:
-            continue
-        parts.fleet.set_duty(replica, state.duties.get(replica.id, Duty.IN_SERVICE))
-        if replica.id in state.reclaims:
-            seconds = max(0.0, state.reclaims[replica.id] - age_s)
-            parts.reclaims.reclaim(replica, seconds, RESTART)
+        duty = state.duties.get(replica.id, Duty.IN_SERVICE)
+        passed = state.reclaims.get(replica.id)
+        if parts.reclaims.seconds_left(replica) is None:
+            parts.fleet.set_duty(replica, duty)
+            if passed is not None:
+                seconds = max(0.0, passed.seconds - age_s)
+                parts.reclaims.continues(replica, seconds, passed.sources)
+        elif passed is None:
+            parts.reclaims.ended_before(replica, duty)

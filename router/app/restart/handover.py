@@ -5,6 +5,9 @@ process fails, this process goes on. Otherwise the new process begins to accept 
 only then does this process stop accepting. Both share the queues of the listening sockets, so no
 connection is refused in between.
 
+From the moment at which the new process gets the state of the fleet, this process refuses changes
+of the fleet's members, because they would be lost.
+
 Must never: end a request, or stop accepting before the new process accepts.
 """
 
@@ -89,12 +92,14 @@ class Handover:
             async with asyncio.timeout(START_S):
                 await successor.prepared()
             self._may_serve = True
+            app.members.is_handed_over = True
             async with asyncio.timeout(SERVE_S):
                 fds = await successor.go(state_of(app.parts))
         except BaseException:
             self._may_serve = False
             self._successor = None
             await successor.abandon()
+            app.members.is_handed_over = False
             raise
         self.successor_pid = successor.pid
         self._notifier.replaced(successor.pid)

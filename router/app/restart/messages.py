@@ -14,7 +14,7 @@ because they are of different versions, the new process ends and the old process
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, TypeVar
 
 import msgspec
@@ -22,6 +22,8 @@ import msgspec
 from router.app.listeners import Listener
 from router.config.model import Replica
 from router.fleet.discovery.roster import Engine
+from router.fleet.monitor.spot_watcher import Where
+from router.fleet.spot.notice import Notice
 
 # The environment variable with the descriptor of the new process's end of the connection.
 VARIABLE: Final = "HEDGEROW_HANDOVER"
@@ -41,6 +43,13 @@ class Socket(msgspec.Struct, frozen=True):
     fd: int
 
 
+class Reclaimed(msgspec.Struct, frozen=True):
+    """A replica whose machine is reclaimed in `seconds`. `sources`: who announced it."""
+
+    seconds: float
+    sources: tuple[str, ...]
+
+
 class FleetState(msgspec.Struct, frozen=True):
     """What the configuration file does not say about the fleet."""
 
@@ -49,8 +58,15 @@ class FleetState(msgspec.Struct, frozen=True):
     removed: tuple[Engine, ...] = ()
     sources: tuple[str, ...] = ()  # The sources of discovery that have answered.
     duties: dict[str, int] = {}  # The duty of each replica that is not in service, by ID.
-    # The seconds until the machine of a replica is reclaimed, by ID.
-    reclaims: dict[str, float] = {}
+    reclaims: dict[str, Reclaimed] = {}  # The replicas whose machines are reclaimed, by ID.
+    # The notices that the sources of notices show, and that were applied.
+    notices: tuple[tuple[Where, Notice], ...] = ()
+
+    def without(self, ids: Collection[str]) -> FleetState:
+        """Returns this state without the duties and the reclaims of some replicas."""
+        duties = {name: duty for name, duty in self.duties.items() if name not in ids}
+        reclaims = {name: each for name, each in self.reclaims.items() if name not in ids}
+        return msgspec.structs.replace(self, duties=duties, reclaims=reclaims)
 
 
 class Begin(msgspec.Struct, frozen=True):

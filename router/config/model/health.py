@@ -25,9 +25,10 @@ class Health(Frozen, frozen=True):
     eject_base_s: Seconds = 10.0
     eject_max_s: Seconds = 300.0  # Maximum duration of an ejection.
     # Maximum share of a model's replicas that are ejected at once. One replica is never ejected.
+    # Replicas that are on standby, asleep, cordoned or draining do not count.
     eject_share: Share = 0.5
     # If less than this share of a model's replicas is usable, ejected replicas that are up are used
-    # as well.
+    # as well. Counted as for `eject_share`; replicas that are down count.
     panic_share: Share = 0.2
     # A replica that came up gets more and more requests during this time, then its full share.
     slow_start_s: SecondsOrOff = 30.0

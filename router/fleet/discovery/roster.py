@@ -57,7 +57,8 @@ class Roster:
         self._answers: dict[str, tuple[Found, ...]] = dict.fromkeys(sources, ())
         self._most = replicas_max
         self._removed: set[Engine] = set()  # Removed by the operator, and named by a source.
-        # Removed by the operator before a restart. Sources that have not answered may name them.
+        # Removed by the operator before a restart, and not yet named by a source. Sources that have
+        # not answered may name them.
         self._passed_on: set[Engine] = set()
         self.version = 0  # Incremented by each change of the answers or of the removed replicas.
 
@@ -125,11 +126,11 @@ class Roster:
 
     def _forget_unnamed(self) -> None:
         """Forget removed replicas that no source names any more."""
-        if self._passed_on and self.has_all_answers:
-            self._removed |= self._passed_on
-            self._passed_on = set()
-        if self._removed:
-            self._removed &= self._named()
+        if not self._removed and not self._passed_on:
+            return
+        named = self._named()
+        self._removed = (self._removed | self._passed_on) & named
+        self._passed_on = set() if self.has_all_answers else self._passed_on - named
 
     def _named(self) -> set[Engine]:
         return {_engine(each.replica) for answer in self._answers.values() for each in answer}

@@ -29,11 +29,15 @@ _AFTER_DEFECT_S: Final = 60.0  # Seconds until the next look after an unexpected
 class DiscoveryWatcher:
     """The sources of one router. Call `start` once, and `stop` at the end."""
 
-    def __init__(self, config: Config, rng: Random) -> None:
+    def __init__(
+        self, config: Config, rng: Random, on_error: Callable[[BaseException], None]
+    ) -> None:
+        """`on_error` is called with an unexpected exception of `on_look`."""
         # Called with the name of a source and the result of each look.
         self.on_look: Callable[[str, Look], None] = _ignored
         self._config = config
         self._rng = rng
+        self._on_error = on_error
         self._files: dict[str, FileSource] = {}  # By path.
         self._kubernetes: dict[str, KubernetesSource] = {}  # By name.
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -108,11 +112,17 @@ class DiscoveryWatcher:
                 look = await source.look()
                 wait_s = look.wait_s
                 self.on_look(source.name, look)
-            except Exception as err:  # A defect of one source must not end it.
-                self.on_look(source.name, Look(wait_s, problem=repr(err)))
+            except Exception as err:  # A defect must not end a source.
+                self._report(source.name, Look(wait_s, problem=repr(err)))
             if not first.done():
                 first.set_result(None)
             await asyncio.sleep(wait_s)
+
+    def _report(self, name: str, look: Look) -> None:
+        try:
+            self.on_look(name, look)
+        except Exception as err:
+            self._on_error(err)
 
 
 def sources_of(rules: Discovery) -> dict[str, Renew]:

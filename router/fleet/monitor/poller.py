@@ -1,10 +1,10 @@
 """Polls the engines' metrics: one task per replica, over connections that client requests never
 use.
 
-The result of a poll goes to the observer: `observed` for signals, `unobserved` for a problem. A
-failed poll affects no other replica. The poller also detects the engine if the model list did not
-show it. A replica that answers but has no metrics is polled rarely, because each poll adds a line
-to its log.
+The result of a poll goes to the observer: `observed` for signals, `unobserved` for a problem,
+`unpolled` if a reload ends the polls. A failed poll affects no other replica. The poller also
+detects the engine if the model list did not show it. A replica that answers but has no metrics is
+polled rarely, because each poll adds a line to its log.
 
 Polls cost the engine time: vLLM 0.32 needs about 5 ms for its metrics page of 60 KB. So the poller
 sends a replica at most one request per `gap_s` seconds on average. This limit includes regular and
@@ -85,6 +85,9 @@ class Observer(Protocol):
     def unobserved(self, replica: Replica, problem: Problem, now: float, /) -> None:
         """Record the problem of a poll that gave no signals."""
 
+    def unpolled(self, replica: Replica, /) -> None:
+        """Record that the replica is not polled any more."""
+
 
 class Poller:
     """The polls of a whole fleet."""
@@ -122,6 +125,10 @@ class Poller:
             for turn in self._turns.values():
                 self._end(turn)
                 self._begin(turn)
+        if interval_s and not self._polling.interval_s:
+            for turn in self._turns.values():
+                for rank in turn.replica.ranks:
+                    self._observer.unpolled(rank)
 
     async def start(self) -> None:
         """Poll every replica of the fleet from now on."""
@@ -338,7 +345,7 @@ class Poller:
         try:
             await self._asker.get(turn.replica, "/metrics", timeout_s, head, self._polling.size)
         except NoAnswer as none:
-            if none.problem in ("refused", "timeout"):
+            if none.problem in ("refused", "timeout", "local"):
                 turn.engine_at = 0.0  # No path was answered, so the detection is repeated soon.
                 raise
         if page.lstrip()[:1] == b"[":

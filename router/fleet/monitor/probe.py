@@ -7,6 +7,8 @@ model list was read. A good health probe alone is enough if the replica's models
 if the fleet has one replica. The engine's descriptor sets the health path and its timeout (SGLang's
 /health generates a token). The duration of a probe is a measurement of the round-trip time to the
 replica. The model list shows in most cases which engine the replica runs.
+
+A probe that fails because this host has no free file descriptor or port is not counted.
 """
 
 from __future__ import annotations
@@ -111,6 +113,8 @@ class Prober:
             try:
                 if await self._probe(replica, is_due=monotonic() >= models_at):
                     models_at = monotonic() + self._rules.models_interval_s
+            except NoAnswer as none:
+                replica.health.why_down = none.detail
             except Exception as err:
                 self._on_error(err)
             if not first.done():
@@ -118,8 +122,10 @@ class Prober:
             await asyncio.sleep(self._pause(replica))
 
     async def _probe(self, replica: Replica, *, is_due: bool) -> bool:
-        """Probe once and report to the fleet. Returns False if the model list must still be
-        read."""
+        """Probe once and report to the fleet. Returns False if the model list must still be read.
+
+        Raises NoAnswer, and reports nothing, if this host could not send the probe.
+        """
         why = await self._unwell(replica)
         good = not why
         entries: Entries | None = None
@@ -142,7 +148,10 @@ class Prober:
         return pause if replica.health.probe_streak >= 0 else min(pause, 1.0)
 
     async def _unwell(self, replica: Replica) -> str:
-        """Return what is wrong with the replica, as text for people; "" if it is healthy."""
+        """Return what is wrong with the replica, as text for people; "" if it is healthy.
+
+        Raises NoAnswer as `_probe`.
+        """
         rules = self._rules
         if rules.path is not None:
             status, problem = await self._status(replica, rules.path, rules.timeout_s)
@@ -156,11 +165,15 @@ class Prober:
         return "" if 0 < status < 500 else problem
 
     async def _status(self, replica: Replica, path: str, timeout_s: float) -> tuple[int, str]:
-        """Return the status of a GET (0: no answer), and the problem as text; "" if there is
-        none."""
+        """Return the status of a GET (0: no answer), and the problem as text; "" if there is none.
+
+        Raises NoAnswer as `_probe`.
+        """
         try:
             status = await self._get(replica, path, timeout_s)
         except NoAnswer as none:
+            if none.problem == "local":
+                raise
             return 0, f"{path}: {none.detail}"
         hint = _LOOP_HINT if status == STATUS[Reason.LOOP] else ""
         return status, f"{path} answered {status}{hint}"
@@ -192,13 +205,15 @@ class Prober:
         model list.
 
         The result is `None` if there was no usable answer, so that the replica's models are now
-        unknown.
+        unknown. Raises NoAnswer as `_probe`.
         """
         pieces: list[bytes] = []
         path, timeout_s = _MODELS_CHECK.path, self._rules.timeout_s
         try:
             status = await self._get(replica, path, timeout_s, keep(pieces), _MODELS_BYTES)
         except NoAnswer as none:
+            if none.problem == "local":
+                raise
             return {} if none.problem in ("garbage", "too_large") else None
         if status != 200:
             return None if status in _LATER else {}

@@ -1,9 +1,10 @@
 """Reads notices that spot machines are reclaimed, from a file and from clouds' metadata services.
 
 One task per source queries the source once per `spot.interval`. A notice is reported once, and
-again only after it changed or disappeared. If a metadata service no longer reports a notice, the
-notice is reported as withdrawn. A file is an announcement, so deleting it withdraws nothing. A
-source that does not answer is logged and queried again, so a router outside a cloud works, too.
+again only after it changed or disappeared, also if a reload or a restart happens meanwhile. If a
+metadata service no longer reports a notice, the notice is reported as withdrawn. A file is an
+announcement, so deleting it withdraws nothing. A source that does not answer is logged and queried
+again, so a router outside a cloud works, too.
 
 An empty file counts only at the second look: a program that writes a file without renaming creates
 it empty.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from http import HTTPStatus
 from time import time
@@ -33,6 +34,8 @@ _BYTES: Final = 64 * 1024  # A longer answer or file is not a notice.
 # A session token of AWS. Other text cannot be a header value, and would make each query fail.
 _SESSION_TOKEN: Final = re.compile(r"[!-~]{1,4096}\Z")
 
+# What is queried: the path of the file, or a metadata service.
+Where = str | SpotMetadata
 Look = Callable[[], Awaitable[Notice | None]]
 
 
@@ -60,10 +63,22 @@ class SpotWatcher:
         self._tokens: dict[SpotMetadata, str] = {}
         self._file: SmallFile | None = None
         self._was_empty = False  # The file was empty at the previous look.
+        # The notice that each source showed at the last successful look, if it showed one.
+        self._seen: dict[Where, Notice] = {}
 
     @property
     def running(self) -> int:
         return len(self._tasks)
+
+    @property
+    def seen(self) -> list[tuple[Where, Notice]]:
+        """The present notices, which were reported, and their sources."""
+        return [*self._seen.items()]
+
+    def continues(self, seen: Iterable[tuple[Where, Notice]]) -> None:
+        """Treat these notices as reported. They were reported by the process before this one."""
+        for where, notice in seen:
+            self._seen.setdefault(where, notice)
 
     def start(self) -> None:
         rules = self._rules
@@ -71,16 +86,18 @@ class SpotWatcher:
             file = self._file
             if file is None or file.path != rules.notice_file:
                 file = self._file = SmallFile(rules.notice_file, _BYTES)
-                self._was_empty = False
-            self._begin(FILE, partial(self._look_at_file, file))
+                self._was_empty = file.path in self._seen
+            self._begin(FILE, file.path, partial(self._look_at_file, file))
         for each in rules.metadata:
-            self._begin(each.provider, partial(self._ask, each, PROVIDERS[each.provider]))
+            self._begin(each.provider, each, partial(self._ask, each, PROVIDERS[each.provider]))
 
     def adopt(self, rules: Spot) -> None:
         """Apply a reload. If the sources changed, the tasks of all sources are started again."""
         if rules != self._rules:
             self._cancel()
             self._rules = rules
+            kept = {rules.notice_file, *rules.metadata}
+            self._seen = {where: seen for where, seen in self._seen.items() if where in kept}
             self.start()
 
     async def stop(self) -> None:
@@ -95,22 +112,23 @@ class SpotWatcher:
         for task in self._tasks:
             task.cancel()
 
-    def _begin(self, source: str, look: Look) -> None:
-        task = asyncio.ensure_future(self._watch(source, look))
+    def _begin(self, source: str, where: Where, look: Look) -> None:
+        task = asyncio.ensure_future(self._watch(source, where, look))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _watch(self, source: str, look: Look) -> None:
-        seen: Notice | None = None
+    async def _watch(self, source: str, where: Where, look: Look) -> None:
         while True:
             try:
-                notice = await look()
+                notice, seen = await look(), self._seen.get(where)
                 if notice is None:
                     if seen is not None and source != FILE:
                         self._on_withdrawn(seen, source)
-                elif seen is None or notice.key != seen.key:
-                    self._on_notice(notice, source)
-                seen = notice
+                    self._seen.pop(where, None)
+                else:
+                    if seen is None or notice.key != seen.key:
+                        self._on_notice(notice, source)
+                    self._seen[where] = notice
             except Exception as err:  # a source with a problem must not end the others
                 self._on_problem(source, str(err) or type(err).__name__)
             await asyncio.sleep(self._rules.interval_s)

@@ -98,15 +98,28 @@ class PollResults:
         replica.cadence_s = replica.cadence.look(now)
         replica.speed_learner.look(replica, now)
         table.speeds.share(replica)
-        if replica.signals is not NO_SIGNALS and now - replica.signals_at > self.stale_s:
-            was_asleep = replica.signals.asleep
-            replica.signals = NO_SIGNALS
-            report_kv(replica, None, None)
-            replica.slots = None
-            signals_lost(replica)
-            if was_asleep:
-                table.rebuild()
+        if now - replica.signals_at > self.stale_s:
+            self._discard(replica)
         table.room(replica)
+
+    def unpolled(self, replica: Replica) -> None:
+        """Record that a replica is not polled any more, so its last signals will not be renewed."""
+        poll_failed(replica)  # So that the gates read the facts of the replica again.
+        replica.polls_awaited = 0
+        self._discard(replica)
+        self._table.room(replica)
+
+    def _discard(self, replica: Replica) -> None:
+        """Discard the last signals of a replica."""
+        if replica.signals is NO_SIGNALS:
+            return
+        was_asleep = replica.signals.asleep
+        replica.signals = NO_SIGNALS
+        report_kv(replica, None, None)
+        replica.slots = None
+        signals_lost(replica)
+        if was_asleep:
+            self._table.rebuild()
 
     def load_reported(self, replica: Replica, value: bytes) -> None:
         """Read the header `endpoint-load-metrics` of a response. vLLM sends this header if the

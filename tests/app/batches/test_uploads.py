@@ -23,10 +23,10 @@ from router.core.errors import Reason
 from tests.app.batches.helpers import open_door, sdk, submit, until
 from tests.batches.forms import EDGE, MULTIPART, form, part
 from tests.batches.lines import CHAT, numbered
-from tests.faults.process.test_out_of_files_on_connect import no_files_left
 from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
 from tests.harness.messages import chunk, post_json, request
+from tests.harness.open_files import no_files_left
 from tests.harness.process import serving, write_config
 from tests.harness.replica import eventually, rest
 from tests.harness.running import Router, assert_error, long_scenario, scenario

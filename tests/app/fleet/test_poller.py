@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from router.config.model import Config, Health, Polling
+from router.core.lease import poll_begins
 from router.fleet.monitor.poller import GAP_S, GIVE_UP, Poller, gap_s
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
@@ -23,6 +24,7 @@ from tests.fleet.helpers import Table
 from tests.harness.behaviours import rst_after_request, rst_unread, until_closed
 from tests.harness.listeners import blackhole, dead_url
 from tests.harness.messages import head, response
+from tests.harness.open_files import no_files_left
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
 from tests.harness.running import scenario
 
@@ -57,6 +59,9 @@ class Told:
         self.problems.append((replica.id, problem))
         self.times.append(now)
         self.table.fleet.polls.unobserved(replica, problem, now)
+
+    def unpolled(self, replica: Replica, /) -> None:
+        self.table.fleet.polls.unpolled(replica)
 
 
 class Fixture:
@@ -150,6 +155,15 @@ def running(number: int) -> bytes:
 
 
 # -- reports ----------------------------------------------------------------------------------
+
+
+@scenario
+async def test_a_shortage_of_files_is_no_problem_of_the_replica() -> None:
+    async with polling(dead_url()) as polls:
+        assert await polls.problem() == "refused"  # The modules that it needs are loaded.
+        with no_files_left():
+            await polls.problem(len(polls.told.problems) + 2)
+        assert polls.told.problems[-1] == ("r0", "local")
 
 
 @scenario
@@ -533,6 +547,29 @@ async def test_never_means_never() -> None:
         await fixture.signals()
         fixture.adopt(interval_s=0.0)
         await eventually(lambda: fixture.poller.running == 0, "the end of its task")
+
+
+@scenario
+async def test_the_signals_end_with_the_polls() -> None:
+    """Otherwise a replica would stay asleep, and a gate stay closed, until the program ends."""
+    async with (
+        serving({"/metrics": running(1)}) as engine,
+        polling(engine.server.url, dead_url(), interval_s=0.02) as fixture,
+    ):
+        replica, unanswered = fixture.told.replicas.values()
+        unanswered.polls_awaited = 1_000_000
+        await fixture.signals()
+        polls = fixture.told.table.fleet.polls
+        slept = msgspec.structs.replace(replica.signals, asleep=True)
+        polls.observed(replica, slept, poll_begins(replica, monotonic()), monotonic())
+        assert replica.is_away
+        heard = replica.polls_heard
+        fixture.adopt(interval_s=0.0)
+        assert replica.signals is NO_SIGNALS
+        assert not replica.is_away
+        assert replica.foreign_load == 0
+        assert replica.polls_heard > heard, "the gate must look at the replica"
+        assert unanswered.polls_awaited == 0
 
 
 @scenario

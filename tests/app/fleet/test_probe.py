@@ -19,6 +19,7 @@ from tests.fleet.helpers import Table
 from tests.harness.behaviours import rst_unread
 from tests.harness.listeners import blackhole, dead_url
 from tests.harness.messages import response
+from tests.harness.open_files import no_files_left
 from tests.harness.replica import eventually
 from tests.harness.running import scenario
 
@@ -109,6 +110,21 @@ async def test_resets_and_blackholes_take_a_replica_down() -> None:
             probing(engine.server.url, hole, dead_url(), **HASTY) as (table, _, _),
         ):
             await eventually(lambda: not table.fleet.serving.ready, "all down")
+
+
+@scenario
+async def test_a_shortage_of_files_takes_no_replica_down() -> None:
+    async with serving(WELL) as engine, probing(engine.server.url, fall=1) as (table, prober, _):
+        replica = first(table)
+        prober.unwatch(replica)
+        await eventually(lambda: prober.running == 0, "the end of the probes")
+        with no_files_left():
+            prober.watch(replica)
+            await eventually(lambda: bool(replica.health.why_down), "a failed probe")
+            assert replica.health.up
+        await eventually(lambda: not replica.health.why_down, "a good probe")
+        await engine.server.stop_listening()
+        await eventually(lambda: not replica.health.up, "down")
 
 
 @scenario

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from router.app.restart.fleet_state import adopt_duties, state_of
-from router.app.restart.messages import FleetState
+from router.app.restart.messages import FleetState, Reclaimed
 from router.config.model import Credential, Replica
 from router.fleet.membership import Duty
 from tests.app.discovery.test_files import Engines, looks, rules, write
@@ -81,11 +81,34 @@ def test_a_source_that_answers_late(tmp_path: Path) -> None:
     story()
 
 
+def test_the_state_is_applied_once_to_each_replica(tmp_path: Path) -> None:
+    """Even if one source never answers."""
+    file = tmp_path / "replicas.json"
+
+    @scenario
+    async def story() -> None:
+        async with Engines(json_ok, json_ok, json_ok) as (a, b, c):
+            entries = [{"url": e.url, "id": name} for e, name in ((a, "a"), (b, "b"), (c, "c"))]
+            state = FleetState(duties={"a": Duty.CORDONED, "b": Duty.CORDONED})
+            write(file, entries[0], entries[2])
+            async with running(discovery=rules(file, tmp_path / "missing.json")) as router:
+                adopted(router, state)
+                await become(router, a="cordoned", c="ready")
+                write(file, *entries)
+                await become(router, a="cordoned", b="cordoned", c="ready")
+                write(file, entries[2])
+                await become(router, c="ready")
+                write(file, *entries)
+                await become(router, a="ready", b="ready", c="ready")
+
+    story()
+
+
 @scenario
 async def test_a_reclaim_of_a_late_replica_counts_from_the_restart() -> None:
     async with running(json_ok) as router:
         replica = router.app.parts.fleet.replicas["r0"]
-        state = FleetState(reclaims={"r0": 100.0})
+        state = FleetState(reclaims={"r0": Reclaimed(100.0, ("admin",))})
         adopt_duties(router.app.parts, state, [replica], age_s=60.0)
         left = router.app.parts.reclaims.seconds_left(replica)
         assert left is not None and 30 < left <= 40

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from router.app.process import _Process
 from router.app.restart.notify import Notifier
+from router.config.model import Config
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])
@@ -43,3 +46,24 @@ def test_a_systemd_that_does_not_read_is_not_waited_for(tmp_path: Path) -> None:
         sock.bind(path)
         for _ in range(10_000):
             Notifier({"NOTIFY_SOCKET": path}).stopping()
+
+
+def test_a_reload_that_fails_is_over_for_systemd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read() -> Config:
+        raise RuntimeError("a defect")
+
+    async def reload() -> None:
+        process = _Process(Config(), read, None, None)
+        process._is_serving = True
+        await process._reload()
+
+    path = str(tmp_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(path)
+        sock.setblocking(False)
+        asyncio.run(reload())
+        assert sock.recv(4096).startswith(b"RELOADING=1\n")
+        assert sock.recv(4096) == b"READY=1\nSTATUS=reload refused: a defect"

@@ -6,10 +6,10 @@ import asyncio
 import socket
 import time
 
-from tests.faults.process.test_out_of_files_on_connect import no_files_left
 from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
 from tests.harness.messages import chat
+from tests.harness.open_files import no_files_left
 from tests.harness.running import running, scenario
 
 

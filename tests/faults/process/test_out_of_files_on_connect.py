@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from router.core.errors import Reason
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
+from tests.harness.open_files import no_files_left
 from tests.harness.replica import eventually
 from tests.harness.running import assert_error, running, scenario
-
-
-@contextmanager
-def no_files_left() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @scenario

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from router.config.model import Preemption, Queue, Replica, Spot, SpotMetadata
@@ -100,6 +101,37 @@ async def test_a_replica_returns_when_its_notice_is_withdrawn() -> None:
             await eventually(lambda: states(router)["r0"] == "drained", "the second notice")
             cloud.answers[PREEMPTED] = text("FALSE")
             await eventually(lambda: states(router)["r0"] == "cordoned", "as before")
+
+
+@scenario
+async def test_a_reload_forgets_no_notice() -> None:
+    async with serving({PREEMPTED: text("TRUE")}) as cloud:
+        source = SpotMetadata(provider="gcp", url=cloud.server.url, replica="r0")
+        rules = Spot(metadata=(source,), interval_s=3600.0)
+        async with running(json_ok, json_ok, policy=FIRST, spot=rules) as router:
+
+            async def reload(**changed: float) -> None:
+                spot = msgspec.structs.replace(router.config.spot, **changed)
+                router.next = msgspec.structs.replace(router.config, spot=spot)
+                await router.app.reload()
+
+            await eventually(lambda: states(router)["r0"] == "drained", "the notice")
+            await router.admin("/replicas/r0/uncordon", "POST")
+            await reload(interval_s=0.02)
+            asked = len(cloud.asked)
+            await eventually(lambda: len(cloud.asked) > asked + 2, "looks")
+            assert states(router)["r0"] == "ready", "the operator has ended this notice"
+            await reload(interval_s=3600.0)
+            cloud.answers[PREEMPTED] = text("FALSE")
+            await reload(interval_s=0.02)
+            asked = len(cloud.asked)
+            await eventually(lambda: len(cloud.asked) > asked + 2, "looks")
+            cloud.answers[PREEMPTED] = text("TRUE")
+            await eventually(lambda: states(router)["r0"] == "drained", "the second notice")
+            await reload(interval_s=3600.0)
+            cloud.answers[PREEMPTED] = text("FALSE")
+            await reload(interval_s=0.02)
+            await eventually(lambda: states(router)["r0"] == "ready", "the withdrawal")
 
 
 @scenario

@@ -148,6 +148,18 @@ def test_what_was_removed_before_a_restart_stays_out_until_every_source_has_answ
     assert ids(after) == ["10.0.0.1:8000"]
 
 
+def test_a_removal_before_a_restart_ends_like_any_other() -> None:
+    """Even if one source never answers."""
+    roster = Roster(("one", "silent"), 10)
+    roster.keep_out([engine(1), engine(2)])
+    roster.answered("one", [at(1), at(3)])
+    assert ids(roster) == ["10.0.0.3:8000"]
+    roster.answered("one", [at(3)])
+    roster.answered("one", [at(1), at(2), at(3)])
+    assert ids(roster) == ["10.0.0.1:8000", "10.0.0.3:8000"]
+    assert roster.removed_engines == [engine(2)]
+
+
 def test_the_lowest_priority_number_that_is_available_is_used() -> None:
     members = {
         name: Member(at(1, name).replica, source, priority)
