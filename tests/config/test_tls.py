@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from io import FileIO
 from pathlib import Path
 
 import pytest
 
 from router.config.model import Tls, Upstream
+from router.config.read_file import read_file
 from router.config.tls import FileProblem, listening_context, replica_context, token_of
 
 DATA = Path(__file__).parent / "data"
@@ -75,13 +75,13 @@ def test_a_file_that_disappears_while_it_is_read(
 ) -> None:
     path = tmp_path / "one.pem"
 
-    class File(FileIO):
-        def close(self) -> None:
-            super().close()
-            path.unlink(missing_ok=True)
+    def read_and_remove(name: str, bytes_max: int) -> bytes:
+        content = read_file(name, bytes_max)
+        path.unlink(missing_ok=True)
+        return content
 
     path.write_bytes(Path(TLS.cert).read_bytes())
-    monkeypatch.setattr("router.config.tls.open", File, raising=False)
+    monkeypatch.setattr("router.config.tls.read_file", read_and_remove)
     with pytest.raises(FileProblem) as caught:
         make(str(path))
     assert caught.value.field == field
