@@ -78,8 +78,8 @@ class Ring(Alarm):
 class Time(Scheduler):
     """Virtual seconds. Also replaces the fleet's sweeper: calls parties at their `deadline`."""
 
-    def __init__(self) -> None:
-        self.at = 1000.0
+    def __init__(self, at: float) -> None:
+        self.at = at
         self.rings: dict[Ring, None] = {}
         self._soon: list[Callable[[], None]] = []
         self._looks: dict[Any, Ring] = {}
@@ -481,10 +481,11 @@ class World:
         regions: Sequence[str] = ("",),
         models: tuple[str, ...] = ("m",),
         lengths: Sequence[int | None] = (None,),
+        starts_at: float = 1000.0,
     ) -> None:
         """`most`: maximum number of requests at one replica; None: unlimited. `regions`: the
         replicas join these regions in turn. `models`: the models of each replica. `lengths`: their
-        context lengths, in turn.
+        context lengths, in turn. `starts_at`: the time at the beginning, in virtual seconds.
 
         Without `retry` there is no pause before a retry; without `hedging` there are no copies.
         """
@@ -499,7 +500,7 @@ class World:
         )
         self.config = config
         self.said: list[str] = []
-        self.time = Time()
+        self.time = Time(starts_at)
         self.requests: list[Driven] = []  # in progress
         self.all: list[Driven] = []
         self.policy = InOrder()

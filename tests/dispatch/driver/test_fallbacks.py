@@ -16,6 +16,7 @@ from router.fleet.membership import Duty
 from router.fleet.names import Names
 from router.intake.flow import Flow
 from tests.dispatch.driven import BODY, Driven, World
+from tests.dispatch.driver.driver_tables import HEDGED, PAUSES, play
 
 QUEUES = pytest.mark.parametrize("queue", [Queue(enabled=False), Queue()], ids=["none", "queue"])
 
@@ -80,6 +81,48 @@ def test_the_replicas_of_the_first_model_may_serve_the_fallback(queue: Queue) ->
     assert request.ended is Reason.TTFT_TIMEOUT
     kinds = [attempt.kind for attempt in request.driver.state.attempts]
     assert kinds == [Kind.PRIMARY, Kind.FALLBACK, Kind.FALLBACK]
+
+
+@QUEUES
+def test_a_fallback_is_retried_where_the_first_model_has_failed(queue: Queue) -> None:
+    at = world(queue)
+    at.refusing = {"r0", "r1"}
+    falling(at)
+    of_a_fallback = ["fallback q to r0", "retry q to r1"]
+    assert at.said[:6] == ["send q to r0", "retry q to r1", *of_a_fallback, *of_a_fallback]
+
+
+def test_an_error_leads_to_a_fallback_if_no_other_attempt_may_answer() -> None:
+    at = world(hedging=HEDGED)
+    request = falling(at)
+    at.time.passes(1.0)
+    first, copy = request.driver.live
+    assert not request.driver.falls_back_from(first, Reason.SERVER_ERROR)
+    assert request.driver.live == [first, copy]
+    request.fails(first, Reason.REPLICA_RESET)
+    assert not request.driver.falls_back_from(first, Reason.SERVER_ERROR), "it has ended"
+    assert request.driver.live == [copy]
+    assert request.driver.falls_back_from(copy, Reason.SERVER_ERROR)
+    assert at.said[-2:] == ["discard q at r1", "fallback q to r0"]
+
+
+def test_a_request_that_waited_for_a_first_probe_may_take_its_time_at_a_fallback() -> None:
+    """The time limit of its wait must not end it there."""
+    at = world(retry=PAUSES)
+    falling(at)
+    play(
+        at,
+        """
+        r0 503s q         -> discard q at r0
+        r1 leaves         -> nothing
+        r2 joins-untried  -> nothing
+        0.25s passes      -> nothing
+        r2 goes-down      -> fallback q to r0
+        3s passes         -> nothing
+        r0 ends q         -> show q from r0; release q at r0; end q: ok
+        """,
+    )
+    at.check_empty()
 
 
 @pytest.mark.parametrize("missing", [0, BODY], ids=["connections are short", "memory is short"])

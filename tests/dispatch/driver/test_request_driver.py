@@ -21,7 +21,8 @@ from router.config.model import (
 )
 from router.core.errors import Reason
 from router.dispatch.continuation.outcome import Outcome
-from tests.dispatch.driven import World
+from router.dispatch.driver.attempt_state import Attempt
+from tests.dispatch.driven import Driven, World
 from tests.dispatch.driver.driver_tables import (
     HEDGED,
     NO_RETRY,
@@ -959,6 +960,60 @@ def test_a_request_is_alone_where_no_other_one_waits() -> None:
                 happen(world, f"r0 shows {other}")
     attempts = [world.of(name).driver.live[0] for name in "abc"]
     assert [attempt.is_alone for attempt in attempts] == [True, False, True]
+
+
+@pytest.mark.parametrize(("works", "failures"), [(False, 1), (True, 0)], ids=["hangs", "works"])
+def test_a_timeout_is_blamed_on_a_replica_that_shows_no_work(
+    works: bool, failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request reads the replica's newest progress before the timeout is counted."""
+
+    def see_work(request: Driven, attempt: Attempt) -> None:
+        if works:
+            attempt.at.progress.at = request.world.time.at
+
+    monkeypatch.setattr(Driven, "see_work", see_work)
+    world = World(1, timeouts=TIMES)
+    play(world, "a arrives -> send a to r0")
+    play(world, "4s passes -> drop a at r0; answer a: ttft_timeout")
+    assert world.replicas[0].health.failures == failures
+    world.check_empty()
+
+
+def test_after_an_error_has_begun_no_first_token_is_overdue() -> None:
+    """The client may read the body of the error for longer than a first token may take."""
+    world = World(1)
+    replica = world.replicas[0]
+    play(world, "a arrives -> send a to r0")
+    happen(world, "0.5s passes")  # The usual time to the first token is learned from this one.
+    play(world, "r0 ends a -> show a from r0; release a at r0; end a: ok")
+    request = world.arrives("b")
+    (attempt,) = request.driver.live
+    overdue_s = attempt.overdue_due - world.time.at
+    assert overdue_s == replica.overdue_after_s(replica.pending_tokens) < request.times.token_gap_s
+    request.connects(attempt)
+    assert request.driver.won(attempt, world.time.at)
+    request.work.shown(replica, world.time.at)
+    request.driver.shows_refusal(attempt, world.time.at)
+    world.time.passes(overdue_s)
+    assert not attempt.is_overdue
+    assert not replica.health.is_suspect(world.time.at)
+    request.leaves()
+    world.check_empty()
+
+
+def test_that_a_replica_rejects_priorities_is_noted_once() -> None:
+    """A later attempt of the same request must not repeat the note."""
+    world = World(1, retry=NO_RETRY)
+    play(world, "a arrives -> send a to r0")
+    play(world, "r0 knows-no-priority-of a -> release a at r0; retry a to r0")
+    driver, replica = world.of("a").driver, world.replicas[0]
+    assert (driver.priority_rejected_by, replica.refuses_priority) == (replica, False)
+    driver.went_without_priority(replica)
+    assert (driver.priority_rejected_by, replica.refuses_priority) == (None, True)
+    assert world.metrics.priority_refused == 1
+    play(world, "a leaves -> drop a at r0; end a: client_gone")
+    world.check_empty()
 
 
 def test_the_hedger_does_not_learn_from_a_continuation() -> None:

@@ -25,9 +25,10 @@ from router.config.model import (
     Retry,
 )
 from router.config.model import Replica as ReplicaConfig
+from router.dispatch.driver.attempt_state import Attempt
 from router.fleet.replica import Replica
 from router.intake.flow import Flow
-from tests.dispatch.driven import BODY, World
+from tests.dispatch.driven import BODY, Driven, World
 from tests.dispatch.driver.driver_tables import (
     HEDGED,
     PAUSES,
@@ -49,6 +50,16 @@ GATED = {
     "classes": Classes(critical=CriticalClass(waiting=2)),
 }
 SHORT = {"classes": Classes(normal=ClassSettings(wait_s=2.0, starvation_s=1.0, absent_s=1.0))}
+REFUSED = """
+    a arrives     -> send a to r0
+    r0 refuses a  -> queue a
+    0.1s passes   -> grant a; retry a to r0
+    r0 refuses a  -> queue a
+    0.1s passes   -> nothing
+    0.1s passes   -> grant a; retry a to r0
+    0.8s passes   -> nothing
+    r0 refuses a  -> answer a: connect_failed
+"""
 
 QUEUES = [
     case(
@@ -259,17 +270,15 @@ QUEUES = [
     ),
     case(
         "refused connects are answered after a while",
-        """
-        a arrives     -> send a to r0
-        r0 refuses a  -> queue a
-        0.1s passes   -> grant a; retry a to r0
-        r0 refuses a  -> queue a
-        0.1s passes   -> nothing
-        0.1s passes   -> grant a; retry a to r0
-        0.8s passes   -> nothing
-        r0 refuses a  -> answer a: connect_failed
-        """,
+        REFUSED,
         replicas=1,
+        **SHORT,
+    ),
+    case(
+        "... also where the first one was refused at the time 0",
+        REFUSED,
+        replicas=1,
+        starts_at=0.0,
         **SHORT,
     ),
     case(
@@ -647,6 +656,66 @@ def test_a_request_whose_ticket_has_ended_is_answered() -> None:
     play(world, "r0 resets a -> answer a: replica_reset")
     play(world, "b leaves -> drop b at r1; end b: client_gone")
     world.check_empty()
+
+
+def test_a_request_whose_ticket_has_ended_does_not_wait_for_a_connection() -> None:
+    world = World(1, queue=PREEMPTS)
+    play(world, "a arrives -> send a to r0")
+    ticket = world.of("a").ticket
+    assert ticket is not None
+    ticket.state = ENDED
+    play(world, "r0 refuses a -> answer a: connect_failed")
+    world.check_empty()
+
+
+def test_a_defect_while_one_granted_request_is_sent_ends_that_request_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(1, queue=QUEUED, most=1)
+    for name in "abc":
+        world.arrives(name)
+    opens = Driven.open
+
+    def fails_for_b(request: Driven, attempt: Attempt, fresh: bool) -> None:
+        if request.name == "b":
+            raise RuntimeError("a defect")
+        opens(request, attempt, fresh)
+
+    monkeypatch.setattr(Driven, "open", fails_for_b)
+    monkeypatch.setattr(Driven, "crashed", lambda request, _: request.leaves())
+    ends_b = "drop b at r0; end b: client_gone"
+    play(world, f"r0 grows -> grant b; grant c; {ends_b}; send c to r0")
+    play(world, "a leaves -> drop a at r0; end a: client_gone")
+    play(world, "c leaves -> drop c at r0; end c: client_gone")
+    world.check_empty()
+
+
+def test_an_early_status_is_allowed_while_a_replica_is_fit() -> None:
+    world = World(1, queue=QUEUED, most=1)
+    assert world.queue is not None
+    world.arrives("a")
+    allowed = []
+    for name in "bc":
+        ticket = world.arrives(name).ticket
+        assert ticket is not None
+        allowed.append(world.queue.allows_early_status(ticket))
+        world.goes_down("r0")
+    assert allowed == [True, False]
+    for request in [*world.requests]:
+        request.leaves()
+    world.check_empty()
+
+
+@pytest.mark.parametrize("predicted", [0, 7])
+def test_the_expected_output_is_the_predicted_one_or_else_that_of_the_flow(predicted: int) -> None:
+    world = World(1, queue=QUEUED)
+    assert world.queue is not None
+    request = world.arrives("a")
+    request.view.output_tokens = predicted
+    assert world.queue.expected_output(request) == predicted
+    request.view.output_tokens = -1
+    usual = world.queue.pools.of("m").expected_output(request.flow)
+    assert world.queue.expected_output(request) == usual > predicted
 
 
 def test_a_copy_is_not_its_tickets_before_it_shows_content() -> None:
