@@ -351,7 +351,8 @@ def test_no_gate_is_ever_passed_by_more_than_its_target(seed: int, target: int, 
             slots = world.pool.slots(spot)
             # While urgent requests are late, they go only to replicas with a free slot.
             more = target if world.queue.headroom.level == 0.0 else 0
-            has_room = slots is None or spot.load < slots + more
+            # A request needs a whole slot, and the learned number of slots may be a fraction.
+            has_room = slots is None or spot.load + 1 <= slots + more
             if spot.waiting < target and has_room and spot.kv_usage is None:
                 assert not any(world.queue.depth[:4])
         world.run(rng.choice((0.0, 0.05, 0.5)))
