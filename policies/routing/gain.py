@@ -253,7 +253,8 @@ class Gain(RoutingPolicy):
         one = plan.of(candidate)
         if one is None:
             return None
-        if plan.models == candidate.models:
+        # Equal sets are nearly always one object, and comparing two of them takes long.
+        if plan.models is candidate.models or plan.models == candidate.models:
             return plan
         self._forget(candidate.id)
         moved = self._plan_at[candidate.id] = self._plan_for(candidate.models)

@@ -20,6 +20,9 @@ from router.intake.values import is_given, output_tokens_of
 from router.wire.http1.heads import RequestHead
 
 _CHOICES: Final = 1024  # Maximum number of choices (`n`) of one request that estimates use.
+# Maximum estimate of a prompt that was not measured, in tokens: the context length of many models.
+# A larger body consists mostly of images or sounds.
+_MOST_ESTIMATED: Final = 131_072
 _FORGOTTEN: Final = Fields()  # the value of `fields` after `forget`; must not be changed
 
 
@@ -129,8 +132,10 @@ class ClientRequest:
         """Return the estimated size of the prompt.
 
         The size is estimated from the bytes of a JSON body if the prompt was not measured, because
-        the body is too large to be decoded or prefixes are disabled.
+        the body is too large to be decoded or the prompt is in a member of an engine's own API.
         """
-        if not measured and self.route.body == JSON:
-            return self.body_bytes // 4
-        return measured
+        route = self.route
+        if measured or route.light or route.body != JSON:
+            return measured
+        estimated = self.body_bytes // 4
+        return min(_MOST_ESTIMATED, estimated)

@@ -41,9 +41,8 @@ class RoutingFacts:
     def adopt(self, config: Config) -> None:
         """Apply a new configuration."""
         prefix = config.prefix
-        self._hashes_prefixes = prefix.enabled
         self._block_bytes = prefix.block_bytes
-        self._blocks = prefix.blocks
+        self._blocks = prefix.blocks if prefix.enabled else 0
         self._isolates_tenants = prefix.isolate_tenants
         self._hedges_choices = config.hedging.choices
 
@@ -62,7 +61,7 @@ class RoutingFacts:
         elif body_bytes < self._block_bytes:
             # The body is smaller than one block, so the exact size of the prompt matters little.
             view.prompt_tokens = body_bytes // 4
-        elif self._hashes_prefixes:
+        else:
             tenant = b""
             if self._isolates_tenants:
                 tenant = asked.flow.isolation

@@ -71,9 +71,9 @@ class Access:
     def own_fields(self, usual: dict[str, str]) -> dict[str, str]:
         """Return the header fields of a request of the router itself, such as a probe.
 
-        `usual`: the fields that other replicas get.
+        `usual`: the fields that other replicas get. A provider does not learn the router's name.
         """
-        dropped = self._dropped
+        dropped = self._dropped | {b"via"} if self.is_external else self._dropped
         kept = {name: usual[name] for name in usual if name.encode() not in dropped}
         return {**kept, **self.fields}
 

@@ -123,7 +123,8 @@ async def test_a_reload_changes_how_many_clients_there_may_be() -> None:
         ("replicas: [http://a, http://a]\n", "replicas[1]"),
         ("replicas: 5\n", "replicas"),
         ("replicas: [http://a]\nrouting: {policy: nonsense}\n", "routing"),
-        ("", "replicas"),
+        ("", "is empty"),
+        ("# no settings\n", "replicas"),
         (None, "cannot be read"),
     ],
 )

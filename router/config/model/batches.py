@@ -38,7 +38,8 @@ class Batches(Frozen, frozen=True):
     unfinished_total: Count = 1000  # Maximum number of unfinished batches of all owners.
     # The share of each total (`files_total`, `bytes_total`, `unfinished_total`) that all owners
     # without a known API key may use together. Each invented credential is an owner, so the limits
-    # of one owner do not limit such clients. Without API keys there is no such limit.
+    # of one owner do not limit such clients. If no API keys are configured when the process starts,
+    # there is no such limit.
     keyless_share: Share = 0.1
     # Maximum number of batch lines whose requests are in progress. The router sends fewer requests
     # while enough of them wait in the queue.

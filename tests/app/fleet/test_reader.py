@@ -212,6 +212,17 @@ async def test_garbage_is_counted_and_skipped() -> None:
         assert (heard.counters.garbage, heard.counters.unknown) == (4, 1)
 
 
+@scenario
+async def test_after_a_message_that_cannot_be_read_the_known_blocks_are_forgotten() -> None:
+    """It may have removed them."""
+    async with hearing(Publisher(replay=False)) as heard:
+        publisher = heard.publisher
+        publisher.publish(stored([1], A))
+        await until(lambda: heard.held(*A) == 1)
+        publisher.send(b"kv", (1).to_bytes(8), b"\xc1")
+        await until(lambda: heard.held(*A) == 0)
+
+
 def test_frames_beyond_those_of_a_message_are_read_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -134,3 +134,37 @@ def test_a_prompt_that_is_not_measured_is_charged_if_the_client_leaves(
             assert used["estimated"] == 1
 
     story()
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/messages/count_tokens"])
+def test_a_request_that_uses_no_gpu_holds_no_prompt(tmp_path: Path, path: str) -> None:
+    """A client may count the tokens of long conversations as often as it likes."""
+
+    @scenario
+    async def story() -> None:
+        rules = keys(tmp_path, tokens_per_day=1e9, tokens_per_minute=1e9)
+        async with running(hang, keys=rules) as router:
+            client = await router.client()
+            body = {"model": "m", "prompt": LONG, "messages": [{"role": "user", "content": LONG}]}
+            await client.send(post_json(path, body, ACME))
+            await router.replica.wait_for_requests(1)
+            for account in router.app.parts.dispatcher.tenants._accounts.values():
+                assert account._all.tokens is not None
+                assert account._all.tokens._level == 1e9
+            client.rst()
+
+    story()
+
+
+def test_media_count_as_media_without_prefixes(tmp_path: Path) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 400_000}}
+    body = {"messages": [{"role": "user", "content": [image]}]}
+
+    @scenario
+    async def story() -> None:
+        rules = keys(tmp_path, tokens_per_day=1e9)
+        async with running(hang, keys=rules, prefix=Prefix(enabled=False)) as router:
+            spending = await held(router, "/v1/chat/completions", {"model": "m", **body})
+            assert spending.held_tokens < 10_000
+
+    story()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from router.admission.queue_state import MOST_PREDICTED
 from router.config.model import Keys, Queue, Reservations
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat_body, completion, post_json, request, without_priority
@@ -30,7 +31,7 @@ ODD = {
 }
 # The estimate is in output tokens. Without a stated size, the estimate is learned from earlier
 # answers.
-MOST_CHOICES, USUAL = 1024, 256
+MOST_CHOICES, USUAL = 1024, 200
 
 
 def ticket_of(router: Router) -> Any:
@@ -73,13 +74,14 @@ def test_odd_numbers_wait_like_others_and_pass_untouched(field: str, name: str) 
 @pytest.mark.parametrize(
     ("members", "output"),
     [
-        ({"n": b"1000"}, 1000 * USUAL),
+        ({"n": b"100"}, 100 * USUAL),
+        ({"n": b"1000"}, MOST_PREDICTED),
         ({"n": b"1000", "max_tokens": b"50"}, 1000 * 50),
-        ({"n": b"4", "max_completion_tokens": b"10", "max_tokens": b"99"}, 40),
-        ({"n": b"1000000"}, MOST_CHOICES * USUAL),
-        ({"n": b"9223372036854775807"}, MOST_CHOICES * USUAL),
-        ({"n": b"1000", "max_tokens": b"-5"}, 1000 * USUAL),
-        ({"n": b"1000", "max_tokens": b"9223372036854775807"}, 1000 * USUAL),
+        ({"n": b"4", "max_completion_tokens": b"10", "max_tokens": b"99"}, 4 * 99),
+        ({"n": b"1000000", "max_tokens": b"2"}, MOST_CHOICES * 2),
+        ({"n": b"9223372036854775807"}, MOST_PREDICTED),
+        ({"n": b"100", "max_tokens": b"-5"}, 100 * USUAL),
+        ({"n": b"100", "max_tokens": b"9223372036854775807"}, 100 * USUAL),
     ],
 )
 def test_many_choices_count_as_many_outputs(members: dict[str, bytes], output: int) -> None:

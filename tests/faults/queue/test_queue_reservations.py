@@ -32,6 +32,12 @@ def pool(router: Router) -> AdmissionQueue:
     return only
 
 
+def prompt(tokens: float) -> dict[str, Any]:
+    """The members of a body with a prompt of so many tokens and a long answer."""
+    content = "abc " * int(tokens)
+    return {"messages": [{"role": "user", "content": content}], "max_tokens": TOKENS // 4}
+
+
 @scenario
 async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
     sizes: dict[str, Any] = {
@@ -62,7 +68,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
             lambda: all(r.signals.kv_tokens for r in fleet.replicas.values()), "both told a size"
         )
         # Class high wants more than its share, and its demand is remembered for a minute.
-        eager = await send(router, "eager", queued=False, priority="high", n=100, max_tokens=10_000)
+        eager = await send(router, "eager", queued=False, priority="high", **prompt(0.7 * TOKENS))
         eager.close()
         await eventually(lambda: not only.used_tokens(HIGH), "it has left")
 
@@ -88,12 +94,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
         await becomes(SHARE * TOKENS)
 
         # Batch gets the remaining capacity, and no more, for any number of requests.
-        half: dict[str, Any] = {
-            "priority": "batch",
-            "n": 2,
-            "max_tokens": TOKENS // 4,
-            "ignore_eos": True,
-        }
+        half = {"priority": "batch", "ignore_eos": True, **prompt(0.4 * TOKENS)}
         runs = await send(router, "runs", queued=False, **half)
         waits = await send(router, "waits", **half)
         assert waiting(router) == 1

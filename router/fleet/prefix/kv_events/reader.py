@@ -256,7 +256,10 @@ class Subscriber:
             try:
                 raws, _ = split(step.payload)
             except Garbage:
+                # The events that the message had are lost, so the known blocks may be wrong.
                 self._counters.garbage += 1
+                self._index.clear(self.key, self.source.rank)
+                self._pump.kick()
             else:
                 self._raws.extend(raws)
         elif isinstance(step, Begin):
