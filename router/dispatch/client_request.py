@@ -20,9 +20,9 @@ from router.intake.values import is_given, output_tokens_of
 from router.wire.http1.heads import RequestHead
 
 _CHOICES: Final = 1024  # Maximum number of choices (`n`) of one request that estimates use.
-# Maximum estimate of a prompt that was not measured, in tokens: the context length of many models.
-# A larger body consists mostly of images or sounds.
-_MOST_ESTIMATED: Final = 131_072
+# Maximum tokens held for a prompt that was not measured: the context length of many models.
+# A larger body consists mostly of images or sounds, and would block its key until it ends.
+_MOST_HELD: Final = 131_072
 _FORGOTTEN: Final = Fields()  # the value of `fields` after `forget`; must not be changed
 
 
@@ -137,5 +137,8 @@ class ClientRequest:
         route = self.route
         if measured or route.light or route.body != JSON:
             return measured
-        estimated = self.body_bytes // 4
-        return min(_MOST_ESTIMATED, estimated)
+        return self.body_bytes // 4
+
+    def held_tokens(self, measured: int) -> int:
+        """Return the size of the prompt for the limits of the key, until the true size is known."""
+        return measured or min(_MOST_HELD, self.prompt_tokens(measured))

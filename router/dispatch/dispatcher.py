@@ -301,7 +301,7 @@ class Dispatcher(Handler, ExchangeOwner):
         if routing.timeout_s != inf or routing.sdk_timeout_s != inf:
             self._set_deadline(exchange)
         urgency = exchange.urgency
-        prompt = asked.prompt_tokens(exchange.view.prompt_tokens)
+        prompt = asked.held_tokens(exchange.view.prompt_tokens)
         exchange.budget_hold = self.budgets.enter(exchange, prompt)
         exchange.tenant_share = share = self.tenants.enter(
             asked.key,

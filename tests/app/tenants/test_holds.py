@@ -11,6 +11,7 @@ import pytest
 from router.admission.budget import Spending
 from router.config.model import Keys, Prefix, Price, Replica
 from router.config.model import Usage as UsageConfig
+from router.intake.body import SCAN_ABOVE
 from tests.app.pages import page
 from tests.app.tenants.test_budgets import keys
 from tests.app.tenants.test_usage import ACME
@@ -166,5 +167,20 @@ def test_media_count_as_media_without_prefixes(tmp_path: Path) -> None:
         async with running(hang, keys=rules, prefix=Prefix(enabled=False)) as router:
             spending = await held(router, "/v1/chat/completions", {"model": "m", **body})
             assert spending.held_tokens < 10_000
+
+    story()
+
+
+def test_a_body_that_is_mostly_media_blocks_its_key_for_a_bounded_number_of_tokens(
+    tmp_path: Path,
+) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * SCAN_ABOVE}}
+    body = {"messages": [{"role": "user", "content": [image]}]}
+
+    @scenario
+    async def story() -> None:
+        async with running(hang, keys=limited(tmp_path)) as router:
+            spending = await held(router, "/v1/chat/completions", {"model": "m", **body})
+            assert spending.held_tokens == 131_072 + ASSUMED
 
     story()
