@@ -15,6 +15,7 @@ from router.audit.findings import (
     ReplicaFinding,
 )
 from router.audit.tally import Parts
+from router.core.text.printable import printable
 from router.core.text.table import Column, build, plain
 
 T = TypeVar("T")
@@ -166,7 +167,7 @@ def name(party: PartyFinding) -> str:
 
 def short(text: str, chars: int = _NAME_CHARS) -> str:
     """Make a name from the log printable, and truncate it."""
-    shown = "".join(char if char.isprintable() else "?" for char in text)
+    shown = printable(text)
     return shown if len(shown) <= chars else shown[: chars - 3] + "..."
 
 

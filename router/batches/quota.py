@@ -12,13 +12,10 @@ the totals, and the owners with a known key can always use the rest.
 from __future__ import annotations
 
 from math import ceil
-from typing import Final
 
 from router.batches.api.asked import Refused
 from router.config.model import Batches
-
-# The beginning of the ID of each owner with a known API key, see `introduce` of the data plane.
-KEYED: Final = "key:"
+from router.core.owners import KEYED
 
 
 class Usage:

@@ -30,6 +30,7 @@ from router.admission.limits import Account, Grant, LimitCheck
 from router.config.keys import KeyLine
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
+from router.core.owners import KEYED
 from router.core.urgency import CRITICAL, Urgency
 from router.dispatch.usage.token_counts import Usage
 from router.fleet.dialects import NONE
@@ -42,9 +43,8 @@ from router.intake.urgency import Judge
 from router.wire.http1.heads import RequestHead
 from router.wire.origins import INSIDE
 
-# Prefix of the name of a batch's owner whose key is in the key file. The names of other owners are
-# hashes.
-_NAMED: Final = b"key:"
+# The IDs of batches' owners whose key is not in the key file are hashes.
+_NAMED: Final = KEYED.encode()
 _REASONS = {
     LimitCheck.CONCURRENCY: Reason.KEY_CONCURRENCY,
     LimitCheck.REQUESTS: Reason.KEY_REQUESTS,
@@ -183,7 +183,7 @@ class Tenants:
 
     def allowed_of(self, owner: str) -> Allowed | None:
         """Return the regions that the batches of an owner may use; `None`: all regions."""
-        key = self._keys.by_name.get(owner.removeprefix(_NAMED.decode()))
+        key = self._keys.by_name.get(owner.removeprefix(KEYED))
         return None if key is None else key.allowed_regions
 
     def allowed_now(self, key: Key) -> Allowed | None:

@@ -321,7 +321,7 @@ class Pool(PoolInterface):
         except TimeoutError:
             self._failed(Reason.CONNECT_TIMEOUT, "the replica did not accept in time")
         except OSError as err:
-            self._failed(_reason(err), str(err))
+            self._failed(connect_reason(err.errno), str(err))
         except Exception as err:  # for example, an invalid certificate or host name
             self._failed(Reason.CONNECT_FAILED, str(err))
         else:
@@ -374,14 +374,14 @@ class Pool(PoolInterface):
             self._next_waiter().on_connect_failed(reason, detail)
 
 
-def _reason(err: OSError) -> Reason:
-    """Returns the reason of a failure to connect.
+def connect_reason(number: int | None) -> Reason:
+    """Returns the reason of a failure to connect. `number`: the `errno`; None: unknown.
 
     NO_FILES and NO_PORTS mean that this host has no free file descriptor or no free port, which is
     not a failure of the replica.
     """
-    if err.errno in (errno.EMFILE, errno.ENFILE):
+    if number in (errno.EMFILE, errno.ENFILE):
         return Reason.NO_FILES
-    if err.errno == errno.EADDRNOTAVAIL:
+    if number == errno.EADDRNOTAVAIL:
         return Reason.NO_PORTS
     return Reason.CONNECT_FAILED

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from router.core.numbers import whole_number
+from router.core.text.printable import printable
 from router.core.unreadable import NOT_JSON
 from router.intake.routes import JSON, POSTS
 
@@ -118,5 +119,5 @@ def is_oldest_first(query: Mapping[str, str]) -> bool:
 def filename_of(given: str | None) -> str:
     """Returns a file name that is only displayed. On disk the file has another name."""
     name = (given or "").replace("\\", "/").rpartition("/")[2]
-    plain = "".join(c if c.isprintable() else "_" for c in name)[:FILENAME_CHARS]
+    plain = printable(name, "_")[:FILENAME_CHARS]
     return plain.encode("utf-8", "replace").decode() or "file.jsonl"

@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from router.batches.quota import KEYED, Usage
+from router.batches.quota import Usage
 from router.batches.store.database import Transaction, open_database
 from router.batches.store.rows import (
     CANCELLED,
@@ -34,6 +34,7 @@ from router.batches.store.rows import (
     Batch,
     File,
 )
+from router.core.owners import KEYED
 
 _PURGED_AT_ONCE: Final = 200  # number of results of an ended batch that one transaction deletes
 _FREED_AT_ONCE: Final = 1000  # number of database pages returned to the file system at once

@@ -11,15 +11,16 @@ Must never: follow a redirect, decompress an answer, or log.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
+from router.core.errors import Reason
 from router.fleet.monitor.resolve import Resolve, remember
 from router.fleet.replica import Replica
+from router.wire.pool import connect_reason
 
 if TYPE_CHECKING:
     import aiohttp
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 # "local": this host has no free file descriptor or port, which shows nothing about the replica.
 Problem = Literal["refused", "timeout", "too_large", "status", "garbage", "nothing", "local"]
 
-# The errors of a shortage on this host, for which `wire/pool.py` blames no replica either.
-_LOCAL: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL))
 _PIECE = 16 * 1024  # Bytes of an answer that are read in one turn of the event loop.
 # Lifetime of an idle connection in seconds. Servers close idle connections after 5 s (uvicorn).
 _IDLE_S = 3.0
@@ -215,7 +214,8 @@ def _in_one_word() -> Iterator[None]:
     except (aiohttp.ClientConnectionError, OSError) as err:
         number = getattr(err, "errno", None)
         detail = os.strerror(number).lower() if number else str(err) or type(err).__name__
-        raise NoAnswer("local" if number in _LOCAL else "refused", detail[:200]) from None
+        is_refused = connect_reason(number) is Reason.CONNECT_FAILED
+        raise NoAnswer("refused" if is_refused else "local", detail[:200]) from None
     except (aiohttp.ClientError, ValueError):
         raise NoAnswer("garbage") from None
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from router.core.text.printable import printable
 from router.core.text.table import Column, build, plain
 
 _NAME_CHARS: Final = 40  # maximum characters of a name
 _READY: Final = ("ready", "half_open")
+_ADDED: Final = ("waiting", "blocked", "passed", "granted")  # the counts of a class in each pool
 
 Replica = Mapping[str, Any]
 
@@ -65,10 +67,9 @@ def _classes(pools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for name, counts in pool["classes"].items():
             total = found.setdefault(
                 name,
-                {"name": name, "eldest_s": 0.0, "dropped": 0}
-                | dict.fromkeys(("waiting", "blocked", "passed", "granted"), 0),
+                {"name": name, "eldest_s": 0.0, "dropped": 0} | dict.fromkeys(_ADDED, 0),
             )
-            for what in ("waiting", "blocked", "passed", "granted"):
+            for what in _ADDED:
                 total[what] += counts[what]
             total["eldest_s"] = max(total["eldest_s"], counts["eldest_s"])
             total["dropped"] += sum(counts["dropped"].values())
@@ -90,7 +91,7 @@ def _note(replica: Replica) -> str:
 
 
 def _name(text: str) -> str:
-    shown = "".join(char if char.isprintable() else "?" for char in text)
+    shown = printable(text)
     return shown if len(shown) <= _NAME_CHARS else shown[: _NAME_CHARS - 1] + "…"
 
 
