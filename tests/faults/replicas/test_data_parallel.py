@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from router.config.model import Replica
 from router.core.errors import Reason
+from router.emulator.http.faults import NONE, Faults
 from tests.harness.emulated import Emulated, emulated
 from tests.harness.messages import chat
 from tests.harness.replica import eventually
@@ -35,6 +37,19 @@ async def ask(router: Router, words: str = "hello", **fields: Any) -> int:
     return answer.status
 
 
+async def share(engine: Emulated, requests: list[Coroutine[Any, Any, int]]) -> list[int]:
+    """The number of these requests at each rank; none ends before the last one has arrived."""
+    for rank in engine.ranks:
+        rank.set_faults(Faults(freeze=True))
+    before = asked(engine)
+    answers = asyncio.gather(*requests)
+    await eventually(lambda: sum(asked(engine)) - sum(before) == len(requests), "all requests")
+    for rank in engine.ranks:
+        rank.set_faults(NONE)
+    assert await answers == [200] * len(requests)
+    return [now - then for now, then in zip(asked(engine), before, strict=True)]
+
+
 def ranks(router: Router) -> list[str]:
     return sorted(router.app.parts.fleet.replicas)
 
@@ -50,9 +65,7 @@ async def test_ranks_are_found_and_share_the_requests(persona: str, metrics: boo
         running(engine.url) as router,
     ):
         await eventually(lambda: ranks(router) == ["r0", "r0@1", "r0@2"], "the ranks")
-        found = await asyncio.gather(*(ask(router, max_tokens=400) for _ in range(12)))
-        assert found == [200] * 12
-        assert asked(engine) == [4, 4, 4]
+        assert await share(engine, [ask(router) for _ in range(12)]) == [4, 4, 4]
 
 
 @scenario
@@ -63,9 +76,7 @@ async def test_a_conversation_stays_at_its_rank() -> None:
     ):
         await eventually(lambda: len(ranks(router)) == 2, "the ranks")
         prompts = [f"{number} {LONG}" for number in range(4)]
-        first = (ask(router, each, max_tokens=400) for each in prompts)
-        assert await asyncio.gather(*first) == [200] * 4
-        assert asked(engine) == [2, 2]
+        assert await share(engine, [ask(router, each) for each in prompts]) == [2, 2]
         for each in prompts:
             assert await ask(router, each) == 200
         cores = [rank.core for rank in engine.ranks]
@@ -97,8 +108,7 @@ async def test_a_reload_changes_the_number_of_ranks() -> None:
         router.change(replicas=(router.at(0, data_parallel_ranks=2),))
         await router.app.reload()
         assert ranks(router) == ["a", "a@1"]
-        found = await asyncio.gather(*(ask(router, max_tokens=400) for _ in range(8)))
-        assert found == [200] * 8 and asked(engine) == [4, 4]
+        assert await share(engine, [ask(router) for _ in range(8)]) == [4, 4]
         router.change(replicas=(router.at(0, data_parallel_ranks=None, weight=2.0),))
         await router.app.reload()
         await asyncio.sleep(0.2)
