@@ -26,9 +26,11 @@ from policies.facts import Candidate, RequestView
 CLASSES: Final = 5
 NOBODY: Final = -1
 USUAL_OUTPUT: Final = 200.0  # assumed output tokens of a request before any request has ended
-# In a moving mean of tokens, a value counts as at most `MOST` times the mean plus `MORE` tokens.
-MOST: Final = 4.0
-MORE: Final = 1024.0
+# In a moving mean of tokens, a value counts as at most `MOST` times the mean plus `MORE` tokens. In
+# real traffic, a few very long prompts bring most of the tokens. With a lower limit, the mean would
+# be too low, and the plan would let too many requests run at a replica.
+MOST: Final = 8.0
+MORE: Final = 8192.0
 CHANGES_MIN: Final = 16  # a new plan is made after one change per this number of replicas
 MARGIN: Final = 0.95  # the share of the TPOT SLO that a step may take in the plan
 STAYS: Final = 1.5  # factor in favour of the class for which a replica is already kept

@@ -101,6 +101,15 @@ def test_a_client_that_states_another_slo_does_not_change_that_of_its_class() ->
     assert plan.tpot_slo_s[NORMAL] > 1000.0  # it is the usual one now
 
 
+def test_long_prompts_count_in_the_means_although_most_prompts_are_short() -> None:
+    plan = ReplicaPlan(0.2)
+    (a,) = known(0)
+    for number in range(2000):
+        tokens = 40_000.0 if number % 10 == 0 else 500.0
+        plan.add(a, asked(HIGH), tokens, tokens)
+    assert 0.8 * 4450.0 < plan.new_tokens < 1.2 * 4450.0
+
+
 def test_a_huge_request_moves_the_means_little() -> None:
     plan = ReplicaPlan(0.2)
     (a,) = known(0)
