@@ -43,7 +43,7 @@ from router.intake.urgency import Judge
 from router.wire.http1.heads import RequestHead
 from router.wire.origins import INSIDE
 
-# The IDs of batches' owners whose key is not in the key file are hashes.
+# The ID of an owner whose key is not in the key file has no such prefix: it is a hash.
 _NAMED: Final = KEYED.encode()
 _REASONS = {
     LimitCheck.CONCURRENCY: Reason.KEY_CONCURRENCY,
