@@ -152,6 +152,7 @@ $(TOOLS)/.installed:
 	touch $@
 
 $(VENV)/bin/python:
+	@echo "installing into $(VENV), which takes one to three minutes"
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml

@@ -33,7 +33,22 @@ from policies.facts import RequestView as RequestView
 from policies.registry import PolicyConfigError as PolicyConfigError
 from policies.registry import Registry
 
-ROUTING: Registry[RoutingPolicy] = Registry("routing", "policies.routing", "hedgerow.policies")
+# The names of routing policies in other routers (deploy/migration.md).
+_OTHERS = {
+    **dict.fromkeys(("cache_aware", "cache-aware", "kvaware", "kv-aware"), "kv_aware"),
+    **dict.fromkeys(("prefix_aware", "prefixaware", "prefix-aware"), "prefix_affinity"),
+    **dict.fromkeys(("power_of_two", "power_of_2", "power-of-two"), "p2c"),
+    **dict.fromkeys(("roundrobin", "round-robin"), "round_robin"),
+    **dict.fromkeys(
+        ("consistent_hash", "consistent-hash", "manual", "sticky", "sticky_least_loaded"), "session"
+    ),
+    **dict.fromkeys(("least-busy", "least_busy", "least_requests"), "least_load"),
+    **dict.fromkeys(("least_conn", "leastconn"), "least_inflight"),
+    "simple-shuffle": "random",
+}
+ROUTING: Registry[RoutingPolicy] = Registry(
+    "routing", "policies.routing", "hedgerow.policies", _OTHERS
+)
 P = TypeVar("P", bound=type[RoutingPolicy])
 
 

@@ -30,14 +30,18 @@ class PolicyConfigError(ValueError):
 class Registry(Generic[T]):
     """All policies of one kind."""
 
-    def __init__(self, kind: str, package: str, group: str) -> None:
+    def __init__(
+        self, kind: str, package: str, group: str, others: Mapping[str, str] | None = None
+    ) -> None:
         """`kind`: the kind's name in messages; `package`: importing it registers built-in policies;
-        `group`: the entry-point group of third parties.
+        `group`: the entry-point group of third parties; `others`: the names that other routers use,
+        with the names of the most similar policies.
         """
         self.kind = kind
         self.group = group
         self.classes: dict[str, type[T]] = {}
         self._package = package
+        self._others = others or {}
 
     def register(self, name: str) -> Callable[[Class], Class]:
         """A decorator: register a class under `name`. Raises ValueError if the name is taken."""
@@ -95,8 +99,8 @@ class Registry(Generic[T]):
             from difflib import get_close_matches
 
             known = self.names()
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = self._others.get(name) or next(iter(get_close_matches(name, known, n=1)), "")
+            hint = f"; did you mean {near}?" if near else ""
             raise PolicyConfigError(f"unknown policy {name!r}{hint} (known: {', '.join(known)})")
         return self.classes[name]
 

@@ -13,13 +13,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from router.config.peer_flags import hint
 
 _DESCRIPTION = "A reverse proxy for fleets of LLM inference replicas."
 _EPILOG = """\
 examples:
   hedgerow serve --replica http://gpu-1:8000 --replica http://gpu-2:8000
-  hedgerow serve --config hedgerow.yaml
+  hedgerow serve --config hedgerow.yaml   also: HEDGEROW_CONFIG=hedgerow.yaml hedgerow serve
   hedgerow serve --emulate 3          no GPU: three emulated engines
   hedgerow check hedgerow.yaml        report all errors in a configuration
   hedgerow key --name acme --tier pro >> keys.jsonl    create an API key
@@ -62,6 +65,10 @@ _BENCHES = {
     "fleet": ("bench.fleet.cli", "TTFT of an emulated fleet, compared with other routers"),
 }
 
+# The configuration file of `serve` and `check` if none is given.
+_CONFIG_VARIABLE: Final = "HEDGEROW_CONFIG"
+_CONFIG_FILE: Final = "hedgerow.yaml"
+
 _OK, _CANNOT_RUN, _MISTAKE, _INTERRUPTED = 0, 1, 2, 130
 
 
@@ -96,7 +103,7 @@ def _parser(words: list[str] | None) -> argparse.ArgumentParser:
 
     `None`: imports the modules of all commands.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="hedgerow",
         description=_DESCRIPTION,
         epilog=_EPILOG,
@@ -131,7 +138,12 @@ def _add_serve(commands: Any) -> None:
         epilog=_RELOAD,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    serve.add_argument("--config", metavar="FILE", help="YAML configuration; flags override it")
+    serve.add_argument(
+        "--config",
+        metavar="FILE",
+        help="YAML configuration; flags override it (default: $HEDGEROW_CONFIG; without that, and "
+        "without a flag that names replicas, hedgerow.yaml in the current directory if it exists)",
+    )
     serve.add_argument(
         "--listen", metavar="[HOST:]PORT", help="where clients connect (default: 0.0.0.0:8080)"
     )
@@ -177,7 +189,18 @@ def _add_check(commands: Any) -> None:
         help="check a configuration file",
         description="Check a configuration file. Print every error; the exit status is then 2.",
     )
-    check.add_argument("file", metavar="FILE")
+    check.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="default: $HEDGEROW_CONFIG, or hedgerow.yaml in the current directory",
+    )
+    check.add_argument(
+        "--skip-files",
+        action="store_true",
+        help="do not read what FILE names: tokens, keys, certificates, environment variables. "
+        "Checks a configuration of another machine",
+    )
     check.set_defaults(run=_check)
 
 
@@ -187,9 +210,11 @@ def _serve(args: argparse.Namespace) -> int:
     from router.core.errors import ConfigError
 
     overrides = _overrides(args)
+    names_replicas = "replicas" in overrides or "emulate" in overrides
+    path = _config_file(args.config, uses_folder=not names_replicas)
 
     def read() -> Config:
-        return load(args.config, overrides)
+        return load(path, overrides, serves=not args.print_config)
 
     if args.print_config:
         from router.config.effective import as_yaml
@@ -203,12 +228,24 @@ def _serve(args: argparse.Namespace) -> int:
     from router.app import serve
 
     try:
-        return serve(read, args.config)
+        return serve(read, path)
     except ConfigError as err:
         return _report(err.problems)
     except OSError as err:
         _say(f"hedgerow: cannot start: {err.strerror or err}")
         return _CANNOT_RUN
+
+
+def _config_file(given: str | None, *, uses_folder: bool) -> str | None:
+    """Returns the path of the configuration file; `None`: there is no file.
+
+    `given`: the path in the command. `uses_folder`: whether the file in the current directory is
+    used if no other is named.
+    """
+    named = given or os.environ.get(_CONFIG_VARIABLE)
+    if named or not uses_folder or not Path(_CONFIG_FILE).exists():
+        return named or None
+    return _CONFIG_FILE
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:
@@ -240,10 +277,14 @@ def _check(args: argparse.Namespace) -> int:
     from router.config.load import load
     from router.core.errors import ConfigError
 
+    path = _config_file(args.file, uses_folder=True)
+    if path is None:
+        _say(f"hedgerow check: needs FILE: there is no {_CONFIG_FILE} in the current directory")
+        return _MISTAKE
     try:
-        config = load(args.file)
+        config = load(path, reads_files=not args.skip_files)
     except ConfigError as err:
-        return _report(err.problems, args.file)
+        return _report(err.problems, path)
     emulated = "emulated " if config.emulate.count else ""
     count = config.emulate.count or len(config.replicas)
     noun = "replica" if count == 1 else "replicas"
@@ -272,6 +313,13 @@ def _report(problems: list[str], what: str = "the configuration") -> int:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors name the replacements of other routers' flags."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(message + hint(message))
 
 
 class _Version(argparse.Action):

@@ -12,6 +12,7 @@ import sys
 from bench.findings import written
 from bench.findings.command import measured, usable_cpus
 from bench.findings.found import Found
+from bench.findings.stored import show
 from bench.gain.contestants import ALL
 from bench.gain.found import Row, found
 from bench.gain.task import Task
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> list[Found]:
             for load, contestant in places
             for seed in range(1, windows + 1)
         ]
-        scores = run_all(tasks, args.jobs)
+        scores = run_all(tasks, args.jobs, finished=show)
         rows = [
             Row(load, contestant, scores[number * windows : (number + 1) * windows])
             for number, (load, contestant) in enumerate(places)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Literal
 
 from bench.findings.found import Found
+from bench.findings.stored import show
 from bench.fleet.simulated.measured import Measured
 from bench.fleet.simulated.worlds import (
     FLEET,
@@ -117,7 +118,7 @@ def worlds(requests: int) -> list[World]:
 def run(seed: int, jobs: int, *, is_quick: bool) -> Found:
     """Simulate all scenarios, up to `jobs` at a time. Raises Refused and Broken."""
     everything = worlds(QUICK if is_quick else REQUESTS)
-    rows = run_all([Measured(world, seed, measure) for world in everything], jobs)
+    rows = run_all([Measured(world, seed, measure) for world in everything], jobs, finished=show)
     moderate = [
         row
         for world, row in zip(everything, rows, strict=True)

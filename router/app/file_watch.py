@@ -29,15 +29,20 @@ Stamps = dict[str, object]
 def files_of(config: Config) -> list[str]:
     """Returns the files and folders, besides the configuration file, that a reload reads again."""
     tls = config.tls
+    credentials = (
+        *(pool.credential for pool in config.pools.values()),
+        *(replica.credential for replica in config.replicas),
+    )
     found = (
         config.keys.file,
         config.keys.folder,
         config.upstream.token_file,
         config.admin.token_file,
+        *(credential.token_file for credential in credentials if credential is not None),
         None if tls is None else tls.cert,
         None if tls is None else tls.key,
     )
-    return [path for path in found if path is not None]
+    return [*dict.fromkeys(path for path in found if path is not None)]
 
 
 def stamps_of(paths: Iterable[str]) -> Stamps:

@@ -109,7 +109,8 @@ class App:
         config = self.config
         if config.watch:
             self.file_watch.mark()
-        log_event(logging.INFO, "starting", version=VERSION, build=build_kind())
+        named = {} if self._path is None else {"config": self._path}
+        log_event(logging.INFO, "starting", version=VERSION, build=build_kind(), **named)
         self._open_files = raise_open_files()
         self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
         self.metrics.config_hash = config_hash(config)

@@ -125,6 +125,8 @@ def parse_replica_url(text: str) -> ReplicaUrl:
     """Parses a replica's URL. Without a port, the URL has the default port of its scheme."""
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
+    if "," in (rest or text).partition("/")[0]:
+        raise ValueError(f"{text!r} is more than one URL; give each by itself")
     if not separator:
         raise ValueError(f"{text!r} has no scheme; write http://{text}")
     if scheme not in _DEFAULT_PORT:

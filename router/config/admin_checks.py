@@ -12,6 +12,7 @@ from router.config.model import Admin, Config
 from router.config.problems import Problems
 from router.config.tls import admin_context
 
+_TOKENS = ("admin.token", "admin.token_file", "admin.token_env")
 _WILDCARDS = frozenset({"0.0.0.0", "::"})
 
 
@@ -47,14 +48,14 @@ def check_admin(config: Config, problems: Problems) -> None:
     if tls is not None and not problems.is_spoiled("admin.tls", "admin.tls.cert", "admin.tls.key"):
         try_files("admin.tls", lambda: admin_context(tls), problems)
     check_token("admin", admin, problems)
-    if problems.is_spoiled("admin.listen", "admin.token", "admin.token_file", "admin.tls"):
+    if problems.is_spoiled("admin.listen", "admin.tls", *_TOKENS):
         return
     host, _ = split_host_port(admin.listen)
     if not is_guarded(admin, host):
         problems.add(
             "admin.token",
             f"is missing: other machines can reach admin.listen ({admin.listen}). "
-            "Set admin.token_file or admin.tls.client_ca, or listen on 127.0.0.1; "
+            "Set admin.token_file, admin.token_env or admin.tls.client_ca, or listen on 127.0.0.1; "
             "admin.probes_listen needs no token",
         )
 
@@ -64,6 +65,6 @@ def is_guarded(admin: Admin, host: str) -> bool:
 
     Either other machines cannot reach the port, or they need a token or a certificate.
     """
-    has_token = admin.token is not None or admin.token_file is not None
+    has_token = (admin.token, admin.token_file, admin.token_env) != (None, None, None)
     has_ca = admin.tls is not None and admin.tls.client_ca is not None
     return has_token or has_ca or is_loopback(host)

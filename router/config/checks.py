@@ -137,7 +137,7 @@ def _check_exact(config: Config, problems: Problems) -> None:
         if missing:
             problems.add("prefix.exact", f"needs {', '.join(missing)}: pip install '.[kv-events]'")
     for model, path in config.prefix.tokenizers.items():
-        if not Path(path).exists():
+        if problems.reads_files and not Path(path).exists():
             problems.add(f"prefix.tokenizers.{model}", f"there is no file or folder {path!r}")
 
 
@@ -185,6 +185,12 @@ def _check_files(config: Config, problems: Problems) -> None:
     tls = config.tls
     if tls is not None and not problems.is_spoiled("tls", "tls.cert", "tls.key"):
         try_files("tls", lambda: listening_context(tls), problems)
+    if problems.reads_files:
+        _check_folders(config, problems)
+
+
+def _check_folders(config: Config, problems: Problems) -> None:
+    """Checks that the folders exist in which the router writes files."""
     if config.batches.enabled and not problems.is_spoiled("batches", "batches.folder"):
         parent = Path(config.batches.folder).absolute().parent
         if not parent.is_dir():

@@ -48,6 +48,14 @@ _RENAMED = {
     "queue.classes": "classes",
     **{f"classes.{name}.timeout": f"classes.{name}.wait" for name in Classes.__struct_fields__},
 }
+# Keys that other programs have at the top of their files, and the settings to use instead.
+_MEANT = {
+    **dict.fromkeys(("host", "port"), "listen"),
+    **dict.fromkeys(("backends", "model_list", "upstreams", "worker_urls", "workers"), "replicas"),
+    **dict.fromkeys(("api_key", "token", "token_file"), "upstream.token_file"),
+    "admin_port": "admin",
+    "log": "access_log",
+}
 _RANGE_WORDS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
 
 
@@ -195,16 +203,19 @@ def _has_places(kind: Any) -> bool:
 def _hint(key: str, siblings: list[str], path: str, root: type[msgspec.Struct]) -> str:
     """Returns a hint with the key that the user probably meant instead of the unknown `key`.
 
-    Four keys are tried in this order:
+    These keys are tried in this order:
     1. the new name of a renamed setting;
-    2. a key of this section with nearly the same spelling;
-    3. the same key in another section;
-    4. a similar key of this section.
+    2. the setting for a key that other programs have;
+    3. a key of this section with nearly the same spelling;
+    4. the same key in another section;
+    5. a similar key of this section.
     """
     renamed = _RENAMED.get(join(path, key)) if root is Config else None
     successor = renamed or (in_file(key) if in_file(key) in siblings else None)
     if successor is not None:
         return f"; it is now {successor}"
+    if root is Config and not path and key in _MEANT:
+        return f"; did you mean {_MEANT[key]}?"
     if get_close_matches(key, siblings, n=1, cutoff=0.8):
         return did_you_mean(key, siblings)
     elsewhere = [known for known in _all_paths(root, "") if known.split(".")[-1] == key]

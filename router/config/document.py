@@ -23,6 +23,9 @@ _MAX_DEPTH = 32  # maximum nesting; the settings have four levels, options of po
 _MAP, _SEQ, _STR = (f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str"))
 _NULL, _BOOL, _INT, _FLOAT = (f"tag:yaml.org,2002:{n}" for n in ("null", "bool", "int", "float"))
 
+# A reference to an environment variable, as in a shell and in a Kubernetes manifest.
+_VARIABLE = re.compile(r"\$\{\w+[^}]*\}|\$\(\w+\)|\A\$[A-Z_][A-Z0-9_]*\Z")
+_TOKENS = "a token can be in a file (token_file) or in an environment variable (token_env)"
 # For parts of PyYAML's messages: what to do.
 _HINTS = {
     r"character '\t'": "; indent with spaces, not with tabs",
@@ -122,6 +125,9 @@ def _plain(node: yaml.Node, path: str, problems: Problems) -> Any:
     if isinstance(node, yaml.SequenceNode) and node.tag == _SEQ:
         return [_plain(item, f"{path}[{index}]", problems) for index, item in enumerate(node.value)]
     if isinstance(node, yaml.ScalarNode):
+        if _VARIABLE.search(node.value):
+            problems.add(path, f"the variable in {node.value[:100]!r} is not replaced; {_TOKENS}")
+            return None
         try:
             return _scalar(node.tag, node.value)
         except ValueError as err:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from router.config.model import Admin, Upstream
+from router.config.model.setting_types import TokenSource
 from router.config.problems import Problems
 from router.config.tls import FileProblem, token_of
 
@@ -19,17 +19,23 @@ FIELD_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z")
 
 def try_files(section: str, action: Callable[[], object], problems: Problems) -> None:
     """Calls `action`, which reads files, and adds its FileProblem as a problem of `section`."""
+    if not problems.reads_files:
+        return
     try:
         action()
     except FileProblem as err:
         problems.add(f"{section}.{err.field}", str(err))
 
 
-def check_token(path: str, section: Upstream | Admin, problems: Problems) -> None:
-    """Checks the token of a section. `path`: the name of the section."""
+def check_token(
+    path: str, section: TokenSource, problems: Problems, *, is_needed: bool = False
+) -> None:
+    """Checks the token of a section. `path`: the path of the section."""
     if problems.is_spoiled(path):
         return
-    if section.token is not None and section.token_file is not None:
-        problems.add(f"{path}.token_file", "give either token or token_file, not both")
+    given = sum(s is not None for s in (section.token, section.token_file, section.token_env))
+    if given > 1 or (is_needed and not given):
+        rule = "needs" if is_needed else "may have only"
+        problems.add(path, f"{rule} one of token, token_file and token_env")
     else:
         try_files(path, lambda: token_of(section), problems)

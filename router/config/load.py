@@ -31,23 +31,31 @@ def load(
     overrides: Mapping[str, Any] | None = None,
     *,
     serves: bool = True,
+    reads_files: bool = True,
 ) -> Config:
     """Reads a configuration from the file at `path` (None: no file) and applies `overrides` to it.
 
     `overrides` has the structure of the file: `{"listen": "…", "routing": {"policy": "p2c"}}`.
     Mappings are merged; any other value replaces the value in the file. `serves`: a router will run
     with the configuration, so replicas are required. (A replay takes its replicas from the log.)
+    `reads_files`: checks the files and environment variables that the configuration names, too.
     Raises ConfigError with all errors.
     """
     problems = Problems()
     text = "" if path is None else read_text(path, problems)
     problems.raise_if_any()
-    return parse(text, overrides, serves=serves)
+    return parse(text, overrides, serves=serves, reads_files=reads_files)
 
 
-def parse(text: str, overrides: Mapping[str, Any] | None = None, *, serves: bool = True) -> Config:
+def parse(
+    text: str,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    serves: bool = True,
+    reads_files: bool = True,
+) -> Config:
     """Does the same as `load` for YAML text instead of a file."""
-    problems = Problems()
+    problems = Problems(reads_files=reads_files)
     data = parse_document(text, problems)
     if problems.is_unreadable:
         problems.raise_if_any()
@@ -139,14 +147,19 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _expanded(data: dict[str, Any]) -> dict[str, Any]:
     """Replaces values that are written in a short form by mappings.
 
-    A replica, a DNS name of `discovery`, or the admin port may be only its address. A name in
-    `models` may be only the model that it stands for, and a target of a name only its model.
+    A replica, a DNS name of `discovery`, or the admin port may be only its address. An address may
+    be only a port, which YAML reads as a number. A name in `models` may be only the model that it
+    stands for, and a target of a name only its model.
     """
     replicas, admin, models = data.get("replicas"), data.get("admin"), data.get("models")
     discovery = data.get("discovery")
     expanded = dict(data)
     if isinstance(replicas, list | tuple):
         expanded["replicas"] = [_at("url", item) for item in replicas]
+    if type(data.get("listen")) is int:
+        expanded["listen"] = str(data["listen"])
+    if type(admin) is int:
+        admin = str(admin)
     if isinstance(admin, str):
         expanded["admin"] = _at("listen", admin)
     if isinstance(models, Mapping):

@@ -10,10 +10,10 @@ import re
 from typing import Final
 
 from router.config.address import parse_host
-from router.config.file_checks import FIELD_NAME, try_files
+from router.config.file_checks import FIELD_NAME, check_token, try_files
 from router.config.model import Config, Credential, Pool, ReplicaSettings
 from router.config.problems import Problems
-from router.config.tls import pool_context, token_of
+from router.config.tls import pool_context
 
 # Header fields that describe the message or the connection.
 _FRAMING: Final = frozenset(
@@ -99,10 +99,6 @@ def _check_access(path: str, pool: Pool, problems: Problems) -> None:
 def _check_credential(path: str, credential: Credential | None, problems: Problems) -> None:
     if credential is None or problems.is_spoiled(path):
         return
-    sources = (credential.token, credential.token_file, credential.token_env)
-    if sum(source is not None for source in sources) != 1:
-        problems.add(path, "needs one of token, token_file and token_env")
-    else:
-        try_files(path, lambda: token_of(credential), problems)
+    check_token(path, credential, problems, is_needed=True)
     if not FIELD_NAME.match(credential.header) or credential.header.lower() in _FRAMING:
-        problems.add(f"{path}.header", "is not a header field that can hold a secret")
+        problems.add(f"{path}.header", "is not a header field that can hold a token")

@@ -13,11 +13,16 @@ from router.core.errors import ConfigError
 
 
 class Problems:
-    """A list of errors, each as a line `path: message`."""
+    """A list of errors, each as a line `path: message`.
 
-    __slots__ = ("_paths", "lines")
+    `reads_files`: whether the files and the environment variables that the configuration names are
+    read, too. They may be missing on the machine that checks a configuration for another one.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_paths", "lines", "reads_files")
+
+    def __init__(self, *, reads_files: bool = True) -> None:
+        self.reads_files = reads_files
         self.lines: list[str] = []
         self._paths: set[str] = set()
 

@@ -38,10 +38,14 @@ def _check_entries(config: Config, problems: Problems, serves: bool) -> None:
         return
     has_others = config.emulate.count > 0 or config.discovery.has_sources
     if serves and not config.replicas and not has_others:
-        text = "at least one is needed (--replica URL, --emulate N, or a source of `discovery`)"
+        text = (
+            "at least one is needed (--config FILE, --replica URL, --emulate N, "
+            "or a source of `discovery`)"
+        )
         problems.add("replicas", text)
-    if config.replicas and config.emulate.count > 0:
-        # An emulated engine must never serve real requests by accident.
+    if serves and config.replicas and config.emulate.count > 0:
+        # An emulated engine must never serve real requests by accident. The admin API may add
+        # replicas to emulated ones.
         problems.add(
             "emulate.count", "cannot be used with replicas: configure either of them, not both"
         )

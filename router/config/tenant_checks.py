@@ -79,7 +79,7 @@ def check_keys(config: Config, problems: Problems) -> None:
                 "keys.required", "needs keys.file or keys.folder: without it no key is known"
             )
         return
-    if problems.is_spoiled("keys.file", "keys.folder"):
+    if problems.is_spoiled("keys.file", "keys.folder") or not problems.reads_files:
         return
     field = "keys.folder" if keys.file is None else "keys.file"
     try:

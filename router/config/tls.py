@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import ssl
 
-from router.config.model import Admin, AdminTls, Credential, Pool, Tls, Upstream
+from router.config.model import AdminTls, Pool, Tls, Upstream
+from router.config.model.setting_types import TokenSource
 from router.config.read_file import read_file
 
 _MAX_TOKEN_BYTES = 16 * 1024
@@ -105,12 +106,12 @@ def _trust(context: ssl.SSLContext, field: str, path: str) -> None:
         raise FileProblem(field, f"cannot read {path!r}: {err}") from None
 
 
-def token_of(section: Upstream | Admin | Credential) -> str | None:
+def token_of(section: TokenSource) -> str | None:
     """Returns the token of a section: from the configuration, a file or the environment.
 
     Raises FileProblem.
     """
-    if isinstance(section, Credential) and section.token_env is not None:
+    if section.token_env is not None:
         found = os.environ.get(section.token_env)
         if found is None:
             raise FileProblem("token_env", f"{section.token_env!r} is not in the environment")

@@ -14,10 +14,20 @@ from router.emulator.http import faults as fault
 from router.emulator.settings import PERSONAS, EngineSettings
 
 _DEFAULTS = EngineSettings()
+_FAULTS = """\
+Faults, in three forms with the same names (see --fault):
+  from the start:          hedgerow emulate --fault 'slow=10; replica=emulated-0'
+  while an engine runs:    curl http://127.0.0.1:8001/emulator/faults -d '{"freeze": true}'
+                           curl -X DELETE http://127.0.0.1:8001/emulator/faults
+  for one request:         the header  x-emulate-fault: status=503; retry_after_s=1
+The engine itself gets the second one, not the router: GET /replicas of the router has its URL.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add every option with its default. An option that vLLM also has has vLLM's name."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _FAULTS
     add = parser.add_argument
     add("--count", type=_positive, default=1, help="number of engines; each has its own port")
     add("--host", default="127.0.0.1")

@@ -26,6 +26,8 @@ from router.simulator.traffic import TraceError
 
 # Called with the number of finished runs and the progress text of another run.
 Show = Callable[[int, str], None]
+# Called with the number of finished runs and the number of all runs.
+Finished = Callable[[int, int], None]
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -60,26 +62,43 @@ class Broken(Exception):
     """A run failed with an error that is not caused by its input."""
 
 
-def run_all(jobs: Sequence[Task[R]], at_once: int, show: Show | None = None) -> list[R]:
+def run_all(
+    jobs: Sequence[Task[R]],
+    at_once: int,
+    show: Show | None = None,
+    finished: Finished | None = None,
+) -> list[R]:
     """Run all jobs, at most `at_once` in parallel. The first failure stops all of them.
 
+    `show`: gets the progress of a run. `finished`: is called at the start and after each run.
     Returns the results in the order of `jobs`. Raises Refused and Broken. After KeyboardInterrupt
     no process is left running.
     """
+    if finished is not None:
+        finished(0, len(jobs))
     if at_once == 1 or len(jobs) == 1:
         runs: list[R] = []
         for job in jobs:
             line = None if show is None else _Line(_later(show, lambda: len(runs)))
             runs.append(_done(_attempt(job, line)))
+            if finished is not None:
+                finished(len(runs), len(jobs))
         return runs
-    return _Workers(jobs, at_once, show).run()
+    return _Workers(jobs, at_once, show, finished).run()
 
 
 class _Workers(Generic[R]):
     """The running processes, and the results of the finished processes."""
 
-    def __init__(self, jobs: Sequence[Task[R]], at_once: int, show: Show | None) -> None:
+    def __init__(
+        self,
+        jobs: Sequence[Task[R]],
+        at_once: int,
+        show: Show | None,
+        finished: Finished | None,
+    ) -> None:
         self._jobs = jobs
+        self._finished = finished
         self._at_once = at_once
         self._show = show
         self._runs: dict[int, R] = {}
@@ -136,6 +155,8 @@ class _Workers(Generic[R]):
         del self._at_work[pipe]
         pipe.close()
         process.join()
+        if self._finished is not None:
+            self._finished(len(self._runs), len(self._jobs))
         return True
 
 

@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 import yaml
 
-from router.cli import main
+from router.cli import full_parser, main
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
+from router.config.peer_flags import FLAGS
 from router.core.build import is_compiled
 from tests.harness.ports import free_port
 from tests.places import CERT, KEY
@@ -119,7 +120,7 @@ def test_check_imports_nothing_of_the_data_plane(file: Path) -> None:
     [
         (
             [],
-            "replicas: at least one is needed (--replica URL, --emulate N, or a source of ",
+            "replicas: at least one is needed (--config FILE, --replica URL, --emulate N, or a ",
         ),
         (["--replica", "gpu-1:8000"], "replicas[0].url: 'gpu-1:8000' has no scheme"),
         (
@@ -156,7 +157,6 @@ def test_a_mistake_exits_2_with_its_path(
         ["serv"],
         ["serve", "--emulate", "many"],
         ["serve", "--nonsense"],
-        ["check"],
         ["bench"],
         ["bench", "nonsense"],
     ],
@@ -166,6 +166,76 @@ def test_a_wrong_flag_exits_2_with_usage(
 ) -> None:
     assert status_of(argv) == 2
     assert capsys.readouterr().err.startswith("usage: hedgerow")
+
+
+@pytest.mark.parametrize(
+    ("flags", "lines"),
+    [
+        (["--backend-urls", "http://a"], ["--backend-urls: --replica URL, repeated for each"]),
+        (
+            ["--emulate", "1", "--api-key=x", "--selector", "app=x"],
+            ["--api-key: upstream.token_file in", "--selector: discovery in"],
+        ),
+    ],
+)
+def test_flags_of_other_routers_are_answered_with_their_replacements(
+    flags: list[str], lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(["serve", *flags]) == 2
+    found = capsys.readouterr().err.splitlines()[-len(lines) :]
+    for line, expected in zip(found, lines, strict=True):
+        assert line.startswith(f"  instead of {expected}")
+
+
+def test_the_flags_of_other_routers_are_not_ours() -> None:
+    serve = full_parser().format_help()
+    assert not [flag for flag in FLAGS if flag in serve]
+
+
+# the configuration file
+
+
+def test_the_file_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HEDGEROW_CONFIG", raising=False)
+    assert main(["check"]) == 2
+    assert "there is no hedgerow.yaml in the current directory" in capsys.readouterr().err
+    (tmp_path / "hedgerow.yaml").write_text("replicas: [http://in-folder]")
+    (tmp_path / "other.yaml").write_text("replicas: [http://named, http://named:1]")
+    assert main(["check"]) == 0
+    assert capsys.readouterr().out.startswith("ok: 1 replica,")
+
+    def printed(*flags: str) -> Any:
+        assert main(["serve", "--print-config", *flags]) == 0
+        return [each["url"] for each in yaml.safe_load(capsys.readouterr().out)["replicas"]]
+
+    assert printed() == ["http://in-folder"]
+    assert printed("--replica", "http://flag") == ["http://flag"]
+    assert printed("--emulate", "1") == []  # Flags that name replicas: the folder is not searched.
+    monkeypatch.setenv("HEDGEROW_CONFIG", "other.yaml")
+    assert printed() == ["http://named", "http://named:1"]
+    assert printed("--config", "hedgerow.yaml") == ["http://in-folder"]
+    assert main(["check"]) == 0
+    assert capsys.readouterr().out.startswith("ok: 2 replicas,")
+
+
+def test_the_configuration_is_printed_without_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", "--print-config"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["replicas"] == []
+
+
+@pytest.mark.parametrize("folder", ["gateway", "discovery", "sidecar"])
+def test_the_examples_for_kubernetes_are_checked_on_any_machine(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(__file__).parents[2] / "deploy/kubernetes" / folder / "hedgerow.yaml"
+    assert main(["check", "--skip-files", str(file)]) == 0
+    assert capsys.readouterr().out.startswith("ok: ")
 
 
 # help and version
@@ -180,7 +250,7 @@ def test_a_wrong_flag_exits_2_with_usage(
             ["--config", "--listen", "--admin", "--replica", "--policy", "--emulate", "SIGHUP"],
         ),
         (["check", "--help"], ["FILE"]),
-        (["emulate", "--help"], ["--"]),
+        (["emulate", "--help"], ["--fault", "/emulator/faults", "x-emulate-fault: "]),
         (["bench", "--help"], ["overhead"]),
         (["bench", "overhead", "--help"], ["--upstream", "--json"]),
     ],

@@ -12,7 +12,7 @@ import pytest
 
 from router.app.file_watch import stamps_of
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Keys, Tls
+from router.config.model import Credential, Keys, Pool, Tls
 from tests.config.test_key_files import Secret, key
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
@@ -117,6 +117,24 @@ def test_the_certificate_is_followed(tmp_path: Path) -> None:
             shutil.copy(CERTIFICATES / "other.key", private)
             await eventually(lambda: certificate.in_force is not before, "the pair is used")
             assert isinstance(certificate.in_force, ssl.SSLContext)
+
+    story()
+
+
+def test_the_credential_of_a_pool_is_followed(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        path = tmp_path / "token"
+        path.write_text("first")
+        pools = {"gold": Pool(credential=Credential(token_file=str(path)))}
+        async with running(json_ok, replica={"pool": "gold"}, pools=pools, watch=True) as router:
+
+            def sent() -> str:
+                return router.app.parts.upstream.access["r0"].fields["authorization"]
+
+            assert sent() == "Bearer first"
+            replace(path, "second")
+            await eventually(lambda: sent() == "Bearer second", "the new token is used")
 
     story()
 

@@ -13,6 +13,7 @@ from router.config.document import MAX_BYTES
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.config.model import Config, Emulator, Replica
+from router.config.tls import token_of
 from router.core.errors import ConfigError
 from router.fleet.engines.common.registry import ENGINES
 
@@ -32,6 +33,33 @@ def problems_of(text: str, overrides: dict[str, Any] | None = None) -> list[str]
 def test_an_empty_file_with_a_replica_flag_is_all_defaults() -> None:
     config = parse("", {"replicas": [{"url": "http://gpu-1:8000"}]})
     assert config == Config(replicas=(Replica(url="http://gpu-1:8000", id="gpu-1:8000"),))
+
+
+def test_an_address_may_be_only_a_port() -> None:
+    assert parse(REPLICA + "listen: 8080") == parse(REPLICA + "listen: '8080'")
+
+
+@pytest.mark.parametrize("section", ["upstream", "admin"])
+def test_a_token_may_be_in_the_environment(section: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINE_KEY", "secret")
+    config = parse(f"{REPLICA}{section}: {{token_env: ENGINE_KEY}}")
+    assert token_of(getattr(config, section)) == "secret"
+
+
+def test_files_of_another_machine_are_not_read() -> None:
+    text = REPLICA + (
+        "upstream: {token_env: NONE_SUCH, ca_file: /none/ca}\n"
+        "admin: {listen: '0.0.0.0:9901', token_file: /none/token}\n"
+        "keys: {file: /none/keys, required: true}\n"
+        "tls: {cert: /none/cert, key: /none/key}\n"
+        "access_log: {path: /none/log}\n"
+        "pools: {p: {credential: {token_file: /none/p}}}\n"
+        "prefix: {tokenizers: {m: /none/folder}}\n"
+    )
+    assert len(problems_of(text)) == 8
+    assert parse(text, reads_files=False).admin.token_file == "/none/token"
+    with pytest.raises(ConfigError):  # All else is checked.
+        parse(text + "zzz: 1", reads_files=False)
 
 
 def test_emulation_needs_no_replica() -> None:
@@ -207,7 +235,15 @@ allow_paths: [metrics]
         ("repicas: []", "repicas: unknown key; did you mean replicas?"),
         ("zzz: 1", "zzz: unknown key"),
         ("12: 1", "12: unknown key"),
-        ("listen: 8080", "listen: must be text, not a whole number; write it in quotes"),
+        ("listen: 8080.5", "listen: must be text, not a number"),
+        ("admin: 9901", "admin.listen: a port alone would listen on every interface; write 127."),
+        ("port: 8080", "port: unknown key; did you mean listen?"),
+        ("workers: [http://a]", "workers: unknown key; did you mean replicas?"),
+        ("token: a", "token: unknown key; did you mean upstream.token_file?"),
+        (
+            "routing: {policy: cache_aware}",
+            "routing.policy: unknown policy 'cache_aware'; did you mean kv_aware? (known: ",
+        ),
         ("listen:", "listen: must be text, not nothing"),
         (
             "listen: 'localhost:1'\nadmin: 'LocalHost:1'",
@@ -244,7 +280,19 @@ allow_paths: [metrics]
         ("allow_paths: ['/a b']", "allow_paths[0]: must be visible ASCII characters only"),
         ("trusted_proxies: [fleet]", "trusted_proxies[0]: 'fleet' does not appear to be"),
         ("via: a b", "via: must be 1 to 64 letters"),
-        ("upstream: {token: a, token_file: b}", "upstream.token_file: give either"),
+        (
+            "upstream: {token: a, token_file: b}",
+            "upstream: may have only one of token, token_file and token_env",
+        ),
+        (
+            "upstream: {token_env: A, token_file: b}",
+            "upstream: may have only one of token, token_file and token_env",
+        ),
+        ("upstream: {token_env: NONE_SUCH}", "upstream.token_env: 'NONE_SUCH' is not in the envi"),
+        ("upstream: {token: '${KEY}'}", "upstream.token: the variable in '${KEY}' is not replaced"),
+        ("upstream: {token: $KEY}", "upstream.token: the variable in '$KEY' is not replaced"),
+        ("via: '${NAME:-x}'", "via: the variable in '${NAME:-x}' is not replaced"),
+        ("admin: $(HOST):9901", "admin: the variable in '$(HOST):9901' is not replaced"),
         ("upstream: {token: 'a b'}", "upstream.token: a token is one word"),
         ("upstream: {server_name: a/b}", "upstream.server_name: 'a/b' is not a host name"),
         ("access_log: {path: /none/at/all}", "access_log.path: there is no directory '/none/at'"),
@@ -289,6 +337,10 @@ def test_one_mistake_gives_one_line(text: str, problem: str) -> None:
         ("", "replicas: at least one is needed"),
         ("[]", "replicas: at least one is needed"),
         ("http://gpu-1", "replicas: must be a list, not text"),
+        (
+            "['http://a,http://b']",
+            "replicas[0].url: 'http://a,http://b' is more than one URL; give each by itself",
+        ),
         (
             "[{url: 'http://a', models: [m]}, {url: 'http://a'}]",
             "replicas[1].url: is the same engine",

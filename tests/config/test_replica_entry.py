@@ -67,9 +67,6 @@ def test_its_problems_are_those_of_the_file(entry: object, problems: list[str]) 
         assert found.startswith(begins)
 
 
-def test_it_cannot_join_emulated_engines() -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_replica({"url": "http://a"}, Config(emulate=Emulator(count=1)))
-    assert caught.value.problems == [
-        "emulate.count: cannot be used with replicas: configure either of them, not both"
-    ]
+def test_it_may_join_emulated_engines() -> None:
+    found = parse_replica({"url": "http://a"}, Config(emulate=Emulator(count=1)))
+    assert found.id == "a:80"

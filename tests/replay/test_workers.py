@@ -75,6 +75,13 @@ def test_a_process_that_dies_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
+def test_finished_runs_are_counted(at_once: int) -> None:
+    seen: list[tuple[int, int]] = []
+    run_all([Work("a"), Work("b")], at_once, finished=lambda done, of: seen.append((done, of)))
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
 def test_output_is_shown_and_an_interrupt_leaves_no_process(at_once: int) -> None:
     shown: list[tuple[int, str]] = []
 

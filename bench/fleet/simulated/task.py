@@ -11,6 +11,7 @@ from math import inf
 from time import perf_counter
 from typing import TextIO
 
+from bench.findings.stored import show
 from bench.fleet.simulated import oracle
 from router.replay.report.run import Run
 from router.replay.report.slo import Slo
@@ -102,4 +103,4 @@ def play(tasks: Sequence[Task], at_once: int = 1) -> list[Result]:
 
     Raises the errors of `run_all`.
     """
-    return run_all(tasks, at_once)
+    return run_all(tasks, at_once, finished=show)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import fsum, inf
 from typing import TextIO
 
+from bench.findings.stored import show
 from bench.fleet.statistics import quantile
 from router.core.errors import Reason
 from router.replay.workers import run_all
@@ -118,4 +119,4 @@ def play(tasks: Sequence[Task], at_once: int = 1) -> list[Result]:
 
     Raises the errors of `run_all`.
     """
-    return run_all(tasks, at_once)
+    return run_all(tasks, at_once, finished=show)

@@ -20,6 +20,7 @@ from random import Random
 from typing import Final, TextIO
 
 from bench.findings.found import Found
+from bench.findings.stored import show
 from bench.fleet import capacity
 from bench.priority import traffic as fleet
 from bench.priority.orders import NONE
@@ -200,7 +201,7 @@ def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
         for number in range(args.seed, args.seed + length.seeds)
     ]
     rows: dict[str, dict[float, Result]] = {}
-    for result in run_all(tasks, args.jobs):
+    for result in run_all(tasks, args.jobs, finished=show):
         row = rows.setdefault(result.order, {})
         row.setdefault(result.high, Result(result.order, result.high)).add(result)
     return Found(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TextIO
 
+from bench.findings.stored import show
 from bench.priority.rows import Row, times
 from bench.priority.simulated.world import Crowd, scenario
 from router.core.errors import Reason
@@ -112,6 +113,6 @@ def run(orders: Sequence[str], seed: int, jobs: int, length: Length) -> list[Row
         for number in range(seed, seed + length.seeds)
     ]
     found: dict[str, Result] = {}
-    for result in run_all(tasks, jobs):
+    for result in run_all(tasks, jobs, finished=show):
         found.setdefault(result.order, Result(result.order)).add(result)
     return [result.row() for result in found.values()]

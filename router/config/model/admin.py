@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from router.config.model.setting_types import Frozen, Restart, Secret
+from router.config.model.setting_types import Restart, TokenSource
 from router.config.model.tls import Tls
 
 
@@ -16,17 +16,16 @@ class AdminTls(Tls, frozen=True):
     client_ca: str | None = None
 
 
-class Admin(Frozen, frozen=True):
+class Admin(TokenSource, frozen=True):
     """The admin port: metrics, health, the fleet, reload and drain. Clients must not reach it.
 
     `admin` may also be only the address. If a token is set, it is needed for every request that
-    changes something, and for `/metrics`, `/usage` and `/queue`, which name tenants.
+    changes something, and for `/metrics`, `/usage` and `/queue`, which name tenants. Admin requests
+    send it as `Authorization: Bearer`.
     """
 
     # The address. If other machines can reach it, a token or `tls.client_ca` must be set.
     listen: Annotated[str, Restart] = "127.0.0.1:9901"
-    token: Secret | None = None  # Admin requests send it as `Authorization: Bearer`.
-    token_file: str | None = None  # The same token, read from a file at start and at every reload.
     # A second address for probes and scrapers. It has only `/livez`, `/readyz` and `/metrics`, and
     # needs no token. The metrics name tenants. Unset: there is no second address.
     probes_listen: Annotated[str, Restart] | None = None

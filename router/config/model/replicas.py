@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from router.config.model.setting_types import Count, Frozen, Secret, Weight
+from router.config.model.setting_types import Count, Frozen, TokenSource, Weight
 from router.fleet.engines.common.base import MOST_RANKS
 from router.fleet.engines.common.registry import DIALECTS, ENGINES
 
@@ -31,18 +31,15 @@ class KvEvents(Frozen, frozen=True):
     topic: str = ""  # The ZMQ topic that the router subscribes to. "": all topics.
 
 
-class Credential(Frozen, frozen=True):
-    """A secret that replicas get instead of the client's. It is read at start and at every reload.
+class Credential(TokenSource, frozen=True):
+    """A token that replicas get instead of the client's credentials.
 
     One of `token`, `token_file` and `token_env` is needed.
     """
 
-    token: Secret | None = None  # The secret.
-    token_file: str | None = None  # A file with the secret.
-    token_env: str | None = None  # The environment variable with the secret.
-    # The header field for the secret. In `authorization`, the word `Bearer` is put before it.
+    # The header field for the token. In `authorization`, the word `Bearer` is put before it.
     header: str = "authorization"
-    # Send the client's own key, too, in the header fields that the secret does not use.
+    # Send the client's own key, too, in the header fields that the token does not use.
     forward_client_key: bool = False
 
 

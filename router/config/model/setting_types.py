@@ -1,4 +1,4 @@
-"""The types of settings: their units and ranges; and the base class of every section.
+"""The types of settings: their units and ranges; and the base classes of sections.
 
 A type belongs here if several sections use it. This module declares no setting.
 """
@@ -43,3 +43,13 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Subclasses repeat `frozen=True` because type checkers require it.
     """
+
+
+class TokenSource(Frozen, frozen=True):
+    """The base class of the sections with a token. At most one of the three settings is set."""
+
+    token: Secret | None = None  # The token itself.
+    # A file with the token. It is read at start and at every reload.
+    token_file: str | None = None
+    # The environment variable with the token.
+    token_env: str | None = None

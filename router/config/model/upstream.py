@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from router.config.model.setting_types import Frozen, Secret
+from router.config.model.setting_types import TokenSource
 
 
-class Upstream(Frozen, frozen=True):
-    """How the router connects to replicas."""
+class Upstream(TokenSource, frozen=True):
+    """How the router connects to replicas.
 
-    # The token that is sent to replicas as `Authorization: Bearer`, instead of the client's token.
-    token: Secret | None = None
-    # A file with the token, instead of `token`. It is read at start and at every reload.
-    token_file: str | None = None
+    The token is sent to replicas as `Authorization: Bearer`, instead of the client's token.
+    """
+
     # A PEM file with the certificates to trust. Unset: the certificates that the system trusts.
     ca_file: str | None = None
     verify: bool = True  # Verify the replicas' certificates.

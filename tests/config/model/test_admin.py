@@ -64,7 +64,10 @@ def test_probes_need_no_proof() -> None:
 @pytest.mark.parametrize(
     ("admin", "problem"),
     [
-        ("{token: a, token_file: b}", "admin.token_file: give either token or token_file"),
+        (
+            "{token: a, token_file: b}",
+            "admin: may have only one of token, token_file and token_env",
+        ),
         ("{token: 'a b'}", "admin.token: a token is one word"),
         ("{token_file: /none}", "admin.token_file: cannot read '/none'"),
         ("{probes_listen: gpu-1}", "admin.probes_listen: 'gpu-1' has no port"),
