@@ -12,8 +12,10 @@ Requests for a target with a pool are queued and routed under the name `model@po
 table lists the replicas of the pool under that name. The name is never sent to a replica, and not
 listed to clients.
 
-The proxy and the simulator both use `Names`. A target is not resolved again, so no cycle is
-possible.
+An alias of a configured name has the targets and fallbacks of that name, so its requests are split
+in the same way. Otherwise a target is not resolved again, so no cycle is possible.
+
+The proxy and the simulator both use `Names`.
 
 Must never: look at a replica, or depend on the time.
 """
@@ -61,16 +63,27 @@ class NamedModel:
         "targets",
     )
 
-    def __init__(self, name: str, settings: Settings) -> None:
-        split = settings.targets or (SplitTarget(),)
+    def __init__(self, name: str, routes: dict[str, Settings]) -> None:
+        """`routes`: the settings of all configured names."""
+        settings = routes[name]
+        # An alias of a configured name gets the targets of that name. An alias of an alias does
+        # not, so `a: b` and `b: a` exchange two models.
+        owner, split = name, settings
+        model = _alias_of(name, settings)
+        behind = routes.get(model)
+        if behind is not None and not _alias_of(model, behind):
+            owner, split = model, behind
+        targets = split.targets or (SplitTarget(),)
         self.name = name
-        self.targets = [_target(name, each) for each in split]
-        self._weights = [each.weight for each in split]
+        self.targets = [_target(owner, each) for each in targets]
+        self._weights = [each.weight for each in targets]
+        self.sticky: str = split.sticky
+        if settings.fallbacks:
+            owner, split = name, settings
         # The targets to which a request goes in this order if it cannot be served, and the
         # conditions (`dispatch/driver/fallbacks.py`).
-        self.fallbacks = [_target(name, each) for each in settings.fallbacks]
-        self.falls_back_on: frozenset[str] = frozenset(settings.fall_back_on)
-        self.sticky: str = settings.sticky
+        self.fallbacks = [_target(owner, each) for each in split.fallbacks]
+        self.falls_back_on: frozenset[str] = frozenset(split.fall_back_on)
         # Whether responses get the client's name back.
         self.restores_name = settings.restore_name
         # Whether the name stands for other models, so that replicas need not list it.
@@ -107,7 +120,7 @@ class Names:
     __slots__ = ("_by_name", "aliases", "is_used", "pooled")
 
     def __init__(self, config: Config) -> None:
-        self._by_name = {name: NamedModel(name, each) for name, each in config.models.items()}
+        self._by_name = {name: NamedModel(name, config.models) for name in config.models}
         self.is_used = len(self._by_name) > 0
         self.aliases = [named for named in self._by_name.values() if named.is_alias]
         # The targets with a pool, by their names `model@pool`.
@@ -121,6 +134,13 @@ class Names:
     def find(self, name: str | None) -> NamedModel | None:
         """Return the configured model with this name; `None` if the name means itself."""
         return None if name is None else self._by_name.get(name)
+
+
+def _alias_of(name: str, route: Settings) -> str:
+    """Return the only model that a name stands for; "" if it has a pool or several targets."""
+    if len(route.targets) != 1 or route.targets[0].pool or route.targets[0].model == name:
+        return ""
+    return route.targets[0].model
 
 
 def _target(name: str, target: ModelTarget) -> Target:

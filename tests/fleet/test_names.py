@@ -59,6 +59,50 @@ def test_a_target_with_a_pool_has_a_name_of_its_own() -> None:
     assert names.pooled == {"chat@canary": target}
 
 
+POOLS: dict[str, Any] = {"stable": {}, "canary": {}}
+SPLIT = {"targets": [{"pool": "stable", "weight": 3}, {"pool": "canary"}], "sticky": "flow"}
+
+
+def test_an_alias_of_a_split_model_has_the_same_targets() -> None:
+    models = {"llama": {**SPLIT, "fallbacks": ["small"]}, "chat": "llama"}
+    names = Names(parse("", {"models": models, "pools": POOLS}, serves=False))
+    alias, split_model = names.find("chat"), names.find("llama")
+    assert alias is not None and split_model is not None
+    assert alias.is_alias and not split_model.is_alias
+    assert [(each.model, each.routed) for each in alias.targets] == [
+        ("llama", "llama@stable"),
+        ("llama", "llama@canary"),
+    ]
+    assert [each.routed for each in alias.fallbacks] == ["small"]
+    for number in range(100):
+        one, two = (each.target("s", f"f{number}", "r") for each in (alias, split_model))
+        assert one.routed == two.routed
+    assert {name for name, each in names.pooled.items() if each.pool} == set(names.pooled)
+
+
+def test_an_alias_of_a_name_that_stands_for_several_models_is_split_too() -> None:
+    models = {"chat": {"targets": ["a", "b"]}, "gpt": {"targets": ["chat"], "fallbacks": ["c"]}}
+    found = Names(parse("", {"models": models}, serves=False)).find("gpt")
+    assert found is not None
+    assert [each.routed for each in found.targets] == ["a", "b"]
+    assert [each.routed for each in found.fallbacks] == ["c"]
+
+
+def test_two_aliases_may_exchange_two_models() -> None:
+    names = Names(parse("", {"models": {"a": "b", "b": "a"}}, serves=False))
+    for name, other in (("a", "b"), ("b", "a")):
+        found = names.find(name)
+        assert found is not None
+        assert [each.routed for each in found.targets] == [other]
+
+
+def test_a_target_with_a_pool_is_not_split() -> None:
+    models = {"llama": SPLIT, "chat": {"targets": [{"model": "llama", "pool": "stable"}]}}
+    found = Names(parse("", {"models": models, "pools": POOLS}, serves=False)).find("chat")
+    assert found is not None
+    assert [each.routed for each in found.targets] == ["llama@stable"]
+
+
 @pytest.mark.parametrize("weights", [(95.0, 5.0), (1.0, 1.0, 2.0), (0.5, 0.3, 0.2), (1.0, 0.0)])
 @pytest.mark.parametrize("sticky", ["session", "flow", "request"])
 def test_each_target_gets_its_share(weights: tuple[float, ...], sticky: str) -> None:
