@@ -22,6 +22,8 @@ from router.fleet.replica import Replica
 from router.observe.families.family import COUNTER, GAUGE, Family, Values
 from router.observe.metrics import MODELS_MAX, REPLICAS_MAX, label
 
+_UNAUTHORIZED: Final = frozenset({401, 403})
+
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
@@ -103,6 +105,20 @@ def _breakers(parts: Parts) -> dict[str, float]:
     return counts
 
 
+def _up(parts: Parts) -> dict[str, float]:
+    now = monotonic()
+    return {r.id: float(r.health.up and not r.health.is_ejected(now)) for r in _replicas(parts)}
+
+
+def _keys_refused(parts: Parts) -> dict[str, float]:
+    """The router needs no key for a replica whose models are configured."""
+    return {
+        r.id: float(r.list_status in _UNAUTHORIZED)
+        for r in _replicas(parts)
+        if r.config.models is None or parts.upstream.has_key_for(r)
+    }
+
+
 def _spared(parts: Parts) -> dict[str, float]:
     now = monotonic()
     return {r.id: max(0.0, r.health.busy_until - now) for r in _replicas(parts)}
@@ -157,6 +173,21 @@ def _batch_attempts(parts: Parts) -> Mapping[str, float] | None:
 
 FLEET: Final[tuple[Family[Parts], ...]] = (
     Family("replicas", GAUGE, "Replicas, by state.", _by_state, ("state",)),
+    Family(
+        "replica_up",
+        GAUGE,
+        "1 if a replica's probes succeed and its failed requests have not ejected it, else 0.",
+        _up,
+        ("replica",),
+    ),
+    Family(
+        "replica_key_refused",
+        GAUGE,
+        "1 if a replica answered 401 or 403 when the router last read its models: the router's key "
+        "is missing or wrong. No value if the models are configured and the router has no key.",
+        _keys_refused,
+        ("replica",),
+    ),
     Family(
         "model_replicas",
         GAUGE,

@@ -118,6 +118,13 @@ class Upstream:
         else:
             self.forget(replica.id)
 
+    def has_key_for(self, replica: Replica) -> bool:
+        """Whether the router sends a key of its own to a replica."""
+        access = replica.access
+        if access is None:
+            return self.token is not None
+        return access.has_credential or (self.token is not None and not access.is_external)
+
     def forget(self, replica_id: str) -> None:
         """Forgets the credential of a replica that has left, or that has none any more."""
         self.access.pop(replica_id, None)
@@ -181,7 +188,7 @@ class Parts:
             knowledge=self.knowledge,
             stale_s=config.polling.stale_s,
         )
-        self.fleet.adopt_names(Names(config))
+        self.adopt_names(Names(config))
         self.fleet.on_ranks = self._ranks_changed
         self.chooser = Chooser(
             self.policies,
@@ -318,6 +325,11 @@ class Parts:
         if self.kv_watcher is not None and self.kv_watcher.watches(replica):
             self.kv_watcher.unwatch(replica)
             self.kv_watcher.watch(replica)
+
+    def adopt_names(self, names: Names) -> None:
+        """Uses what the configured names stand for, for all later requests."""
+        self.fleet.adopt_names(names)
+        self.metrics.configured = names.routed
 
     def adopt_upstream(self) -> None:
         """Uses the present settings and `upstream` for all later requests of the router itself."""

@@ -167,6 +167,6 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.spot_watcher.adopt(config.spot)
     parts.reclaims.rules = config.spot
     parts.discovery.adopt(config)
-    parts.fleet.adopt_names(prepared.names)
+    parts.adopt_names(prepared.names)
     if new_policies:
         parts.fleet_changed(frozenset(parts.fleet.replicas))

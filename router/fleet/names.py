@@ -117,19 +117,21 @@ class NamedModel:
 class Names:
     """The names of one configuration. A reload replaces the whole object."""
 
-    __slots__ = ("_by_name", "aliases", "is_used", "pooled")
+    __slots__ = ("_by_name", "aliases", "is_used", "pooled", "routed")
 
     def __init__(self, config: Config) -> None:
         self._by_name = {name: NamedModel(name, config.models) for name in config.models}
         self.is_used = len(self._by_name) > 0
         self.aliases = [named for named in self._by_name.values() if named.is_alias]
-        # The targets with a pool, by their names `model@pool`.
-        self.pooled = {
-            target.routed: target
+        every = [
+            target
             for named in self._by_name.values()
             for target in (*named.targets, *named.fallbacks)
-            if target.pool
-        }
+        ]
+        # The names by which requests for targets are queued and routed.
+        self.routed = frozenset([target.routed for target in every])
+        # The targets with a pool, by their names `model@pool`.
+        self.pooled = {target.routed: target for target in every if target.pool}
 
     def find(self, name: str | None) -> NamedModel | None:
         """Return the configured model with this name; `None` if the name means itself."""

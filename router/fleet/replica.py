@@ -67,6 +67,7 @@ class Replica(ReplicaLoad):
         "last_signals",
         "learned",
         "lengths",
+        "list_status",
         "listed",
         "loaded_adapters",
         "low_first",
@@ -119,6 +120,8 @@ class Replica(ReplicaLoad):
         # Number of attempts in progress that were sent before the half-open trial began.
         self.before_trial = 0
         self.progress = Progress()
+        # The status of the last answer to /v1/models; 0: there was no answer.
+        self.list_status = 0
         self.listed: frozenset[str] | None = None  # The models that the replica listed last.
         self.adapters: frozenset[str] = frozenset()  # The listed models that are adapters.
         self.loaded_adapters = LoadedAdapters()  # The adapters that are in memory now.

@@ -46,13 +46,14 @@ UNCLASSED = "none"  # the class label of inference requests without a priority c
 TOKEN_KINDS = ("prompt", "output", "cached")
 MODELS_MAX = 100  # maximum number of models with their own label value; others are "other"
 REGIONS_MAX = 16  # maximum number of regions with their own label value; others are "other"
-# Maximum number of replicas with their own label value: about 6 series of 110 bytes each, so less
-# than 1 MB in total.
+# Maximum number of replicas with their own label value: about 9 series of 110 bytes each, so about
+# 1 MB in total.
 REPLICAS_MAX = 1024
 LABEL_CHARS_MAX = 128
 # Maximum number of pairs of reason and status for one kind of route. Each reason has one status of
 # the router, and engines use a few dozen more.
 ENDS_MAX = 2 * len(Reason) + 32
+MODEL_ENDS_MAX = 32  # the same for one model
 
 
 def label(text: str) -> str:
@@ -170,16 +171,36 @@ class ClassCounts:
         self.slo_whole = SloCounts()  # requests that met all SLOs that apply to them
 
 
-class ModelCounts:
-    """The counters of one model, one region of clients and one priority class."""
+class TokenCounts:
+    """Numbers of tokens."""
 
-    __slots__ = ("cached", "output", "prompt", "requests")
+    __slots__ = ("cached", "output", "prompt")
 
     def __init__(self) -> None:
-        self.requests = 0
-        self.prompt = 0  # tokens
-        self.output = 0  # tokens
+        self.prompt = 0
+        self.output = 0
         self.cached = 0  # tokens that `prompt` counts, too
+
+
+class ModelEnds:
+    """How the requests for one model ended, and the times to first token of its streams."""
+
+    __slots__ = ("ends", "ttft")
+
+    def __init__(self) -> None:
+        self.ends: dict[tuple[Reason, int], int] = {}
+        self.ttft = Histogram()
+
+
+class ModelCounts(TokenCounts):
+    """The counters of one model, one region of clients and one priority class."""
+
+    __slots__ = ("of_model", "requests")
+
+    def __init__(self, of_model: ModelEnds) -> None:
+        super().__init__()
+        self.requests = 0
+        self.of_model = of_model  # the counters of the model in all regions and classes
 
 
 class Metrics(Tally):
@@ -196,7 +217,12 @@ class Metrics(Tally):
         self.attempts: dict[tuple[str, str, Reason], int] = {}
         # The keys are the model, the region that the client prefers, and the class.
         self.models: dict[tuple[str, str, str], ModelCounts] = {}
+        self.model_ends: dict[str, ModelEnds] = {}
         self.named: dict[str, None] = {}  # the models that have their own label value
+        # The models that get their own label value with their first request. Any other model gets
+        # it with its first successful request, because a client may have invented the name.
+        self.configured: frozenset[str] = frozenset()
+        self.tokens_by_replica: dict[str, TokenCounts] = {}
         self._regions: set[str] = set()
         self.retries_by_cause: dict[Reason, int] = {}
         self.fallbacks_by_cause: dict[str, int] = {}
@@ -272,10 +298,20 @@ class Metrics(Tally):
         if model is not None:
             of_model = self.models.get((model, region, urgency))
             if of_model is None:
-                if reason is Reason.OK and len(self.named) < MODELS_MAX:
+                is_real = reason is Reason.OK or model in self.configured
+                if is_real and len(self.named) < MODELS_MAX:
                     self.named[model] = None
                 of_model = self._model_counts(model, region, urgency)
             of_model.requests += 1
+            ends = of_model.of_model
+            try:
+                ends.ends[end] += 1
+            except KeyError:
+                _first_end(ends.ends, end, MODEL_ENDS_MAX)
+            if ttft_s is not None and streamed:
+                ttft = ends.ttft
+                ttft.counts[bucket] += 1  # the bucket of `ttft_s`, found above
+                ttft.sum += ttft_s
 
     def counted_tokens(
         self,
@@ -285,16 +321,31 @@ class Metrics(Tally):
         prompt: int | None,
         output: int | None,
         cached: int | None,
+        replica_id: str,
+        is_removed: bool = False,
     ) -> None:
-        """Counts the tokens of one request. Must be called after `finished`."""
+        """Counts the tokens of one request. Must be called after `finished`.
+
+        `replica_id`: the replica that answered. `is_removed`: see `attempt`.
+        """
         if model is None:
             model = OTHER
         counts = self.models.get((model, region, urgency))
         if counts is None:
             counts = self._model_counts(model, region, urgency)
-        counts.prompt += prompt or 0
-        counts.output += output or 0
-        counts.cached += cached or 0
+        of_replica = self.tokens_by_replica.get(replica_id)
+        if of_replica is None:
+            name = self._name_of(replica_id, is_removed)
+            of_replica = self.tokens_by_replica.setdefault(name, TokenCounts())
+        if prompt is not None:
+            counts.prompt += prompt
+            of_replica.prompt += prompt
+        if output is not None:
+            counts.output += output
+            of_replica.output += output
+        if cached is not None:
+            counts.cached += cached
+            of_replica.cached += cached
 
     def _model_counts(self, model: str, region: str, urgency: str) -> ModelCounts:
         """Returns the counters of a model without a key of its own, or of a new key."""
@@ -308,7 +359,8 @@ class Metrics(Tally):
         key = (model, region, urgency)
         counts = self.models.get(key)
         if counts is None:
-            counts = self.models[key] = ModelCounts()
+            ends = self.model_ends.setdefault(model, ModelEnds())
+            counts = self.models[key] = ModelCounts(ends)
         return counts
 
     def waited(self, urgency: str, wait_s: float) -> None:
@@ -366,8 +418,7 @@ class Metrics(Tally):
         except KeyError:
             if kind not in ATTEMPT_KINDS:
                 kind = OTHER
-            is_free = is_removed and replica_id not in self._replicas
-            key = (OTHER if is_free else self._known_replica(replica_id), kind, reason)
+            key = (self._name_of(replica_id, is_removed), kind, reason)
             self.attempts[key] = self.attempts.get(key, 0) + 1
 
     def retries(self, cause: Reason) -> None:
@@ -414,8 +465,15 @@ class Metrics(Tally):
         self._replicas.remove(replica_id)
         self.ejections_by_replica.pop(replica_id, None)
         self.priority_dropped_by_replica.pop(replica_id, None)
+        self.tokens_by_replica.pop(replica_id, None)
         for key in [key for key in self.attempts if key[0] == replica_id]:
             del self.attempts[key]
+
+    def _name_of(self, replica_id: str, is_removed: bool) -> str:
+        """Returns the label value for a replica. `is_removed`: see `attempt`."""
+        if is_removed and replica_id not in self._replicas:
+            return OTHER
+        return self._known_replica(replica_id)
 
     def _known_replica(self, replica_id: str) -> str:
         """Returns the label value for a replica: its ID, or `other` above REPLICAS_MAX replicas."""
@@ -427,11 +485,13 @@ class Metrics(Tally):
         return replica_id
 
 
-def _first_end(ends: dict[tuple[Reason, int], int], end: tuple[Reason, int]) -> None:
-    """Counts a new pair of reason and status. Above ENDS_MAX pairs, statuses are rounded down to
+def _first_end(
+    ends: dict[tuple[Reason, int], int], end: tuple[Reason, int], most: int = ENDS_MAX
+) -> None:
+    """Counts a new pair of reason and status. Above `most` pairs, statuses are rounded down to
     hundreds.
     """
     reason, status = end
-    if len(ends) >= ENDS_MAX:
+    if len(ends) >= most:
         end = (reason, status // 100 * 100 if 100 <= status <= 599 else 0)
     ends[end] = ends.get(end, 0) + 1

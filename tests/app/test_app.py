@@ -147,7 +147,12 @@ FAMILIES = (
     "hedgerow_ready",
     "hedgerow_loop_lag",
     "hedgerow_open_file",
-    "hedgerow_process_",
+    "hedgerow_build_info",
+    "process_start_time_seconds",
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_virtual_memory_bytes",
+    "process_max_fds",
 )
 
 

@@ -12,6 +12,7 @@ from router.intake.routes import KINDS
 from router.observe.metrics import (
     BOUNDS_S,
     ENDS_MAX,
+    MODEL_ENDS_MAX,
     MODELS_MAX,
     OTHER,
     REGIONS_MAX,
@@ -87,7 +88,7 @@ def test_requests_and_tokens_are_counted_by_region_and_class() -> None:
     metrics = Metrics()
     for region, urgency in (("eu", "high"), ("us", "high"), ("eu", "batch"), ("eu", "high")):
         finish(metrics, model="m", region=region, urgency=urgency)
-        metrics.counted_tokens("m", region, urgency, 100, 10, 40)
+        metrics.counted_tokens("m", region, urgency, 100, 10, 40, "r0")
     assert requests(metrics) == {
         ("m", "eu", "high"): 2,
         ("m", "us", "high"): 1,
@@ -101,7 +102,7 @@ def test_regions_beyond_the_cap_are_other() -> None:
     metrics = Metrics()
     for number in range(1000):
         finish(metrics, model="m", region=f"r{number}")
-        metrics.counted_tokens("m", f"r{number}", "", 1, 1, 0)
+        metrics.counted_tokens("m", f"r{number}", "", 1, 1, 0, "r0")
     assert len(metrics.models) == REGIONS_MAX + 1
     assert metrics.models["m", OTHER, ""].requests == 1000 - REGIONS_MAX
     assert metrics.models["m", OTHER, ""].prompt == 1000 - REGIONS_MAX
@@ -109,10 +110,54 @@ def test_regions_beyond_the_cap_are_other() -> None:
 
 def test_tokens_of_an_unnamed_model_are_other() -> None:
     metrics = Metrics()
-    metrics.counted_tokens(None, "eu", "low", 5, None, None)
-    metrics.counted_tokens("junk", "eu", "low", 5, None, None)
+    metrics.counted_tokens(None, "eu", "low", 5, None, None, "r0")
+    metrics.counted_tokens("junk", "eu", "low", 5, None, None, "r0")
     assert list(metrics.models) == [(OTHER, "eu", "low")]
     assert metrics.models[OTHER, "eu", "low"].prompt == 10
+
+
+def test_a_configured_model_has_a_name_before_its_first_success() -> None:
+    metrics = Metrics()
+    metrics.configured = frozenset({"m@canary"})
+    finish(metrics, reason=Reason.SERVER_ERROR, status=502, model="m@canary", ttft_s=None)
+    finish(metrics, reason=Reason.SERVER_ERROR, status=502, model="junk", ttft_s=None)
+    assert requests(metrics) == {("m@canary", "", ""): 1, (OTHER, "", ""): 1}
+
+
+def test_the_ends_and_first_tokens_of_a_model_are_counted_over_all_regions_and_classes() -> None:
+    metrics = Metrics()
+    for region, urgency in (("eu", "high"), ("us", "low"), ("us", "low")):
+        finish(metrics, model="m", region=region, urgency=urgency, ttft_s=0.02)
+    finish(metrics, model="m", reason=Reason.REPLICA_RESET, ttft_s=0.02)
+    finish(metrics, model="m", streamed=False, ttft_s=9.0)
+    finish(metrics, model="m", ttft_s=None, duration_s=9.0)
+    counts = metrics.model_ends["m"]
+    assert counts.ends == {(Reason.OK, 200): 5, (Reason.REPLICA_RESET, 200): 1}
+    assert (sum(counts.ttft.counts), counts.ttft.sum) == (4, 0.08)
+
+
+def test_odd_statuses_of_one_model_end_up_in_their_class() -> None:
+    metrics = Metrics()
+    for status in range(100, 600):
+        finish(metrics, model="m", status=status)
+    ends = metrics.model_ends["m"].ends
+    assert len(ends) <= MODEL_ENDS_MAX + 6
+    assert sum(ends.values()) == 500
+
+
+def test_tokens_are_counted_by_replica() -> None:
+    metrics = Metrics()
+    for replica_id in ("r0", "r1", "r0"):
+        metrics.counted_tokens("m", "", "", 100, 10, 40, replica_id)
+    metrics.counted_tokens("m", "", "", None, 1, None, "r1")
+    metrics.counted_tokens("m", "", "", 7, 7, 7, "gone", is_removed=True)
+    counted = {
+        name: (each.prompt, each.output, each.cached)
+        for name, each in metrics.tokens_by_replica.items()
+    }
+    assert counted == {"r0": (200, 20, 80), "r1": (100, 11, 40), OTHER: (7, 7, 7)}
+    metrics.forget_replica("r0")
+    assert metrics.tokens_by_replica.keys() == {"r1", OTHER}
 
 
 def test_replicas_beyond_the_cap_are_other() -> None:
@@ -120,7 +165,10 @@ def test_replicas_beyond_the_cap_are_other() -> None:
     for number in range(REPLICAS_MAX + 50):
         metrics.attempt(f"r{number}", "primary", Reason.OK)
         metrics.ejections(f"r{number}")
+        metrics.counted_tokens("m", "", "", 1, 1, 1, f"r{number}")
     assert len(metrics.attempts) == len(metrics.ejections_by_replica) == REPLICAS_MAX + 1
+    assert len(metrics.tokens_by_replica) == REPLICAS_MAX + 1
+    assert metrics.tokens_by_replica[OTHER].output == 50
     assert metrics.attempts[OTHER, "primary", Reason.OK] == 50
     assert metrics.ejections_by_replica[OTHER] == 50
 

@@ -119,7 +119,14 @@ def _learn(
         prompt, output, is_exact = usage.prompt_tokens, usage.output_tokens, usage.exact
         region = context.fleet.nearest.preferred(view)
         context.metrics.counted_tokens(
-            view.model, region, label, prompt, output, usage.cached_tokens
+            view.model,
+            region,
+            label,
+            prompt,
+            output,
+            usage.cached_tokens,
+            replica.id,
+            replica.removed,
         )
         if is_exact and view.blocks:  # A prompt without whole blocks is mostly the chat template.
             context.fleet.knowledge.counted(view.model, view.prompt_bytes, prompt)

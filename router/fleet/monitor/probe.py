@@ -215,6 +215,8 @@ class Prober:
             if none.problem == "local":
                 raise
             return {} if none.problem in ("garbage", "too_large") else None
+        for rank in replica.ranks:
+            rank.list_status = status
         if status != 200:
             return None if status in _LATER else {}
         entries = read_models(b"".join(pieces))

@@ -63,8 +63,12 @@ def build_probes(actions: AdminActions, collector: Collector) -> web.Application
 
 def _add_probes(router: web.UrlDispatcher, actions: AdminActions, collector: Collector) -> None:
     async def metrics(request: web.Request) -> web.Response:
-        body, content_type = await collector.render(request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type})
+        is_zipped = _accepts_gzip(request.headers.get("Accept-Encoding", ""))
+        body, content_type = await collector.render(request.headers.get("Accept", ""), is_zipped)
+        headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
+        if is_zipped:
+            headers["Content-Encoding"] = "gzip"
+        return web.Response(body=body, headers=headers)
 
     async def livez(request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -176,6 +180,15 @@ def _help(err: web.HTTPException) -> str:
     if isinstance(err, web.HTTPMethodNotAllowed):
         return f"this path allows only {err.headers['Allow']}"
     return err.reason
+
+
+def _accepts_gzip(codings: str) -> bool:
+    """Whether a value of Accept-Encoding allows gzip. Only the weight 0 forbids it."""
+    for item in codings.lower().replace(" ", "").split(","):
+        coding, _, weight = item.partition(";q=")
+        if coding == "gzip":
+            return not weight or weight.strip("0.") != ""
+    return False
 
 
 def _path(request: web.Request) -> str:

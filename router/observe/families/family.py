@@ -50,7 +50,9 @@ S = TypeVar("S")
 class Family(Generic[S]):
     """One metric, whose values are read from an object of type `S`."""
 
-    name: str  # the metric's name without the prefix `hedgerow_` and a counter's suffix `_total`
+    # The metric's name without the prefix `hedgerow_` and a counter's suffix `_total`. A name with
+    # `process_` gets no prefix, because all programs have the same metrics of this kind.
+    name: str
     kind: str  # COUNTER, GAUGE, HISTOGRAM or INFO
     help: str
     read: Callable[[S], Values]
@@ -92,7 +94,8 @@ def _log_unreadable(name: str, err: Exception) -> None:
 
 
 def _made(family: Family[Any], values: Any) -> Metric:
-    name, text, unit = f"hedgerow_{family.name}", family.help, _unit(family.name)
+    prefix = "" if family.name.startswith("process_") else "hedgerow_"
+    name, text, unit = prefix + family.name, family.help, _unit(family.name)
     if family.kind == INFO:
         return InfoMetricFamily(name, text, value={key: label(v) for key, v in values.items()})
     if family.kind == HISTOGRAM:

@@ -1,29 +1,65 @@
-"""Declares the metrics of this process's resources.
+"""Declares the metrics of this process: its build, its start and its resources.
 
-prometheus_client has such metrics as well, but they need its global registry.
+The names with `process_` are those of Prometheus's client libraries. prometheus_client's own
+collector of them lists all open files, which takes 3 us for each.
 """
 
 from __future__ import annotations
 
 import os
+import platform
+import resource
 import time
+from functools import cache
 from typing import Final
 
-from router.observe.families.family import COUNTER, GAUGE, Family
+from router.core.build import VERSION, build_kind
+from router.observe.families.family import COUNTER, GAUGE, INFO, Family
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
-def resident_bytes() -> int | None:
-    """Returns the resident memory of this process in bytes; None if the system has no /proc."""
+def _memory_bytes(field: int) -> int | None:
+    """Returns a field of /proc/self/statm in bytes; None if the system has no /proc."""
     try:
         with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
+            return int(file.read().split()[field]) * _PAGE_BYTES
     except OSError:
         return None
 
 
+def resident_bytes() -> int | None:
+    """Returns the resident memory of this process in bytes; None if the system has no /proc."""
+    return _memory_bytes(1)
+
+
+@cache
+def _started_at() -> float | None:
+    """Returns the time at which this process started; None if the system has no /proc."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            # The second field, the name of the program, may contain spaces.
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+    except OSError:
+        return None
+    booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return booted_at + ticks / _TICKS_PER_S
+
+
+@cache
+def _build() -> dict[str, str]:
+    return {"version": VERSION, "build": build_kind(), "python": platform.python_version()}
+
+
 FAMILIES: Final[tuple[Family[None], ...]] = (
+    Family("build", INFO, "The version of the program, and how it was built.", lambda _: _build()),
+    Family(
+        "process_start_time_seconds",
+        GAUGE,
+        "Start of this process, in seconds since 1970.",
+        lambda _: _started_at(),
+    ),
     Family(
         "process_cpu_seconds",
         COUNTER,
@@ -35,5 +71,24 @@ FAMILIES: Final[tuple[Family[None], ...]] = (
         GAUGE,
         "Resident memory of this process.",
         lambda _: resident_bytes(),
+    ),
+    Family(
+        "process_virtual_memory_bytes",
+        GAUGE,
+        "Virtual memory of this process.",
+        lambda _: _memory_bytes(0),
+    ),
+    Family(
+        "process_open_fds",
+        GAUGE,
+        "Open files of this process; needs Linux 6.2.",
+        # Older versions show the size 0.
+        lambda _: os.stat("/proc/self/fd").st_size or None,
+    ),
+    Family(
+        "process_max_fds",
+        GAUGE,
+        "Maximum of files that this process may open.",
+        lambda _: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     ),
 )

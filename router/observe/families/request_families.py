@@ -44,6 +44,22 @@ def _tokens(metrics: Metrics) -> dict[tuple[str, ...], float]:
     }
 
 
+def _replica_tokens(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    return {
+        (name, kind): float(getattr(counts, kind))
+        for name, counts in metrics.tokens_by_replica.items()
+        for kind in TOKEN_KINDS
+    }
+
+
+def _model_ends(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    return {
+        (model, reason.value, str(status)): count
+        for model, counts in metrics.model_ends.items()
+        for (reason, status), count in counts.ends.items()
+    }
+
+
 def _attempts(metrics: Metrics) -> dict[tuple[str, ...], float]:
     return {(name, kind, why.value): n for (name, kind, why), n in metrics.attempts.items()}
 
@@ -197,6 +213,29 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
         "cached ones are also prompt tokens.",
         _tokens,
         ("model", "region", "class", "kind"),
+    ),
+    Family(
+        "model_ends",
+        COUNTER,
+        "Requests ended, by model, reason of the end and status sent. A target of a split with a "
+        "pool is the model `model@pool`.",
+        _model_ends,
+        ("model", "reason", "status"),
+    ),
+    Family(
+        "model_ttft_seconds",
+        HISTOGRAM,
+        "Time to first content of generating streams, by model.",
+        lambda m: _filled({name: counts.ttft for name, counts in m.model_ends.items()}),
+        ("model",),
+    ),
+    Family(
+        "replica_tokens",
+        COUNTER,
+        "Tokens reported or counted, by the replica that answered and kind; cached ones are also "
+        "prompt tokens.",
+        _replica_tokens,
+        ("replica", "kind"),
     ),
     Family(
         "attempts",

@@ -11,7 +11,7 @@ ADDED = {"job", "instance"}  # labels that Prometheus adds to every sample
 
 Samples = set[tuple[str, frozenset[tuple[str, str]]]]
 
-SELECTOR = re.compile(r"\b(hedgerow_\w+)(?:\{([^}]*)\})?")
+SELECTOR = re.compile(r"\b((?:hedgerow|process)_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(=~|!=|=)\s*"([^"]*)"')
 BY = re.compile(r"\bby\s*\(([^)]*)\)")
 IN_TEXT = re.compile(r"\$labels\.(\w+)")

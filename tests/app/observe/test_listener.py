@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
 import ssl
@@ -155,6 +156,31 @@ def test_metrics_in_the_format_asked_for() -> None:
         assert asked.body.count(b"# EOF\n") == 1
 
     serve(Actions(), scenario, metrics)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "is_zipped"),
+    [
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("gzip; q=1.0, *;q=0", True),
+        ("identity", False),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000, identity", False),
+        ("", False),
+        ("x-gzip2,,;q=", False),
+    ],
+)
+def test_metrics_are_compressed_for_clients_that_accept_it(accepted: str, is_zipped: bool) -> None:
+    async def scenario(ask: Client) -> None:
+        answer = await ask("GET", "/metrics", **{"Accept-Encoding": accepted})
+        assert answer.headers.get("content-encoding") == ("gzip" if is_zipped else None)
+        assert answer.headers["vary"] == "Accept, Accept-Encoding"
+        body = gzip.decompress(answer.body) if is_zipped else answer.body
+        assert b"hedgerow_config_reload_success 1.0\n" in body
+        assert int(answer.headers["content-length"]) == len(answer.body)
+
+    serve(Actions(), scenario)
 
 
 def test_the_fleet_as_json() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import platform
 import re
+import time
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from router.app import families
+from router.core.build import VERSION, build_kind
 from router.core.errors import Reason
 from router.intake.routes import KINDS
 from router.observe.families import (
@@ -127,11 +131,15 @@ def test_both_formats_parse_and_agree(accept: str) -> None:
     assert values["hedgerow_replicas", "up"] == 2
     assert values["hedgerow_files",] == 1_048_576
     assert values["hedgerow_lines_dropped_total",] == 5
-    assert values["hedgerow_process_cpu_seconds_total",] > 0
-    assert values["hedgerow_process_resident_memory_bytes",] > 1_000_000
+    assert values["process_cpu_seconds_total",] > 0
+    assert values["process_resident_memory_bytes",] > 1_000_000
+    assert values["process_virtual_memory_bytes",] > values["process_resident_memory_bytes",]
+    assert values["process_start_time_seconds",] <= time.time()
+    assert values["process_max_fds",] >= values.get(("process_open_fds",), 1) > 0
+    assert values["hedgerow_build_info", build_kind(), platform.python_version(), VERSION] == 1
     assert not any(name.startswith("hedgerow_lag") for name, *_ in values)  # the lag is unknown
     for family in families:
-        assert family.name.startswith("hedgerow_")
+        assert family.name.startswith(("hedgerow_", "process_"))
         assert family.documentation
         assert family.type != "unknown"
 
@@ -235,9 +243,30 @@ def test_the_pieces_are_what_one_rendering_gives() -> None:
     collector = Collector(metrics, GAUGES)
 
     def stable(text: str) -> list[str]:
-        return [line for line in text.splitlines() if not line.startswith("hedgerow_process_")]
+        return [line for line in text.splitlines() if not line.startswith("process_")]
 
     assert stable(render(collector)[0]) == stable(generate_latest(collector.registry).decode())
+
+
+@pytest.mark.parametrize("accept", ["", OPENMETRICS])
+def test_a_compressed_page_is_the_same_page(accept: str) -> None:
+    metrics = used()
+    for number in range(3 * PIECE_SAMPLES):
+        metrics.attempt(f"r{number}", "primary", Reason.OK)
+    collector = Collector(metrics, GAUGES)
+
+    async def main() -> None:
+        plain, content_type = await collector.render(accept)
+        zipped, other_type = await collector.render(accept, is_zipped=True)
+        assert content_type == other_type
+        assert len(zipped) < len(plain) / 4
+        pages = [page.decode().splitlines() for page in (plain, gzip.decompress(zipped))]
+        assert pages[0][-1] == pages[1][-1]
+        assert [line for line in pages[0] if not line.startswith("process_")] == [
+            line for line in pages[1] if not line.startswith("process_")
+        ]
+
+    run(main())
 
 
 def test_nothing_goes_to_the_global_registry() -> None:
@@ -336,6 +365,16 @@ def test_a_declaration(family: Family[Any]) -> None:
     assert not family.name.endswith("_total"), "prometheus_client adds it"
     assert family.help.endswith(".")
     assert family.kind in (COUNTER, GAUGE, HISTOGRAM, INFO)
+
+
+def test_the_start_of_the_process_does_not_move() -> None:
+    first, second = (
+        samples(list(parse_text(render(Collector(Metrics()))[0])))["process_start_time_seconds",]
+        for _ in range(2)
+    )
+    assert first == second
+    uptime_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert time.time() - uptime_s - 1 < first < time.time()
 
 
 def test_no_two_families_share_a_name() -> None:
