@@ -24,6 +24,7 @@ DISCOVERY = KUBERNETES / "discovery"  # changes the gateway
 PLACES = [GATEWAY, KUBERNETES / "sidecar"]
 # Kinds that no Kubernetes version has: they belong to other projects.
 FOREIGN = {"Kustomization", "ServiceMonitor", "ScaledObject"}
+ENGINES_POLICY = "networkpolicy-engines.yaml"  # applied by hand
 OLDEST = "1.29.0"  # the first version with sidecar containers by default
 # The patch of the gateway's Deployment, which is no whole object.
 PATCH = yaml.safe_load((DISCOVERY / "deployment.yaml").read_text())
@@ -181,16 +182,34 @@ def test_selectors_find_what_they_are_meant_for() -> None:
 
 def test_the_network_policy_lets_the_router_reach_its_replicas(tmp_path: Path) -> None:
     gateway = KUBERNETES / "gateway"
-    ours, engines = of_kind(gateway, "NetworkPolicy")
+    (ours,) = yaml.safe_load_all((gateway / "networkpolicy.yaml").read_text())
+    (engines,) = yaml.safe_load_all((gateway / ENGINES_POLICY).read_text())
     ports = {port["port"] for rule in ours["spec"]["egress"] for port in rule["ports"]}
     config = config_of(gateway, tmp_path)
     assert {int(replica.url.rpartition(":")[2]) for replica in config.replicas} <= ports
     (rule,) = engines["spec"]["ingress"]
-    selected = rule["from"][0]["podSelector"]["matchLabels"].items()
+    router, monitoring = rule["from"]
+    selected = router["podSelector"]["matchLabels"].items()
     assert selected <= pod_of(gateway)["metadata"]["labels"].items()
+    assert monitoring == ours["spec"]["ingress"][1]["from"][0]  # Prometheus also reads the engines.
+    (to_engines,) = [rule for rule in ours["spec"]["egress"] if rule["ports"][0]["port"] == 8000]
+    assert engines["spec"]["podSelector"] == to_engines["to"][0]["podSelector"]
     # The admin port is reachable by nobody.
     open_ports = {port["port"] for rule in ours["spec"]["ingress"] for port in rule["ports"]}
     assert open_ports == {8080, 9902}
+
+
+@pytest.mark.parametrize("folder", [*PLACES, DISCOVERY], ids=lambda path: path.name)
+def test_a_kustomization_limits_no_pod_but_the_routers(folder: Path) -> None:
+    """A policy for the engines would cut off their present clients."""
+    (found,) = of_kind(folder, "Kustomization")
+    labels = pod_of(GATEWAY)["metadata"]["labels"]
+    for file in found["resources"]:
+        if (folder / file).is_file():
+            for one in yaml.safe_load_all((folder / file).read_text()):
+                if one["kind"] == "NetworkPolicy":
+                    selected = one["spec"]["podSelector"]["matchLabels"]
+                    assert selected and selected.items() <= labels.items(), file
 
 
 def test_discovery_changes_what_the_gateway_has(tmp_path: Path) -> None:
