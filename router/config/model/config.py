@@ -44,7 +44,8 @@ class Config(Frozen, frozen=True):
     discovery: Discovery = Discovery()
     pools: dict[str, Pool] = {}  # The pools of replicas, by name.
     # Names that clients may write in `model`, and the models that they stand for. A target must be
-    # a name that replicas serve; it is not looked up here again.
+    # a name that replicas serve. If the only target of a name is another name of this section, both
+    # have the same targets.
     models: dict[str, ModelRoute] = {}
     region: str = ""  # The region of the router, which clients without a region prefer.
     # The zone of the router. Replicas of this zone in the router's region are nearest.
