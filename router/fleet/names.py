@@ -63,14 +63,12 @@ class NamedModel:
         "targets",
     )
 
-    def __init__(self, name: str, routes: dict[str, Settings]) -> None:
-        """`routes`: the settings of all configured names."""
-        settings = routes[name]
+    def __init__(self, name: str, settings: Settings, behind: Settings | None = None) -> None:
+        """`behind`: the settings of the name that is the only target of this one, if it has any."""
         # An alias of a configured name gets the targets of that name. An alias of an alias does
         # not, so `a: b` and `b: a` exchange two models.
         owner, split = name, settings
         model = _alias_of(name, settings)
-        behind = routes.get(model)
         if behind is not None and not _alias_of(model, behind):
             owner, split = model, behind
         targets = split.targets or (SplitTarget(),)
@@ -120,7 +118,11 @@ class Names:
     __slots__ = ("_by_name", "aliases", "is_used", "pooled", "routed")
 
     def __init__(self, config: Config) -> None:
-        self._by_name = {name: NamedModel(name, config.models) for name in config.models}
+        models = config.models
+        self._by_name = {
+            name: NamedModel(name, each, models.get(_alias_of(name, each)))
+            for name, each in models.items()
+        }
         self.is_used = len(self._by_name) > 0
         self.aliases = [named for named in self._by_name.values() if named.is_alias]
         every = [
