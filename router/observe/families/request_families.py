@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from router.observe.families.family import COUNTER, GAUGE, HISTOGRAM, INFO, Family
@@ -12,7 +12,9 @@ from router.observe.metrics import (
     Histogram,
     KindCounts,
     Metrics,
+    ModelEnds,
     SloCounts,
+    TokenCounts,
 )
 
 
@@ -20,10 +22,12 @@ def _kinds(metrics: Metrics) -> dict[str, KindCounts]:
     return {kind: counts for kind, counts in metrics.kinds.items() if counts.ends}
 
 
-def _ends(metrics: Metrics) -> dict[tuple[str, ...], float]:
+def _ends(
+    counted: Mapping[str, KindCounts] | Mapping[str, ModelEnds],
+) -> dict[tuple[str, ...], float]:
     return {
-        (kind, reason.value, str(status)): count
-        for kind, counts in _kinds(metrics).items()
+        (name, reason.value, str(status)): count
+        for name, counts in counted.items()
         for (reason, status), count in counts.ends.items()
     }
 
@@ -36,27 +40,13 @@ def _models(metrics: Metrics) -> dict[tuple[str, ...], float]:
     return {key: float(counts.requests) for key, counts in metrics.models.items()}
 
 
-def _tokens(metrics: Metrics) -> dict[tuple[str, ...], float]:
+def _tokens(
+    counted: Iterable[tuple[tuple[str, ...], TokenCounts]],
+) -> dict[tuple[str, ...], float]:
     return {
         (*key, kind): float(getattr(counts, kind))
-        for key, counts in metrics.models.items()
+        for key, counts in counted
         for kind in TOKEN_KINDS
-    }
-
-
-def _replica_tokens(metrics: Metrics) -> dict[tuple[str, ...], float]:
-    return {
-        (name, kind): float(getattr(counts, kind))
-        for name, counts in metrics.tokens_by_replica.items()
-        for kind in TOKEN_KINDS
-    }
-
-
-def _model_ends(metrics: Metrics) -> dict[tuple[str, ...], float]:
-    return {
-        (model, reason.value, str(status)): count
-        for model, counts in metrics.model_ends.items()
-        for (reason, status), count in counts.ends.items()
     }
 
 
@@ -90,7 +80,7 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
         "requests",
         COUNTER,
         "Requests ended, by route kind, reason of the end and status sent.",
-        _ends,
+        lambda m: _ends(_kinds(m)),
         ("kind", "reason", "status"),
     ),
     Family(
@@ -211,7 +201,7 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
         COUNTER,
         "Tokens reported or counted, by model, region that the client prefers, class and kind; "
         "cached ones are also prompt tokens.",
-        _tokens,
+        lambda m: _tokens(m.models.items()),
         ("model", "region", "class", "kind"),
     ),
     Family(
@@ -219,7 +209,7 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
         COUNTER,
         "Requests ended, by model, reason of the end and status sent. A target of a split with a "
         "pool is the model `model@pool`.",
-        _model_ends,
+        lambda m: _ends(m.model_ends),
         ("model", "reason", "status"),
     ),
     Family(
@@ -234,7 +224,7 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
         COUNTER,
         "Tokens reported or counted, by the replica that answered and kind; cached ones are also "
         "prompt tokens.",
-        _replica_tokens,
+        lambda m: _tokens(((name,), each) for name, each in m.tokens_by_replica.items()),
         ("replica", "kind"),
     ),
     Family(

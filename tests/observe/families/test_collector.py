@@ -296,6 +296,7 @@ def test_a_hundred_thousand_names_stay_under_two_megabytes() -> None:
         metrics.finished(kind, Reason.OK, 200 + number % 400, 0.1, 0.1, 1, 1, name)
         metrics.finished(name, Reason.BAD_JSON, 400, 0.1, 0.1, 1, 1, name)
         metrics.attempt(name, name, Reason.OK)
+        metrics.counted_tokens(name, "", "", 1, 1, 1, name)
         metrics.ejections(name)
         metrics.usage.count(f"{number}-{'t' * 90}", "low", None, 100, 10, 10, False, 0)
     names = {f"replica-{number}": 1.0 for number in range(100_000)}
