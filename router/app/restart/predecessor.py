@@ -104,12 +104,12 @@ class Predecessor:
         deadline = asyncio.get_running_loop().time() + READY_WAIT_S
         serving = fleet.serving
         while awaited(before, fleet.replicas, serving.ready_ids) or unanswered(
-            sources, roster.sizes
+            sources, roster.sizes, roster.answering
         ):
             if asyncio.get_running_loop().time() >= deadline:
                 break
             await asyncio.sleep(_LOOK_S)
-        if missing := unanswered(sources, roster.sizes):
+        if missing := unanswered(sources, roster.sizes, roster.answering):
             text = f"no answer for the new process within {READY_WAIT_S:g} s"
             raise ConfigError([f"discovery: {', '.join(missing)}: {text}"])
         if not may_take_over(before, serving.ready_ids):
