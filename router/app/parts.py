@@ -256,6 +256,8 @@ class Parts:
         )
         token = self.upstream.token
         self.prober = Prober(self.fleet, config, token, rng, failed)
+        self.fleet.on_doubted_list = self.prober.read_list
+        self.fleet.on_unknown_model = self.prober.read_lists
         self.poller = Poller(self.fleet, self.fleet.polls, config, token, rng, failed)
         if self.queue is not None:
             self.queue.poll_early = self.poller.poll_early

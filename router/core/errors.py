@@ -94,6 +94,7 @@ class Reason(StrEnum):
     SERVER_ERROR = "server_error"  # The replica answered with a 5xx status other than 503.
     # The replica answered with a 4xx status other than 429. The response is forwarded.
     REPLICA_REFUSED = "replica_refused"
+    MODEL_REFUSED = "model_refused"  # The replica answered 404 for a model that it lists.
     REPLICA_BUSY = "replica_busy"  # The replica answered 429 or 503.
     # The replica does not accept the credential that the configuration has for it.
     CREDENTIAL_REFUSED = "credential_refused"
@@ -180,6 +181,7 @@ STATUS: dict[Reason, int] = {
     Reason.STREAM_ERROR: 502,
     Reason.SERVER_ERROR: 502,
     Reason.REPLICA_REFUSED: 400,
+    Reason.MODEL_REFUSED: 503,
     Reason.REPLICA_BUSY: 503,
     Reason.CREDENTIAL_REFUSED: 502,
     Reason.STATE_LOST: 404,
@@ -230,6 +232,7 @@ _REPLICA = frozenset(
         Reason.STREAM_ERROR,
         Reason.SERVER_ERROR,
         Reason.REPLICA_REFUSED,
+        Reason.MODEL_REFUSED,
         Reason.REPLICA_BUSY,
         Reason.CREDENTIAL_REFUSED,
         Reason.STATE_LOST,

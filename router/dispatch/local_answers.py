@@ -45,6 +45,7 @@ def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
                 )
             named = fleet.models.names.find(name)
             served = fleet.models.routed(name if named is None else named.targets[0].routed)
+            fleet.may_learn(served)  # A later request may find the model.
             # This call raises RouterError with the reason why the model is missing.
             fleet.eligibility.replicas(served, regions)
             return False

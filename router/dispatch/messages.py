@@ -23,6 +23,7 @@ MESSAGES: dict[Reason, str] = {
     Reason.STREAM_ERROR: "the replica reported an error instead of content",
     Reason.SERVER_ERROR: "the replica answered with a server error",
     Reason.REPLICA_REFUSED: "the replica refused the request",
+    Reason.MODEL_REFUSED: "the replica does not serve the model at the moment",
     Reason.REPLICA_BUSY: "every replica is busy",
     Reason.CREDENTIAL_REFUSED: "the replica does not accept the router's credential",
     Reason.NO_FILES: "the router is out of file descriptors",

@@ -63,6 +63,7 @@ class Replica(ReplicaLoad):
         "is_spot",
         "is_standby",
         "is_unlisted",
+        "joined",
         "last_priority",
         "last_signals",
         "learned",
@@ -135,6 +136,7 @@ class Replica(ReplicaLoad):
         self.reported_lengths = UNKNOWN
         self.lengths = lengths_of(config.max_model_len, UNKNOWN)
         self.objects: dict[str, dict[str, Any]] = {}  # Model -> its entry of /v1/models.
+        self.joined = 0.0  # When the replica joined the fleet (monotonic seconds).
         self.removed = False
         self.duty: int = Duty.IN_SERVICE  # The operator's setting for the replica.
         # True: the replica gets no new request, because replicas with a lower SRV priority number

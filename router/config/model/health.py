@@ -37,4 +37,10 @@ class Health(Frozen, frozen=True):
     suspect_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0
     # A replica does not become suspect before a first token has taken this time.
     suspect_min_s: Seconds = 5.0
-    models_interval_s: Seconds = 30.0  # Time between two reads of /v1/models.
+    # Time between two reads of /v1/models. A list is also read when its replica restarts or answers
+    # 404 for a model of the list, and all lists are read when a request names an unknown model, at
+    # most once in a sixth of this time.
+    models_interval_s: Seconds = 30.0
+    # A replica that has joined and is not up yet may serve any model. So for this time after it
+    # joined, a request for a model that no replica lists gets 503 instead of 404.
+    models_wait_s: Seconds = 1800.0

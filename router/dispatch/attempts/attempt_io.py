@@ -269,7 +269,9 @@ class AttemptIO(Waiter):
             return True
         if head.status >= 500 and self._driver.falls_back_from(self.attempt, error_of(head.status)):
             return False
-        if head.status != 200 and self._driver.holds_errors():
+        if head.status == 404 and self._lists_model():
+            self._holds = True  # The text shows whether the engine refuses the model.
+        elif head.status != 200 and self._driver.holds_errors():
             # Another attempt may succeed, or the error of an earlier attempt has precedence.
             self._holds = True
         elif self._driver.state.commit == Commit.STATUS and (
@@ -330,6 +332,9 @@ class AttemptIO(Waiter):
             if access is not None and access.is_shown_in(b"".join(reader.parts)):
                 return self._give_up(Reason.BAD_RESPONSE)
             if whole:
+                if head.status == 404 and self._lists_model() and _names_model(reader.parts):
+                    reason = Reason.MODEL_REFUSED
+                    self._driver.lacks_model(self.attempt)
                 if head.status == self.refusal:
                     if self._is_refused(reader):
                         return False
@@ -343,6 +348,13 @@ class AttemptIO(Waiter):
         if not self._driver.holds_errors():
             return True
         return self._give_up(reason)
+
+    def _lists_model(self) -> bool:
+        """Whether the replica lists the model by the name that it was sent."""
+        request, models = self._request, self.attempt.at.models
+        target = request.target
+        name = request.asked.model if target is None else target.model
+        return models is not None and name in models and request.pinned is None
 
     def _give_up(self, reason: Reason) -> bool:
         """Fail the attempt because its answer cannot be used. Always returns False."""
@@ -402,6 +414,11 @@ def error_of(status: int) -> Reason:
     if status in BUSY:
         return Reason.REPLICA_BUSY
     return Reason.SERVER_ERROR if status >= 500 else Reason.REPLICA_REFUSED
+
+
+def _names_model(parts: list[bytes]) -> bool:
+    """Whether a 404 is about a model. An unknown path or response gets a 404, too."""
+    return b"model" in b"".join(parts).lower()
 
 
 def _is_sound(parts: list[bytes]) -> bool:

@@ -144,7 +144,7 @@ class RequestDriver(RetriedAttempts):
         request.answer_failure(self.state.blame)
 
     def replace(self, attempt: Attempt, reason: Reason) -> bool:
-        """Try another replica or a fallback after a busy or error answer, if no content was sent.
+        """Try another replica or a fallback after an answer in `PASSING`, if no content was sent.
 
         Returns False if the answer must be sent to the client.
         """
@@ -159,11 +159,15 @@ class RequestDriver(RetriedAttempts):
             return False  # The client gets the kept error of an earlier attempt instead.
         if reason is Reason.STREAM_ERROR and (state.lost or not request.route.repeatable):
             return False
-        if self._others() is None or not self._take_budget():
+        is_free = reason is Reason.MODEL_REFUSED
+        if self._others() is None or not (is_free or self._take_budget()):
             return False
         request.discard(attempt)
         self._end_attempt(attempt, reason, reused=False, received=True)
-        self._retry(reason)
+        if is_free:
+            self._retry_now(reason)
+        else:
+            self._retry(reason)
         return True
 
     def ask_without_priority(self, attempt: Attempt) -> bool:

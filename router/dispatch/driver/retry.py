@@ -16,6 +16,8 @@ none. After content has reached the client, the request is not repeated; a conti
     lost                                   new          elsewhere if repeatable, on the budget;
                                                         free if the replica is known to be dead
     429 or 503                             -            elsewhere, on the budget
+    404 for a model that the replica       -            elsewhere, free: the engine did nothing,
+    lists: it may have restarted                        and its list is read again at once
     the stream contains an error before    -            elsewhere if repeatable, on the budget
     any content, or ends without content
     everything else                        -            no
@@ -42,7 +44,7 @@ class RetryChoice(IntEnum):
 
 UNSENT = frozenset({Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT})
 # Errors of an engine after which another replica may succeed.
-PASSING = frozenset({Reason.REPLICA_BUSY, Reason.STREAM_ERROR})
+PASSING = frozenset({Reason.REPLICA_BUSY, Reason.STREAM_ERROR, Reason.MODEL_REFUSED})
 LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR})
 
 
@@ -54,7 +56,7 @@ def judge(
     `received`: at least one byte of the response has arrived. `repeatable`: repeating a request of
     this route is safe.
     """
-    if reason in UNSENT or reason is Reason.REGION_NOT_ALLOWED:
+    if reason in UNSENT or reason in (Reason.REGION_NOT_ALLOWED, Reason.MODEL_REFUSED):
         return RetryChoice.ELSEWHERE
     if reason is Reason.REPLICA_BUSY:
         return RetryChoice.BUDGET

@@ -152,6 +152,10 @@ class RunningAttempts:
         """Report a busy answer to the fleet, so that the replica gets no requests for a while."""
         self._context.fleet.outcomes.busy(attempt.at, retry_after, self._context.scheduler.now())
 
+    def lacks_model(self, attempt: Attempt) -> None:
+        """Report an answer 404 for a model that the replica lists, so that its list is read."""
+        self._context.fleet.read_list(attempt.at)
+
     def went_without_priority(self, replica: Replica) -> None:
         """Stop sending priorities to a replica that accepted the same request without one."""
         self.priority_rejected_by = None

@@ -44,6 +44,7 @@ from router.fleet.engines.common.exposition import Reader
 from router.fleet.engines.common.models import owners
 from router.fleet.engines.common.registry import engine_of
 from router.fleet.monitor.ask import Asker, NoAnswer, Problem, keep
+from router.fleet.monitor.nap import Nap
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
 
@@ -155,7 +156,7 @@ class Poller:
         turn = self._turns.get(replica.ranks[0])  # All ranks of an address are polled together.
         if turn is not None:
             turn.is_early = True
-            turn.wake()
+            turn.nap.wake()
 
     async def stop(self) -> None:
         self._is_open = False
@@ -393,7 +394,6 @@ class _Turn:
     """The schedule of one replica's polls, and what earlier polls found."""
 
     __slots__ = (
-        "_waiter",
         "asked",
         "began",
         "by_rank",
@@ -405,6 +405,7 @@ class _Turn:
         "is_early",
         "last",
         "misses",
+        "nap",
         "replica",
         "seen_at",
         "signals_from",
@@ -422,7 +423,7 @@ class _Turn:
         self.is_early = False
         self.misses = 0  # Number of polls in a row that the replica answered without metrics.
         self.engine_at = 0.0  # The time at which to try engine detection again.
-        self._waiter: asyncio.Future[None] | None = None
+        self.nap = Nap()
         self.engine: Engine | None = None
         self.forget(None)
 
@@ -455,7 +456,6 @@ class _Turn:
     async def rest(self, pause: float, gap_s: float) -> None:
         """Wait until the next poll is due, or an early one is requested. `gap_s`: minimum seconds
         per request."""
-        loop = asyncio.get_running_loop()
         soonest = self.began + self.asked * gap_s
         until = max(monotonic() + pause, soonest)
         while True:
@@ -465,19 +465,7 @@ class _Turn:
             if left <= 0:
                 self.is_early = False
                 return
-            waiter = self._waiter = loop.create_future()
-            handle = loop.call_later(left, self.wake)
-            try:
-                await waiter
-            finally:
-                handle.cancel()
-                self._waiter = None
-
-    def wake(self) -> None:
-        """Let `rest` compute the time of the next poll again."""
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+            await self.nap.sleep(left)
 
 
 def _each(whole: Signals, by_rank: list[Signals], facts: Facts, count: int) -> list[Signals]:

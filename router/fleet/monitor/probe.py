@@ -8,6 +8,10 @@ if the fleet has one replica. The engine's descriptor sets the health path and i
 /health generates a token). The duration of a probe is a measurement of the round-trip time to the
 replica. The model list shows in most cases which engine the replica runs.
 
+A model list is read periodically, and ahead of time if it may be out of date (`read_list`,
+`read_lists`). Clients can cause such reads, so their rate is limited: per replica, and for the
+whole fleet.
+
 A probe that fails because this host has no free file descriptor or port is not counted.
 """
 
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from random import Random
 from time import monotonic
 from typing import Final
@@ -27,6 +32,7 @@ from router.fleet.engines.common.detect import detect
 from router.fleet.engines.common.models import CONTEXT, Entries, context_tokens, owners, read_models
 from router.fleet.engines.common.registry import engine_of
 from router.fleet.monitor.ask import Asker, NoAnswer, Sink, keep
+from router.fleet.monitor.nap import Nap
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 
@@ -38,6 +44,10 @@ _MODELS_CHECK: Final = Check("/v1/models")
 # overloaded.
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 FIRST_ROUND_S: Final = 2.0
+# Minimum time between two reads of one list because it is doubted, and between two reads of all
+# lists because a model is unknown: shares of the regular time (`models_interval`).
+_DOUBTED_SHARE: Final = 1 / 30
+_UNKNOWN_SHARE: Final = 1 / 6
 _LOOP_HINT: Final = ": the address leads back to this router, or both have the same name (`via`)"
 
 
@@ -57,7 +67,11 @@ class Prober:
         self._rules = config.health
         self._rng = rng
         self._on_error = on_error
-        self._tasks: dict[Replica, asyncio.Task[None]] = {}
+        self._turns: dict[Replica, _Turn] = {}
+        # The replicas whose lists are still to be read because a model is unknown, and when the
+        # last such reads began.
+        self._unread: set[Replica] = set()
+        self._unread_at = -inf
         self._at_start = False  # Whether the first round of probes is in progress.
 
     def adopt(self, config: Config, token: str | None) -> None:
@@ -86,18 +100,22 @@ class Prober:
     def _begin(self, replica: Replica) -> asyncio.Future[None]:
         """Start to probe a replica. Returns a future that is done after its first probe."""
         first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        task = asyncio.ensure_future(self._watch(replica, first))
-        self._tasks[replica] = task
-        task.add_done_callback(lambda _: self._tasks.pop(replica, None))
+        turn = self._turns[replica] = _Turn()
+        turn.task = asyncio.ensure_future(self._watch(replica, turn, first))
+        turn.task.add_done_callback(lambda _: self._ended(replica))
         return first
 
+    def _ended(self, replica: Replica) -> None:
+        self._turns.pop(replica, None)
+        self._settle(replica)
+
     def unwatch(self, replica: Replica) -> None:
-        task = self._tasks.get(replica)
-        if task is not None:
-            task.cancel()
+        turn = self._turns.get(replica)
+        if turn is not None and turn.task is not None:
+            turn.task.cancel()
 
     async def stop(self) -> None:
-        tasks = list(self._tasks.values())
+        tasks = [turn.task for turn in self._turns.values() if turn.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -105,9 +123,54 @@ class Prober:
 
     @property
     def running(self) -> int:
-        return len(self._tasks)
+        return len(self._turns)
 
-    async def _watch(self, replica: Replica, first: asyncio.Future[None]) -> None:
+    # -- reading model lists ahead of time ----------------------------------------------------
+
+    def read_list(self, replica: Replica) -> None:
+        """Read the model list of a replica soon, because it may be out of date."""
+        turn = self._turns.get(replica)
+        if turn is not None and replica.health.up:
+            turn.is_doubted = True
+            turn.nap.wake()
+
+    def read_lists(self) -> bool:
+        """Read the model lists of all replicas, because a model is unknown.
+
+        Returns whether such reads are in progress; False if the last ones were a short time ago.
+        """
+        if self._unread:
+            return True
+        now = monotonic()
+        if now - self._unread_at < self._rules.models_interval_s * _UNKNOWN_SHARE:
+            return False
+        self._unread_at = now
+        for replica, turn in self._turns.items():
+            if replica.health.up and replica.config.models is None:
+                self._unread.add(replica)
+                self.read_list(replica)
+                turn.read_at = -inf  # The time since the last reads of all lists is long enough.
+        return bool(self._unread)
+
+    def _settle(self, replica: Replica) -> None:
+        """Note that the list of a replica was read, or that it cannot be read now."""
+        if replica in self._unread:
+            self._unread.discard(replica)
+            if not self._unread:
+                self._fleet.first_probe_done()
+
+    async def _read_early(self, replica: Replica) -> None:
+        try:
+            entries = await self._read_models(replica)
+            await self._learn_context(replica, entries or {})
+        except NoAnswer:
+            pass  # This host could not send the question.
+        except Exception as err:
+            self._on_error(err)
+
+    # -- probing ------------------------------------------------------------------------------
+
+    async def _watch(self, replica: Replica, turn: _Turn, first: asyncio.Future[None]) -> None:
         models_at = 0.0  # The time at which the replica's model list must be read next.
         while True:
             try:
@@ -119,7 +182,26 @@ class Prober:
                 self._on_error(err)
             if not first.done():
                 first.set_result(None)
-            await asyncio.sleep(self._pause(replica))
+            await self._rest(replica, turn)
+
+    async def _rest(self, replica: Replica, turn: _Turn) -> None:
+        """Wait until the next probe is due. Meanwhile read the model list, if it is doubted."""
+        now = monotonic()
+        until = now + self._pause(replica)
+        while now < until:
+            due = until
+            if turn.is_doubted:
+                gap_s = self._rules.models_interval_s * _DOUBTED_SHARE
+                due = min(until, turn.read_at + gap_s)
+            if due > now:
+                await turn.nap.sleep(due - now)
+            else:
+                turn.is_doubted = False
+                turn.read_at = now
+                if replica.health.up:
+                    await self._read_early(replica)
+                self._settle(replica)
+            now = monotonic()
 
     async def _probe(self, replica: Replica, *, is_due: bool) -> bool:
         """Probe once and report to the fleet. Returns False if the model list must still be read.
@@ -246,6 +328,18 @@ class Prober:
             return await self._asker.body(replica, path, self._rules.timeout_s, size)
         except NoAnswer:
             return None
+
+
+class _Turn:
+    """The probes of one replica. Times are monotonic seconds."""
+
+    __slots__ = ("is_doubted", "nap", "read_at", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.nap = Nap()
+        self.is_doubted = False  # Whether the model list must be read before its regular time.
+        self.read_at = -inf  # When the list was last read for this reason.
 
 
 def _engine(replica: Replica) -> Engine:

@@ -93,6 +93,7 @@ class Fleet(Table):
             if models is not None:
                 replica.models = self.models.pools.same(models)
             self.replicas[replica.id] = replica
+            replica.joined = self.clock()
             self.speeds.share(replica)
         self.knowledge.add_all(added)
         self._on_change(frozenset(self.replicas))

@@ -75,6 +75,7 @@ class PollResults:
             # The new process may be another version of the engine.
             replica.refuses_priority = False
             table.on_event("restarted", replica)
+            table.read_list(replica)  # The new process may serve another model.
         elif replica.misses_cache(last.cache_hits, signals.cache_hits, now):
             table.knowledge.restarted(replica)
             table.on_event("cache_reset", replica)
