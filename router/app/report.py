@@ -75,7 +75,7 @@ def _described(parts: Parts, r: Replica, closed: Mapping[str, str], now: float) 
         "id": r.id,
         "url": r.config.url,
         # The rank of the replica, if the router chooses the rank; else null.
-        "data_parallel_rank": r.rank if len(r.ranks) > 1 else None,
+        "data_parallel_rank": r.rank_number if len(r.ranks) > 1 else None,
         **_origin(parts, r),
         "state": r.state(now),
         "spot": r.is_spot,

@@ -56,6 +56,7 @@ class Replica(ReplicaLoad):
         "descriptor",
         "duty",
         "expected_hits",
+        "first_rank",
         "group",
         "health",
         "hit_seen_at",
@@ -87,6 +88,7 @@ class Replica(ReplicaLoad):
         "reported_lengths",
         "round_trip",
         "served",
+        "server",
         "signals",
         "signals_at",
         "speed_learner",
@@ -108,7 +110,9 @@ class Replica(ReplicaLoad):
         self._pool = pool
         # The data-parallel rank, and all ranks of the address, this one included; see
         # `data_parallel/ranks.py`.
-        self.rank = 0
+        self.rank = 0  # The position of the rank at its address.
+        self.first_rank = 0  # The engine's number of the first rank at the address.
+        self.server = ""  # The header `Server` of the last answer to a probe or a poll.
         self.ranks: tuple[Replica, ...] = (self,)
         self.rank_count = config.data_parallel_ranks or 1  # How many ranks the address has.
         # A header line that chooses the rank, with a CRLF before it; b"": the engine chooses.
@@ -213,6 +217,8 @@ class Replica(ReplicaLoad):
         self.reported_lengths = other.reported_lengths
         self.lengths = lengths_of(self.config.max_model_len, self.reported_lengths)
         self.rank_count = self.config.data_parallel_ranks or other.rank_count
+        self.first_rank = other.first_rank
+        self.server = other.server
         self.engine = self.engine or other.engine
         self.duty = other.duty
         self.is_standby = other.is_standby
@@ -236,6 +242,11 @@ class Replica(ReplicaLoad):
     @engine.setter
     def engine(self, name: str | None) -> None:
         self.descriptor = engine_of(name)
+
+    @property
+    def rank_number(self) -> int:
+        """The engine's number of the rank."""
+        return self.ranks[0].first_rank + self.rank
 
     @property
     def connections(self) -> Pool | None:

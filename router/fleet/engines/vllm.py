@@ -92,8 +92,8 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
     )
 
 
-def _ranks(samples: Samples) -> int:
-    """Return the number of data-parallel ranks that a request header can choose.
+def _ranks(samples: Samples) -> range:
+    """Return the data-parallel ranks that a request header can choose.
 
     vLLM reads the header from version 0.13 on, which is also the first with the sleep state. All
     ranks have a sleep state from the start, but not the other gauges.
@@ -311,4 +311,6 @@ ENGINE: Final = Engine(
     ),
     gauges_lag=True,
     has_ranks=True,
+    # The Python front end of 0.32 does; the front end in Rust does not.
+    local_ranks_at="uvicorn",
 )

@@ -70,8 +70,9 @@ class Members(Protocol):
     def members(self) -> list[Replica]:
         """The replicas that are polled. Their data-parallel ranks are polled with them."""
 
-    def set_ranks(self, replica: Replica, count: int, /) -> None:
-        """Set the number of data-parallel ranks behind the address of a replica."""
+    def set_ranks(self, replica: Replica, count: int, first: int | None, /) -> None:
+        """Set the number of data-parallel ranks behind the address of a replica, and the number of
+        the first one (`None`: as before)."""
 
 
 class Observer(Protocol):
@@ -217,7 +218,7 @@ class Poller:
         if replica.removed:
             return
         count = replica.config.data_parallel_ranks or max(1, len(turn.by_rank))
-        self._fleet.set_ranks(replica, count)
+        self._fleet.set_ranks(replica, count, min(turn.by_rank, default=None))
         each = _each(signals, turn.by_rank, turn.facts, len(replica.ranks))
         for rank, own in zip(replica.ranks, each, strict=True):
             number = numbers[rank.rank] if rank.rank < len(numbers) else poll_begins(rank, now)
@@ -283,7 +284,7 @@ class Poller:
             await self._get(turn, engine, source.path, timeout_s, keep(pieces), size)
             body = b"".join(pieces)
             signals = source.parse(body, known, odd)
-            turn.by_rank = source.by_rank(body, known) if isinstance(source, JsonSource) else []
+            turn.by_rank = source.by_rank(body, known) if isinstance(source, JsonSource) else {}
             turn.empty = turn.empty + 1 if body.strip() == b"[]" else 0
         for name in odd:
             self.odd[name] = self.odd.get(name, 0) + 1
@@ -434,7 +435,8 @@ class _Turn:
         self.sources_at = 0.0  # The time at which to try the better sources of metrics again.
         self.facts: Facts = NO_FACTS
         self.facts_at = 0.0
-        self.by_rank: list[Signals] = []  # The last signals by rank; empty: there is one rank.
+        # The last signals, by the rank's number; empty: there is one rank.
+        self.by_rank: dict[int, Signals] = {}
         self.last = NO_SIGNALS
         self.signals_from = ""  # The path that gave the last signals.
         self.empty = 0
@@ -468,7 +470,7 @@ class _Turn:
             await self.nap.sleep(left)
 
 
-def _each(whole: Signals, by_rank: list[Signals], facts: Facts, count: int) -> list[Signals]:
+def _each(whole: Signals, by_rank: dict[int, Signals], facts: Facts, count: int) -> list[Signals]:
     """Return the signals of each of `count` ranks. `whole`: the signals of all ranks together.
 
     If the engine does not report each rank, only facts that hold for every rank are known.
@@ -484,7 +486,7 @@ def _each(whole: Signals, by_rank: list[Signals], facts: Facts, count: int) -> l
         started_at=whole.started_at,
     )
     slots = None if facts.slots is None else facts.slots // count or None
-    found = by_rank if len(by_rank) == count else [own] * count
+    found = [*by_rank.values()] if len(by_rank) == count else [own] * count
     facts = msgspec.structs.replace(facts, slots=slots)
     return [_with_facts(signals, facts) for signals in found]
 

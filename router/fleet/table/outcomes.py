@@ -190,7 +190,7 @@ class Outcomes:
                 if other is replica or other.removed:
                     continue
                 if other.health.failed(now, table.rng, table.may_eject(other, now)):
-                    other.health.why = f"{reason.value} at rank {replica.rank}"
+                    other.health.why = f"{reason.value} at rank {replica.rank_number}"
                     self._turned_against(other, True)
         if reason in SILENT:
             worked_at = replica.progress.at

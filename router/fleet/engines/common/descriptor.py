@@ -148,6 +148,7 @@ class Engine:
         displaces_by: int | None = None,
         gauges_lag: bool = False,
         has_ranks: bool = False,
+        local_ranks_at: str = "",
     ) -> None:
         self.name = name
         self.order = order  # The order of the detection requests; common engines have low numbers.
@@ -204,6 +205,9 @@ class Engine:
         self.displaces_by = displaces_by
         # True: the engine can have data-parallel ranks behind one address.
         self.has_ranks = has_ranks
+        # The value of the header `Server` of front ends that count the ranks of their own address
+        # from 0 in request headers, whatever numbers the metrics show; "": there are none.
+        self.local_ranks_at = local_ranks_at
         self.gauges_lag = gauges_lag  # True: the engine's gauges lag by up to a second.
 
     def __repr__(self) -> str:
