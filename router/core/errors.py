@@ -42,6 +42,9 @@ class Reason(StrEnum):
     BAD_PRIORITY = "bad_priority"  # The priority is neither a known name nor a number.
     # The client asks for a response that is generated after the answer to the request.
     BACKGROUND_NOT_SERVED = "background_not_served"
+    # The body has a member that only a router may set, since it chooses where an engine reads or
+    # writes.
+    PRIVATE_MEMBER = "private_member"
     KEY_REQUIRED = "key_required"  # The request has no API key, or an unknown one.
     MODEL_NOT_ALLOWED = "model_not_allowed"  # The API key may not use the model.
     # No replica serves the model in the regions to which the API key is limited. If an attempt has
@@ -142,6 +145,7 @@ STATUS: dict[Reason, int] = {
     Reason.UNREAD_BODY: 415,
     Reason.BAD_PRIORITY: 400,
     Reason.BACKGROUND_NOT_SERVED: 400,
+    Reason.PRIVATE_MEMBER: 400,
     Reason.KEY_REQUIRED: 401,
     Reason.MODEL_NOT_ALLOWED: 403,
     Reason.REGION_NOT_ALLOWED: 403,

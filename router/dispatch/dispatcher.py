@@ -20,7 +20,6 @@ from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH, Urgency
 from router.dispatch.attempts.abort import Aborter
-from router.dispatch.attempts.body_edit import append
 from router.dispatch.attempts.ids import Ids
 from router.dispatch.attempts.upstream_head import common_lines
 from router.dispatch.budgets import Budgets
@@ -38,10 +37,11 @@ from router.fleet.dialects import UNKNOWN
 from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
 from router.intake.authority import check_default, check_no_background
-from router.intake.body import is_text, may_be_large, read_fields, watch
+from router.intake.body import may_be_large, read_fields, watch
 from router.intake.fields import Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key
+from router.intake.private_members import MemberRules
 from router.intake.routes import (
     BATCHES,
     MODELS,
@@ -61,7 +61,6 @@ from router.wire.http1.heads import RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import LocalServer, Tunnel
 
-_MEMBER = b'"priority":0'  # A `priority` member; used to test whether a body can be extended.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -113,6 +112,7 @@ class Dispatcher(Handler, ExchangeOwner):
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
+        self._member_rules = MemberRules(config.bodies.allow)
 
     def limit_regions(self) -> None:
         """Apply the regions of the keys after a reload to the requests that have not ended."""
@@ -176,7 +176,15 @@ class Dispatcher(Handler, ExchangeOwner):
         route, path = head.route
         name = self._ids.new()
         fields = (
-            read_fields(route, body, size, head.content_type, head.content_encoding, head.watch)
+            read_fields(
+                route,
+                body,
+                size,
+                head.content_type,
+                head.content_encoding,
+                head.watch,
+                self._member_rules,
+            )
             if has_judged_body(head.method)
             else Fields()
         )
@@ -212,8 +220,6 @@ class Dispatcher(Handler, ExchangeOwner):
                 urgency = self._stated_urgency(fields, head, client.peer, key)
         if type(fields) is Unread:  # Faster than `isinstance`, which looks up the metaclass.
             tenants.check_read(key, fields, is_inference=is_inference, is_known=route.is_known)
-            if is_inference and route.is_known and not _may_be_edited(head, body):
-                tenants.check_unreadable(key, fields, self._dialect_of(fields))
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
             models = check_model(key, own_model, fields)
             if models is not None and is_inference and not route.light:
@@ -423,19 +429,6 @@ def _request_id_of(head: RequestHead, name: bytes) -> bytes:
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
     return name
-
-
-def _may_be_edited(head: RequestHead, body: list[bytes]) -> bool:
-    """Whether a priority in a body that was not parsed can be overridden, or has no effect at the
-    engine.
-
-    A member can be appended to a JSON object in UTF-8. In a compressed body a priority has no
-    effect, because no supported engine reads compressed bodies. A Content-Encoding does not prove
-    that a body is compressed.
-    """
-    encoding = head.content_encoding
-    is_plain = encoding is None or encoding == b"identity" or is_text(body)
-    return not is_plain or append(body, _MEMBER) is not None
 
 
 def _raised_at(err: Exception) -> str:

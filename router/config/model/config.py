@@ -8,6 +8,7 @@ from router.config.model.aborts import Aborts
 from router.config.model.access_log import AccessLog
 from router.config.model.admin import Admin
 from router.config.model.batches import Batches
+from router.config.model.bodies import Bodies
 from router.config.model.classes import Classes
 from router.config.model.continuation import Continuation
 from router.config.model.discovery import Discovery
@@ -53,6 +54,7 @@ class Config(Frozen, frozen=True):
     regions: Regions = Regions()
     routing: Routing = Routing()
     limits: Limits = Limits()
+    bodies: Bodies = Bodies()
     timeouts: Timeouts = Timeouts()
     retry: Retry = Retry()
     hedging: Hedging = Hedging()

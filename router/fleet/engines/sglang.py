@@ -473,6 +473,22 @@ ENGINE: Final = Engine(
             "x-override-routed-dp-rank",
         }
     ),
+    # The prefill replica of a request, the data-parallel ranks that serve it, and the socket to
+    # which its output is sent. Batches of prompts have lists of them.
+    private_members=frozenset(
+        {
+            "bootstrap_host",
+            "bootstrap_pair_key",
+            "bootstrap_port",
+            "bootstrap_room",
+            "data_parallel_rank",
+            "decode_tp_size",
+            "disagg_prefill_dp_rank",
+            "http_worker_ipc",
+            "routed_dp_rank",
+        }
+    ),
+    member_nests=frozenset({"parameters"}),  # On /vertex_generate.
     lists_adapters=True,
     names_adapters=True,
     # SGLang clients name an adapter as `model:adapter`. If `model` has only the adapter's name,

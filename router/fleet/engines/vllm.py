@@ -287,6 +287,10 @@ ENGINE: Final = Engine(
     ),
     control_below=("/fault_tolerance/",),
     private_headers=frozenset({"x-vllm-priority", "x-data-parallel-rank"}),
+    private_members=frozenset({"kv_transfer_params", "ec_transfer_params"}),
+    # `sampling_params.extra_args` on /inference/v1/generate, `vllm_xargs` elsewhere; in a form,
+    # `vllm_xargs` is a JSON text.
+    member_nests=frozenset({"vllm_xargs", "sampling_params", "extra_args"}),
     refuses_models=True,
     lists_adapters=True,
     adapters=Adapters({}),  # vLLM reads `model` on every path.

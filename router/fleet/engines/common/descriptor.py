@@ -122,6 +122,8 @@ class Engine:
         control: frozenset[str] = frozenset(),
         control_below: tuple[str, ...] = (),
         private_headers: frozenset[str] = frozenset(),
+        private_members: frozenset[str] = frozenset(),
+        member_nests: frozenset[str] = frozenset(),
         # Attributes for models.
         refuses_models: bool = False,
         lists_adapters: bool = False,
@@ -168,6 +170,11 @@ class Engine:
         # Request headers that the engine obeys and that clients must not send. The names are in
         # lower case.
         self.private_headers = frozenset([header.encode() for header in private_headers])
+        # Members of a body that choose where the engine reads or writes: another process, foreign
+        # cache blocks, a data-parallel rank. Clients must not send them.
+        self.private_members = private_members
+        # Objects in a body whose members the engine reads like members of the body itself.
+        self.member_nests = member_nests
         # Whether the engine answers 404 for a model that it does not list.
         self.refuses_models = refuses_models
         # Whether the engine lists its LoRA adapters in /v1/models.
