@@ -96,6 +96,7 @@ HOT = (
     "router/fleet/regions/*.py",
     "router/fleet/data_parallel/ranks.py",
     "router/fleet/replica.py",
+    "router/fleet/suspects.py",
     "router/fleet/utilisation.py",
     "router/fleet/table/*.py",
     "router/dispatch/**/*.py",

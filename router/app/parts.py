@@ -256,6 +256,7 @@ class Parts:
         )
         token = self.upstream.token
         self.prober = Prober(self.fleet, config, token, rng, failed)
+        self.fleet.on_lost = self.prober.look_for_death
         self.poller = Poller(self.fleet, self.fleet.polls, config, token, rng, failed)
         if self.queue is not None:
             self.queue.poll_early = self.poller.poll_early

@@ -45,6 +45,9 @@ class Reason(StrEnum):
     # The body has a member that only a router may set, since it chooses where an engine reads or
     # writes.
     PRIVATE_MEMBER = "private_member"
+    # The same body was in flight when two engine processes died. If an attempt has this reason, the
+    # body became suspect before the attempt was sent.
+    SUSPECT_REQUEST = "suspect_request"
     KEY_REQUIRED = "key_required"  # The request has no API key, or an unknown one.
     MODEL_NOT_ALLOWED = "model_not_allowed"  # The API key may not use the model.
     # No replica serves the model in the regions to which the API key is limited. If an attempt has
@@ -146,6 +149,7 @@ STATUS: dict[Reason, int] = {
     Reason.BAD_PRIORITY: 400,
     Reason.BACKGROUND_NOT_SERVED: 400,
     Reason.PRIVATE_MEMBER: 400,
+    Reason.SUSPECT_REQUEST: 400,
     Reason.KEY_REQUIRED: 401,
     Reason.MODEL_NOT_ALLOWED: 403,
     Reason.REGION_NOT_ALLOWED: 403,

@@ -263,6 +263,8 @@ class Dispatcher(Handler, ExchangeOwner):
         try:
             if context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
+            if exchange.driver.is_suspect(arrived):
+                raise RouterError(Reason.SUSPECT_REQUEST, MESSAGES[Reason.SUSPECT_REQUEST])
             if is_inference:
                 self._apply_limits(exchange)
             if route is MODELS and answer_models(exchange, client):

@@ -28,6 +28,7 @@ MESSAGES: dict[Reason, str] = {
     Reason.NO_FILES: "the router is out of file descriptors",
     Reason.NO_PORTS: "the router is out of ports",
     Reason.REGION_NOT_ALLOWED: "no replica in the regions that this key may use takes the request",
+    Reason.SUSPECT_REQUEST: "two engines died while they had the same request",
     Reason.DRAINING: "the router is shutting down",
     Reason.INTERNAL: "internal error of the router",
 }

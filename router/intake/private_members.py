@@ -109,7 +109,7 @@ def _refusal(name: str) -> RouterError:
     return RouterError(Reason.PRIVATE_MEMBER, words, param=name)
 
 
-def _decoded(names: Iterable[str]) -> type[Fields]:
+def _decoded(names: Iterable[str]) -> Any:
     """Returns `Fields` with the members `names`, which may only be `null`, and with all nests."""
     private: list[Any] = [(name, None, None) for name in sorted(names)]
     nest: Any = None

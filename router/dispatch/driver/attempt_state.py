@@ -39,7 +39,11 @@ from router.fleet.replica import Replica
 
 # An attempt that ended for one of these reasons does not count towards the maximum number of
 # attempts of a request.
-UNREACHED: Final = UNSENT | {Reason.PREEMPTED, Reason.REGION_NOT_ALLOWED}
+UNREACHED: Final = UNSENT | {
+    Reason.PREEMPTED,
+    Reason.REGION_NOT_ALLOWED,
+    Reason.SUSPECT_REQUEST,
+}
 
 
 # The classes below are not enums, because access to an enum member costs a class lookup in compiled
@@ -396,6 +400,8 @@ class AttemptState:
             again = any(a.stale and a.replica_id == attempt.replica_id for a in self.attempts)
             attempt.stale = True
             return Step.ANSWER if again else Step.HERE
+        if self._has_died_with_it(attempt, reason) and self.lost > 1:
+            return Step.ANSWER
         if reason in LOST and self.lost > 1:
             # The request itself may crash replicas, so it must not reach more than two.
             return Step.ANSWER
@@ -429,6 +435,19 @@ class AttemptState:
             if first.reason not in UNSENT:
                 return first.reason
         return last.reason
+
+    def _has_died_with_it(self, attempt: Attempt, reason: Reason) -> bool:
+        """Whether a failed connection shows that the process died while it had the request.
+
+        Its pooled connection to the request was not stale then: the request may have been executed.
+        """
+        has_died = False
+        if reason is Reason.CONNECT_FAILED:
+            for other in self.attempts:
+                if other.stale and other.at is attempt.at:
+                    other.stale = False
+                    has_died = True
+        return has_died
 
     @staticmethod
     def _end(attempt: Attempt, now: float, reason: Reason) -> None:

@@ -34,7 +34,7 @@ from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.driver.arrival_estimate import sent_at_once
 from router.dispatch.driver.attempt_state import Attempt, Commit, Step
 from router.dispatch.driver.retried_attempts import RetriedAttempts
-from router.dispatch.driver.retry import PASSING, UNSENT
+from router.dispatch.driver.retry import LOST, PASSING, UNSENT
 from router.fleet.replica import Replica
 from router.wire.sweep import NEVER
 
@@ -88,13 +88,16 @@ class RequestDriver(RetriedAttempts):
     def may_send(self, attempt: Attempt) -> bool:
         """Whether the request may be sent over the connection that the attempt just got.
 
-        A reload may have changed the regions of the key or of the replica while the attempt waited
-        for its connection. Then the result is False, the attempt has ended, and the request
-        continues elsewhere or has ended, too.
+        While the attempt waited for its connection, a reload may have changed the regions of the
+        key or of the replica, or the request may have become suspect. Then the result is False, the
+        attempt has ended, and the request continues elsewhere or has ended, too.
         """
+        reason = Reason.REGION_NOT_ALLOWED
         if self.may_use(attempt.at):
-            return True
-        self.failed(attempt, Reason.REGION_NOT_ALLOWED, reused=False, received=False)
+            if not self.is_suspect(self._context.scheduler.now()):
+                return True
+            reason = Reason.SUSPECT_REQUEST
+        self.failed(attempt, reason, reused=False, received=False)
         return False
 
     # -- failing -------------------------------------------------------------------------------
@@ -141,7 +144,15 @@ class RequestDriver(RetriedAttempts):
         is_last = step == Step.ELSEWHERE and self._can_send_again() and not self._others()
         if is_last and self._wait_for_probe(self.state.blame):
             return
+        if reason in LOST and self._may_become_suspect():
+            self._answer_later(self.state.blame)
+            return
         request.answer_failure(self.state.blame)
+
+    def _may_become_suspect(self) -> bool:
+        context = self._context
+        digest, now = self._request.digest(), context.scheduler.now()
+        return context.fleet.suspects.may_become(digest, now)
 
     def replace(self, attempt: Attempt, reason: Reason) -> bool:
         """Try another replica or a fallback after a busy or error answer, if no content was sent.

@@ -16,6 +16,7 @@ from router.core.errors import Reason
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, AttemptState
 from router.dispatch.driver.driven_request import DrivenRequest
+from router.dispatch.driver.retry import LOST
 from router.dispatch.driver.speed_samples import sample_cut, sample_dispatched, sample_shown
 from router.dispatch.queueing.queued_request import NOT_SINCE
 from router.fleet.replica import Replica
@@ -183,6 +184,8 @@ class RunningAttempts:
         `shown`: the time at which the attempt last showed content, or else of its dispatch.
         """
         request = self._request
+        if reason in LOST or reason is Reason.SERVER_ERROR:
+            self.lost(attempt)
         request.see_work(attempt)
         self._context.fleet.outcomes.failed(
             attempt.at,
@@ -192,6 +195,16 @@ class RunningAttempts:
             was_overdue=attempt.is_overdue,
             request_id=request.request_id,
         )
+
+    def lost(self, attempt: Attempt) -> None:
+        """Note that the replica has lost the request, perhaps because its process has died."""
+        if attempt.is_sent:
+            self._context.fleet.lost(attempt.at, self._request.digest())
+
+    def is_suspect(self, now: float) -> bool:
+        """Whether the same body was in flight when two engines died."""
+        suspects = self._context.fleet.suspects
+        return not suspects.is_empty and suspects.refuses(self._request.digest(), now)
 
     def _tried(self, besides: Attempt | None = None) -> list[Replica]:
         """Return the replicas where the request failed; a preempted attempt has not failed.

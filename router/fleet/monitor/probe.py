@@ -38,6 +38,9 @@ _MODELS_CHECK: Final = Check("/v1/models")
 # overloaded.
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 FIRST_ROUND_S: Final = 2.0
+# Pauses before the looks whether a process has died. A process that dies may take some seconds to
+# close its port (vLLM answers 503 meanwhile).
+_LOOKS_S: Final = (0.0, 0.25, 0.5, 1.0, 2.0)
 _LOOP_HINT: Final = ": the address leads back to this router, or both have the same name (`via`)"
 
 
@@ -58,6 +61,8 @@ class Prober:
         self._rng = rng
         self._on_error = on_error
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
+        # The replicas that have lost a request and whose process may have died.
+        self._looks: dict[Replica, asyncio.Task[None]] = {}
         self._at_start = False  # Whether the first round of probes is in progress.
 
     def adopt(self, config: Config, token: str | None) -> None:
@@ -91,13 +96,40 @@ class Prober:
         task.add_done_callback(lambda _: self._tasks.pop(replica, None))
         return first
 
+    def look_for_death(self, replica: Replica) -> None:
+        """Find out soon whether the process of a replica that has lost a request has died.
+
+        A look does not count as a probe: it changes only what is known about the lost requests.
+        """
+        if replica not in self._looks and not replica.is_external:
+            task = self._looks[replica] = asyncio.ensure_future(self._look_for_death(replica))
+            task.add_done_callback(lambda _: self._looks.pop(replica, None))
+
+    async def _look_for_death(self, replica: Replica) -> None:
+        for pause_s in _LOOKS_S:
+            await asyncio.sleep(pause_s)
+            try:
+                if await self._is_dead(replica):
+                    self._fleet.died(replica)
+                    return
+            except Exception as err:
+                self._on_error(err)
+
+    async def _is_dead(self, replica: Replica) -> bool:
+        path = self._rules.path or (*_engine(replica).health, _MODELS_CHECK)[0].path
+        try:
+            return await self._asker.get(replica, path, self._rules.timeout_s) >= 500
+        except NoAnswer as none:
+            return none.problem in ("refused", "garbage")
+
     def unwatch(self, replica: Replica) -> None:
-        task = self._tasks.get(replica)
-        if task is not None:
-            task.cancel()
+        for tasks in (self._tasks, self._looks):
+            task = tasks.get(replica)
+            if task is not None:
+                task.cancel()
 
     async def stop(self) -> None:
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *self._looks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

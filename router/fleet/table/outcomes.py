@@ -184,6 +184,8 @@ class Outcomes:
             return  # Requests that wait for a connection leave a reclaimed replica.
         table = self._table
         now = table.clock()
+        if reason is Reason.CONNECT_FAILED:
+            table.died(replica)
         if reason in UNCONNECTED:
             # No rank of the address can be reached.
             for other in replica.ranks:

@@ -75,6 +75,7 @@ class PollResults:
             # The new process may be another version of the engine.
             replica.refuses_priority = False
             table.on_event("restarted", replica)
+            table.died(replica)
         elif replica.misses_cache(last.cache_hits, signals.cache_hits, now):
             table.knowledge.restarted(replica)
             table.on_event("cache_reset", replica)

@@ -28,6 +28,7 @@ from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.response_affinity import ResponseAffinity
 from router.fleet.regions.nearest import Nearest
 from router.fleet.replica import Replica
+from router.fleet.suspects import Suspects
 from router.fleet.table.absent_since import AbsentSince
 from router.fleet.table.checks import next_check
 from router.fleet.table.eligibility import Eligibility
@@ -77,16 +78,33 @@ class Table:
         self.nearest = Nearest(self.serving.everywhere)  # The order of regions by distance.
         self.same_engine = SameEngine()
         self.speeds = ModelSpeeds()
+        self.suspects = Suspects()  # The bodies that were in flight when engines died.
         # Called when the first probe of a replica has returned, or when a replica leaves the fleet
         # before its first probe.
         self.on_first_probe: Callable[[], None] | None = None
         # Called with a replica that may have free capacity now. Called with `None` if fleet
         # membership or fitness changed, so that everything must be recomputed.
         self.on_room: Callable[[Replica | None], None] | None = None
+        # Called with a replica whose process may have died, because it has lost a request.
+        self.on_lost: Callable[[Replica], None] | None = None
         # The next time (monotonic seconds) at which an ejection, a suspicion, a pause or a slow
         # start must be checked.
         self.deadline = NEVER
         self._sweeper = sweeper
+
+    # -- deaths of engines --------------------------------------------------------------------
+
+    def lost(self, replica: Replica, body: bytes) -> None:
+        """Record that a replica has lost a request. `body`: the hash of its body; b"": unknown."""
+        if body and not replica.removed and self.suspects.is_enabled:
+            self.suspects.lost(replica.ranks[0].id, body, self.clock())
+            if self.on_lost is not None:
+                self.on_lost(replica.ranks[0])
+
+    def died(self, replica: Replica) -> None:
+        """Record that the process at the address of a replica has died."""
+        if self.suspects.died(replica.ranks[0].id, self.clock()):
+            self.on_event("died from a suspect request", replica)
 
     # -- changes ------------------------------------------------------------------------------
 
