@@ -122,7 +122,8 @@ def _decoded(names: Iterable[str]) -> Any:
 
 
 def _nests(nest: Any, names: Iterable[str]) -> list[Any]:
-    return [(name, nest | None, None) for name in sorted(names)]
+    # A list, such as SGLang's `sampling_params` of several prompts, has no members of its own.
+    return [(name, nest | list[msgspec.Raw] | None, None) for name in sorted(names)]
 
 
 DEFAULT: Final = MemberRules()

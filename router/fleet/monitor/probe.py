@@ -129,6 +129,7 @@ class Prober:
                 task.cancel()
 
     async def stop(self) -> None:
+        self._fleet.on_lost = None
         tasks = [*self._tasks.values(), *self._looks.values()]
         for task in tasks:
             task.cancel()
