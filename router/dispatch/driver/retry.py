@@ -20,6 +20,10 @@ none. After content has reached the client, the request is not repeated; a conti
     any content, or ends without content
     everything else                        -            no
 
+If the new connection to the same replica fails, its process died with the request, so the attempt
+counts as lost on a new connection. A request that was lost at two replicas is not sent again. A
+body that was in flight at the deaths of two processes is refused (`fleet/suspects.py`).
+
 A maximum of attempts is not enough: if a fleet is overloaded, three attempts for every request
 triple the load. So a budget limits the retries that run at once to a fifth of all running requests,
 or to three if that is more (as in Envoy).
