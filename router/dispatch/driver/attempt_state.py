@@ -427,9 +427,15 @@ class AttemptState:
         """Return why the request failed, after all attempts have failed.
 
         The reason is that of the last attempt. If the last attempt was a hedge, and the attempt
-        before the hedge reached a replica, the reason is that of the attempt before the hedge.
+        before the hedge reached a replica, the reason is that of the attempt before the hedge. The
+        same applies if the last attempt could not connect to a replica that had just lost the
+        request.
         """
         last = self.attempts[-1]
+        if last.reason is Reason.CONNECT_FAILED and last.index:
+            before = self.attempts[last.index - 1]
+            if before.at is last.at and before.reason in LOST and not before.stale:
+                return before.reason
         if last.kind == Kind.HEDGE:
             first = self.attempts[last.index - 1]
             if first.reason not in UNSENT:

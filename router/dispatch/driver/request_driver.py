@@ -138,13 +138,14 @@ class RequestDriver(RetriedAttempts):
                 return
         if self.falls_back(self.state.blame):
             return
-        if reason in UNSENT and self._wait_again(attempt.at):
+        is_safe = self.state.lost < 2  # Otherwise the request may crash replicas.
+        if reason in UNSENT and is_safe and self._wait_again(attempt.at):
             context.metrics.retries(reason)
             return
         is_last = step == Step.ELSEWHERE and self._can_send_again() and not self._others()
         if is_last and self._wait_for_probe(self.state.blame):
             return
-        if reason in LOST and self._may_become_suspect():
+        if self.state.blame in LOST and self._may_become_suspect():
             self._answer_later(self.state.blame)
             return
         request.answer_failure(self.state.blame)

@@ -116,11 +116,18 @@ class Prober:
                 self._on_error(err)
 
     async def _is_dead(self, replica: Replica) -> bool:
-        path = self._rules.path or (*_engine(replica).health, _MODELS_CHECK)[0].path
-        try:
-            return await self._asker.get(replica, path, self._rules.timeout_s) >= 500
-        except NoAnswer as none:
-            return none.problem in ("refused", "garbage")
+        rules, checks = self._rules, (*_engine(replica).health, _MODELS_CHECK)
+        if rules.path is not None:
+            checks = (Check(rules.path),)
+        status = 0
+        for check in checks:
+            try:
+                status = await self._asker.get(replica, check.path, rules.timeout_s)
+            except NoAnswer as none:
+                return none.problem in ("refused", "garbage")
+            if check.decides(status):
+                break
+        return status >= 500
 
     def unwatch(self, replica: Replica) -> None:
         for tasks in (self._tasks, self._looks):
