@@ -33,7 +33,7 @@ _SAME_S: Final = 1.0
 _FRESH_S: Final = 1.0
 # Maximum number of bodies that are remembered: of each process, and of each other kind.
 MOST: Final = 1024
-_PROCESSES: Final = 256  # maximum number of processes with losses
+_PROCESSES: Final = 64  # maximum number of processes with losses
 _EDGE: Final = 512 * 1024  # bytes at each end of a body that are hashed
 # A random seed, so that clients cannot create bodies with the hash of another client's body.
 _SEED: Final = randbits(64)
@@ -60,7 +60,7 @@ def digest_of(path: bytes, body: list[bytes]) -> bytes:
 class Suspects:
     """The bodies that were in flight at deaths of engines. Times are monotonic seconds."""
 
-    __slots__ = ("_deaths", "_hold_s", "_lost", "_until", "is_empty")
+    __slots__ = ("_deaths", "_died_at", "_hold_s", "_lost", "_until", "is_empty")
 
     def __init__(self) -> None:
         # How long a death is remembered and a body is refused; 0: never.
@@ -70,15 +70,19 @@ class Suspects:
         # The bodies that were in flight at one death: the process, and when it lost the body.
         self._deaths: dict[bytes, tuple[str, float]] = {}
         self._until: dict[bytes, float] = {}  # The suspect bodies, and until when each is refused.
+        self._died_at = 0.0  # When a process last died.
         self.is_empty = True  # Whether no body is suspect, and none was in flight at a death.
 
     def adopt(self, hold_s: float) -> None:
         self._hold_s = hold_s
         if not hold_s:
             self._lost.clear()
-            self._deaths.clear()
-            self._until.clear()
-            self.is_empty = True
+            self._forget()
+
+    def _forget(self) -> None:
+        self._deaths.clear()
+        self._until.clear()
+        self.is_empty = True
 
     @property
     def is_enabled(self) -> bool:
@@ -108,10 +112,13 @@ class Suspects:
                 found += body not in self._until
                 _put(self._until, body, now + self._hold_s, MOST)
             self.is_empty = False
+            self._died_at = now
         return found
 
     def refuses(self, body: bytes, now: float) -> bool:
         """Return whether a body is suspect now."""
+        if now - self._died_at > self._hold_s:
+            self._forget()  # From now on, requests are not hashed.
         until = self._until.get(body)
         if until is None:
             return False

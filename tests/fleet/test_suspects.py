@@ -53,6 +53,8 @@ def test_an_old_death_is_forgotten(suspects: Suspects) -> None:
     dies(suspects, "a", b"x", at=0.0)
     assert dies(suspects, "b", b"x", at=HOLD_S + 1.0) == 0
     assert dies(suspects, "c", b"x", at=HOLD_S + 2.0) == 1
+    assert not suspects.refuses(b"y", 3 * HOLD_S)
+    assert suspects.is_empty
 
 
 def test_an_answer_clears_a_body(suspects: Suspects) -> None:
@@ -84,7 +86,7 @@ def test_its_memory_is_bounded(suspects: Suspects) -> None:
         suspects.lost(f"{process}", b"x", 4.0)
     assert suspects.held <= MOST
     assert len(suspects._deaths) <= MOST
-    assert len(suspects._lost) <= 256
+    assert len(suspects._lost) <= 64
     assert not suspects.refuses(bodies[0], 3.1)
     assert suspects.refuses(bodies[-1], 3.1)
 
