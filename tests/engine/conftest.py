@@ -88,7 +88,7 @@ def pytest_runtest_makereport(
     return report
 
 
-KILLERS = ("test_replica_loss", "test_continuation", "test_private_members")
+KILLERS = ("test_replica_loss", "test_continuation")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
