@@ -51,6 +51,8 @@ from router.fleet.prefix.kv_events.holder import (
 )
 
 _GHOSTS: Final = 1024  # maximum removed blocks per replica that are remembered
+# Behind the first block that no replica holds, one of this many blocks is looked up.
+_SPARSE: Final = 8
 _EVICT: Final = 64  # number of entries removed at once when the index is full
 _MEDIA: Final = 8  # maximum number of media per replica; an event of a further medium is invalid
 
@@ -175,10 +177,11 @@ class ExactIndex:
         masks = self._masks
         for size, members in self._sizes.items():
             unit = size if block_tokens is None else block_tokens
+            blocks = chains.of(size)
             alive = members
             depth = 0
             doubts = 0
-            for block in chains.of(size):
+            for block in blocks:
                 mask = members & masks[block & LOW].get(block, 0)
                 if mask != alive:
                     left = alive & mask
@@ -187,7 +190,12 @@ class ExactIndex:
                             self._note(held, alive ^ left, depth * size, unit, chains.root)
                         alive = left
                     doubts |= mask ^ left
+                    if not alive:
+                        break
                 depth += 1
+            if not alive:
+                for block in blocks[depth::_SPARSE]:
+                    doubts |= members & masks[block & LOW].get(block, 0)
             if alive and depth:
                 self._note(held, alive, depth * size, unit, chains.root)
                 if chains.is_cut(size):
