@@ -10,7 +10,6 @@ import pytest
 
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import PROFILES
-from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
 from router.simulator.scenario import Fault, Polls, Scenario, equal
 from router.simulator.simulation import Simulation, simulate
