@@ -51,7 +51,7 @@ from router.fleet.prefix.kv_events.holder import (
 )
 
 _GHOSTS: Final = 1024  # maximum removed blocks per replica that are remembered
-# Behind the first block that no replica holds, one of this many blocks is looked up.
+# Behind the first block that no replica holds, every eighth block is looked up.
 _SPARSE: Final = 8
 _EVICT: Final = 64  # number of entries removed at once when the index is full
 _MEDIA: Final = 8  # maximum number of media per replica; an event of a further medium is invalid
@@ -194,7 +194,7 @@ class ExactIndex:
                         break
                 depth += 1
             if not alive:
-                for block in blocks[depth::_SPARSE]:
+                for block in blocks[depth + 1 :: _SPARSE]:
                     doubts |= members & masks[block & LOW].get(block, 0)
             if alive and depth:
                 self._note(held, alive, depth * size, unit, chains.root)

@@ -228,6 +228,10 @@ def test_a_missing_block_before_a_held_one_is_a_doubt() -> None:
     doubtful: set[Any] = set()
     assert index.match(prompt(*A, *B, *C), None, doubtful) == {"y": 2}
     assert doubtful == {"x"}
+    tell(index, "y", removed([1]), removed([2]))
+    doubtful.clear()
+    assert index.match(prompt(*A, *B, *C), None, doubtful) == {}  # behind a block that none has
+    assert doubtful == {"x"}
 
 
 def test_only_prompts_of_a_root_that_has_matched_are_known_completely() -> None:
