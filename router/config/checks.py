@@ -55,6 +55,7 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     check_models(config, problems)
     _check_routing(config, problems)
     _check_policy("hedging", config.hedging, problems, make_hedging_policy)
+    _check_hedging_delay(config, problems)
     _check_queue(config, problems)
     check_classes(config, problems)
     check_slos(config, problems)
@@ -116,6 +117,14 @@ def _check_policy(
     except PolicyConfigError as err:
         where = f"{path}.policy" if err.option is None else f"{path}.options.{err.option}"
         problems.add(where, str(err))
+
+
+def _check_hedging_delay(config: Config, problems: Problems) -> None:
+    if problems.is_spoiled("hedging.delay", "hedging.classes"):
+        return
+    for name in config.hedging.delay:
+        if name not in config.hedging.classes:
+            problems.add(f"hedging.delay.{name}", f"{name} is not one of hedging.classes")
 
 
 def _check_queue(config: Config, problems: Problems) -> None:

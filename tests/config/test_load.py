@@ -181,6 +181,8 @@ allow_paths: [metrics]
             "hedging: {policy: immediate, options: {utilisation: 2}}",
             "hedging.options.utilisation: utilisation must be a share, 0 to 1",
         ),
+        ("hedging: {delay: {low: 1s}}", "hedging.delay.low: low is not one of hedging.classes"),
+        ("hedging: {delay: {high: soon}}", "hedging.delay.high: must be a duration"),
         ("hedging: {budget: 1.5}", "hedging.budget: must be at most 1"),
         ("routing: {models: [m]}", "routing.models: must be a mapping, not a list"),
         (

@@ -95,7 +95,9 @@ class Attempt:
         "at",
         "began",
         "connect_due",
+        "copy_by",
         "copy_due",
+        "copy_price",
         "ended",
         "first_due",
         "held",
@@ -104,6 +106,7 @@ class Attempt:
         "is_alone",
         "is_overdue",
         "is_sent",
+        "is_silent",
         "is_timed",
         "kind",
         "lease",
@@ -171,6 +174,12 @@ class Attempt:
         # Uncached prompt tokens that waited at the replica at dispatch, including those of this
         # attempt; -1: unknown.
         self.ahead = -1
+        # Time at which the request's class asks for a hedge; infinity: only the policy does.
+        self.copy_by = inf
+        # Whether a hedge was sent because the replica shows no work.
+        self.is_silent = False
+        # The share of the tokens of this hedge that the hedging budget paid, 0 to 1.
+        self.copy_price = 1.0
         # Time at which a hedge that was counted but not sent (`dry_run`) would have answered; 0:
         # there was no such hedge.
         self.copy_due = 0.0

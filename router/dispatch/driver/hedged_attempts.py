@@ -106,7 +106,7 @@ class HedgedAttempts(RunningAttempts):
             tried = self._tried()
             others = [replica for replica in others if replica not in tried]
         if not others:
-            asks_at = context.hedger.asks_again_at(first, now)
+            asks_at = context.hedger.asks_again_at()
             if asks_at != NEVER:
                 self._set_copy_alarm(asks_at)
             return

@@ -37,7 +37,7 @@ class PollResults:
         if replica.removed:
             return
         table = self._table
-        before, last = replica.signals, replica.last_signals
+        before, last, polled_at = replica.signals, replica.last_signals, replica.signals_at
         replica.signals = replica.last_signals = signals
         replica.signals_at = now
         replica.slots = signals.slots
@@ -62,7 +62,7 @@ class PollResults:
         replica.speed_learner.look(replica, now)
         table.speeds.share(replica)
         if has_worked(last, signals):
-            replica.progress.at = now
+            replica.progress.polled(polled_at, now)
             if table.look(replica, now):
                 table.rebuild()
         table.knowledge.sized(replica)
