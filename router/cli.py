@@ -176,6 +176,11 @@ def _add_serve(commands: Any) -> None:
         "--emulate", metavar="N", type=int, help="start N emulated engines and route to them"
     )
     serve.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        help="lowest level of the messages on stderr: info, warning or error (default: info)",
+    )
+    serve.add_argument(
         "--print-config",
         action="store_true",
         help="print the whole configuration (file, flags and defaults) without secrets, and exit",
@@ -268,6 +273,8 @@ def _overrides(args: argparse.Namespace) -> dict[str, Any]:
         overrides["keys"] = {"file": args.keys}
     if args.policy is not None:
         overrides["routing"] = {"policy": args.policy}
+    if args.log_level is not None:
+        overrides["log_level"] = args.log_level
     if args.emulate is not None:
         overrides["emulate"] = {"count": args.emulate}
     return overrides

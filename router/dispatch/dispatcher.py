@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from time import monotonic
 
@@ -29,7 +29,7 @@ from router.dispatch.completion import Completion
 from router.dispatch.context import Context
 from router.dispatch.exchange import Exchange, ExchangeOwner
 from router.dispatch.ignored_numbers import IgnoredNumbers
-from router.dispatch.local_answers import answer_locally, answer_models
+from router.dispatch.local_answers import answer_health, answer_locally, answer_models
 from router.dispatch.messages import MESSAGES
 from router.dispatch.placement import Placement
 from router.dispatch.routing_facts import RoutingFacts, session_in
@@ -44,6 +44,8 @@ from router.intake.flow import with_steps
 from router.intake.keys import Key
 from router.intake.routes import (
     BATCHES,
+    HEALTH,
+    HEALTH_PATH,
     MODELS,
     RESPONSES,
     SERVER,
@@ -87,6 +89,8 @@ class Dispatcher(Handler, ExchangeOwner):
         # Serves files and batches; `None`: these paths are forwarded to replicas.
         self.batch_server: LocalServer | None = None
         self.tunnels: set[Tunnel] = set()
+        # Returns whether the router is about to end, so that it should get no more connections.
+        self.is_draining: Callable[[], bool] = _never
         self._context = context
         context.log_defect = self.log_defect
         self._facts = RoutingFacts(context, config)
@@ -124,7 +128,7 @@ class Dispatcher(Handler, ExchangeOwner):
     # -- Handler ------------------------------------------------------------------------------
 
     def check_head(self, head: RequestHead) -> None:
-        if self.tenants.requires_keys:
+        if self.tenants.requires_keys and head.target != HEALTH_PATH:
             self.tenants.identify(head)  # Reject a missing or unknown key before the body is read.
         head.route = found = classify(head.method, head.target, self._allowed)
         if found[0].kind == "other":
@@ -187,7 +191,7 @@ class Dispatcher(Handler, ExchangeOwner):
         if own_model is None and head.routing.model is not None:
             fields.model = head.routing.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
-        key = tenants.identify(head)
+        key = tenants.known(head) if route is HEALTH else tenants.identify(head)
         is_inference = route.inference
         model = fields.model  # The name that the client wrote.
         names = self._context.fleet.models.names
@@ -260,6 +264,9 @@ class Dispatcher(Handler, ExchangeOwner):
             if is_inference:
                 self._apply_limits(exchange)
             if route is MODELS and answer_models(exchange, client):
+                return
+            if route is HEALTH:
+                answer_health(exchange, client, self.is_draining())
                 return
             if route is SERVER:
                 answer_locally(exchange, client, b"", answers.ALLOW)
@@ -446,3 +453,7 @@ def _raised_at(err: Exception) -> str:
     while trace.tb_next is not None:
         trace = trace.tb_next
     return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+
+
+def _never() -> bool:
+    return False

@@ -26,7 +26,7 @@ from router.fleet.engines.common.registry import engine_of
 from router.fleet.health import Health
 from router.fleet.learned_capacity import LearnedCapacity
 from router.fleet.listed import served
-from router.fleet.membership import Duty, duty_word
+from router.fleet.membership import DRAINED, DRAINING, Duty, duty_word
 from router.fleet.signals import NO_SIGNALS
 from router.wire.pool import Pool
 from router.wire.sweep import NEVER
@@ -73,6 +73,7 @@ class Replica(ReplicaLoad):
         "low_first",
         "max_inflight",
         "metrics_on",
+        "models_problem",
         "objects",
         "polls_awaited",
         "progress",
@@ -89,6 +90,8 @@ class Replica(ReplicaLoad):
         "signals",
         "signals_at",
         "speed_learner",
+        "state_now",
+        "state_since",
     )
 
     def __init__(self, config: Config, rules: HealthRules, pool: Pool | None) -> None:
@@ -128,6 +131,9 @@ class Replica(ReplicaLoad):
         # The models that the replica serves; `None`: unknown, because no probe has succeeded yet or
         # because the replica lists no models.
         self.models = served(config, None)
+        # Why the model list could not be read, as text for people; "": it was read, or the models
+        # are configured.
+        self.models_problem = ""
         # True: the models of this replica are unknown, while other replicas list their models.
         self.is_unlisted = False
         # The maximum number of tokens of a request, by model: as the replica reports it, and as it
@@ -136,6 +142,8 @@ class Replica(ReplicaLoad):
         self.lengths = lengths_of(config.max_model_len, UNKNOWN)
         self.objects: dict[str, dict[str, Any]] = {}  # Model -> its entry of /v1/models.
         self.removed = False
+        self.state_now = ""  # The state at the last change of the fleet; see `note_state`.
+        self.state_since = 0.0  # When the replica came into that state.
         self.duty: int = Duty.IN_SERVICE  # The operator's setting for the replica.
         # True: the replica gets no new request, because replicas with a lower SRV priority number
         # are available.
@@ -196,6 +204,8 @@ class Replica(ReplicaLoad):
         self.weight = config.weight
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
         self.models = served(config, self.listed)
+        if config.models is not None:
+            self.models_problem = ""
         self.lengths = lengths_of(config.max_model_len, self.reported_lengths)
         self.health.rules = rules
 
@@ -216,6 +226,9 @@ class Replica(ReplicaLoad):
         self.is_standby = other.is_standby
         self.health.up = other.health.up
         self.health.is_new = other.health.is_new
+        self.health.why_down = other.health.why_down
+        self.models_problem = other.models_problem
+        self.state_now, self.state_since = other.state_now, other.state_since
         self.round_trip = other.round_trip
         self.speed.rtt_s = other.speed.rtt_s
         self.speed_learner.start(
@@ -439,3 +452,39 @@ class Replica(ReplicaLoad):
         if self.is_standby:
             return "standby"
         return "half_open" if self.health.half_open else "ready"
+
+    def note_state(self, now: float) -> None:
+        """Note when the state changes. The table calls this method after each change of the fleet.
+
+        A draining replica becomes drained without such a change, so both count as one state.
+        """
+        state = self.state(now)
+        if state == DRAINED:
+            state = DRAINING
+        if state != self.state_now:
+            self.state_now = state
+            self.state_since = now
+
+    def why(self, now: float) -> str:
+        """Return the reason of the present state, as text for people; "" if there is none.
+
+        A replica that is ready has a reason if something is wrong with it nevertheless: it is
+        suspect, or its model list cannot be read.
+        """
+        health, state = self.health, self.state(now)
+        if self.removed:
+            return "removed from the fleet"
+        if self.duty != Duty.IN_SERVICE:
+            return "by the admin API; the action `uncordon` ends it"
+        if state == "down" and not health.why_down and health.probe_streak > 0:
+            return f"good probes in a row: {health.probe_streak} of {health.rules.rise}"
+        if state in ("down", "unknown"):
+            missing = self.models_problem or "it does not list its models"
+            return health.why_down or ("no probe has ended yet" if health.is_new else missing)
+        if state == "asleep":
+            return "the engine reports that it sleeps"
+        if state == "standby":
+            return "replicas with a lower SRV priority number are available"
+        if state in ("ejected", "half_open"):
+            return health.why
+        return f"suspect: {health.why}" if health.is_suspect(now) else self.models_problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from router.config.model.aborts import Aborts
 from router.config.model.access_log import AccessLog
@@ -69,6 +69,9 @@ class Config(Frozen, frozen=True):
     upstream: Upstream = Upstream()
     tls: Tls | None = None
     access_log: AccessLog = AccessLog()
+    # The lowest level of the router's messages on standard error. Changes of a replica's state,
+    # such as `replica down`, have the level `warning`.
+    log_level: Literal["info", "warning", "error"] = "info"
     batches: Annotated[Batches, Restart] = Batches()
     drain: Drain = Drain()
     spot: Spot = Spot()

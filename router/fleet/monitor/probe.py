@@ -37,6 +37,12 @@ _MODELS_CHECK: Final = Check("/v1/models")
 # Statuses of a server that may list its models later: the server is loading its models, or is
 # overloaded.
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+# Statuses of an engine that does not accept the router's key.
+_REFUSED: Final = frozenset({401, 403, 407})
+_KEY_HINT: Final = (
+    ": the engine does not accept the router's key; set `upstream.token_file`, or the `credential` "
+    "of the replica"
+)
 FIRST_ROUND_S: Final = 2.0
 _LOOP_HINT: Final = ": the address leads back to this router, or both have the same name (`via`)"
 
@@ -114,7 +120,8 @@ class Prober:
                 if await self._probe(replica, is_due=monotonic() >= models_at):
                     models_at = monotonic() + self._rules.models_interval_s
             except NoAnswer as none:
-                replica.health.why_down = none.detail
+                for rank in replica.ranks:
+                    rank.health.why_down = none.detail
             except Exception as err:
                 self._on_error(err)
             if not first.done():
@@ -133,9 +140,10 @@ class Prober:
             # The replica may serve another model than before, so its model list is read first.
             entries = await self._read_models(replica)
             good = entries is not None or len(self._fleet.members) == 1
-            why = "it does not list its models"
+            why = replica.models_problem
             is_due = False
-        replica.health.why_down = "" if good else why
+        for rank in replica.ranks:
+            rank.health.why_down = "" if good else why
         self._fleet.probes.probed(replica, good, at_start=self._at_start)
         if good and is_due:
             entries = await self._read_models(replica)
@@ -209,17 +217,25 @@ class Prober:
         """
         pieces: list[bytes] = []
         path, timeout_s = _MODELS_CHECK.path, self._rules.timeout_s
+        probes = self._fleet.probes
         try:
             status = await self._get(replica, path, timeout_s, keep(pieces), _MODELS_BYTES)
         except NoAnswer as none:
             if none.problem == "local":
                 raise
-            return {} if none.problem in ("garbage", "too_large") else None
+            is_final = none.problem in ("garbage", "too_large")
+            probes.unlisted(replica, f"{path}: {none.detail}", is_final=is_final)
+            return {} if is_final else None
         for rank in replica.ranks:
             rank.list_status = status
         if status != 200:
-            return None if status in _LATER else {}
+            hint = _KEY_HINT if status in _REFUSED else ""
+            is_final = status not in _LATER
+            probes.unlisted(replica, f"{path} answered {status}{hint}", is_final=is_final)
+            return {} if is_final else None
         entries = read_models(b"".join(pieces))
+        if not entries:
+            probes.unlisted(replica, f"{path} lists no models", is_final=True)
         if entries and not replica.removed:
             found = detect(owned_by=owners(entries))
             if found is not None and replica.config.engine is None:

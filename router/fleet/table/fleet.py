@@ -84,6 +84,7 @@ class Fleet(Table):
         for replica in gone:
             del self.replicas[replica.id]
             replica.removed = True
+            replica.note_state(self.clock())
             self.same_engine.remove(replica)
             if replica.inflight:
                 self.leaving.add(replica)

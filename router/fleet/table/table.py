@@ -120,6 +120,8 @@ class Table:
         self.serving.rebuild(pools, now)
         self.listing.rebuild()
         models.remember(awaits_list)
+        for replica in self.replicas.values():
+            replica.note_state(now)
         nearest = self.nearest
         nearest.rebuilt(list(self.replicas.values()))
         self.absent_since.rebuild(models.known, self.replicas, pools.all, nearest.is_used, now)
