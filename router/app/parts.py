@@ -419,7 +419,7 @@ def open_log(config: Config) -> AccessLog:
     """Opens the access log. Raises ConfigError."""
     log = config.access_log
     try:
-        return AccessLog(log.path, log.flush_s, log.queue, log.salt, log.blocks)
+        return AccessLog(log.path, log.flush_s, log.queue, log.salt, log.blocks, log.iso_time)
     except OSError as err:
         raise ConfigError([f"access_log.path: cannot be written: {err.strerror}"]) from None
 

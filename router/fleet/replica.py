@@ -479,8 +479,8 @@ class Replica(ReplicaLoad):
         if state == "down" and not health.why_down and health.probe_streak > 0:
             return f"good probes in a row: {health.probe_streak} of {health.rules.rise}"
         if state in ("down", "unknown"):
-            missing = self.models_problem or "it does not list its models"
-            return health.why_down or ("no probe has ended yet" if health.is_new else missing)
+            unasked = "no probe has ended yet" if health.is_new else "it lists no models"
+            return health.why_down or self.models_problem or unasked
         if state == "asleep":
             return "the engine reports that it sleeps"
         if state == "standby":
