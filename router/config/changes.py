@@ -53,11 +53,13 @@ def _sections(before: msgspec.Struct, after: msgspec.Struct, path: str) -> Itera
 def _setting(old: Any, new: Any, path: str, kind: Any) -> Iterator[str]:
     if is_secret(kind):
         yield f"{path} changed"
-    elif is_struct(type(new)) and type(old) is type(new):
+    elif type(old) is not type(new):
+        yield f"{path}: {_text(old, kind)} -> {_text(new, kind)}"
+    elif is_struct(type(new)):
         yield from _sections(old, new, f"{path}.")
     elif isinstance(new, dict):
         yield from _named(old, new, path, (*get_args(kind), None, None)[1])
-    elif isinstance(new, tuple) and any(hasattr(item, "id") for item in (*old, *new)):
+    elif isinstance(new, tuple) and all(hasattr(item, "id") for item in (*old, *new)):
         # The replicas have IDs.
         by_id = [{item.id: item for item in items} for items in (old, new)]
         yield from _named(by_id[0], by_id[1], path, None)

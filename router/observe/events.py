@@ -3,9 +3,10 @@
 The messages go through the standard library's logging, so messages of asyncio and aiohttp have the
 same format. They also have the same rate limit, whose key is the text of the problem: for each
 source of messages, one line a minute for each different text, and at most `TEXTS_MAX` lines. So a
-new problem is logged although another problem of the same source was just logged. The next line of
-the source contains the number of suppressed lines (`kept_back`). Changes of state have no limit
-here (`key=None`); `app/fleet_log.py` limits those of replicas.
+new problem is logged although another problem of the same source was just logged. Addresses, IDs
+and long numbers in the text are not compared. The next line of the source contains the number of
+suppressed lines (`kept_back`). Changes of state have no limit here (`key=None`);
+`app/fleet_log.py` limits those of replicas.
 
 A thread writes the lines. If standard error is blocked, lines are lost, but the event loop
 continues.
@@ -16,6 +17,7 @@ Must never: raise into its caller, or be used for each request or token (a line 
 from __future__ import annotations
 
 import logging
+import re
 import time
 import traceback
 from collections.abc import Callable
@@ -34,6 +36,9 @@ TRACE_CHARS_MAX = 8_192
 STDERR = 2
 
 _PROBLEMS = ("error", "why", "problem")  # the fields that describe a problem
+# Parts of a text that differ between two cases of one problem: addresses, IDs, long or broken
+# numbers.
+_VARYING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d{4,}|\d+\.\d+")
 
 _logger = logging.getLogger("hedgerow")
 
@@ -151,8 +156,10 @@ def _problem(record: logging.LogRecord) -> str:
     """Returns the text that the rate limit compares: of the router's events, the problem."""
     fields = getattr(record, "fields", None)
     if fields is None:
-        return f"{record.getMessage()}\n{record.exc_info and record.exc_info[1]!r}"
-    return "\n".join(str(fields[name]) for name in _PROBLEMS if name in fields)
+        text = f"{record.getMessage()}\n{record.exc_info and record.exc_info[1]!r}"
+    else:
+        text = "\n".join(str(fields[name]) for name in _PROBLEMS if name in fields)
+    return _VARYING.sub("#", text[:TEXT_CHARS_MAX])
 
 
 def _line(record: logging.LogRecord, kept_back: int) -> bytes:

@@ -25,6 +25,13 @@ def test_values_have_their_units() -> None:
     assert between("", "health: {path: /x}") == ["health.path: unset -> /x"]
 
 
+def test_a_list_that_was_unset_is_shown() -> None:
+    before = "replicas: [{url: 'http://a:1', id: a}]"
+    after = "replicas: [{url: 'http://a:1', id: a, models: [m, n]}]"
+    assert between(before, after) == ["replicas a: models: unset -> ['m', 'n']"]
+    assert between(after, before) == ["replicas a: models: ['m', 'n'] -> unset"]
+
+
 def test_replicas_are_compared_by_id() -> None:
     before = "replicas: [{url: 'http://a:1', id: a}, {url: 'http://b:1', id: b}]"
     after = "replicas: [{url: 'http://a:1', id: a, weight: 2}, {url: 'http://c:1', id: c}]"

@@ -90,6 +90,15 @@ def test_another_problem_of_the_same_source_is_logged(output: Output) -> None:
     assert lines == [("refused", None), ("timeout", None), ("refused", None)]
 
 
+def test_numbers_that_vary_are_no_other_problem(output: Output) -> None:
+    for number in range(10):
+        text = f"<X object at 0x7f{number}e> took {number}.5 s, request 0123abcd{number}"
+        log_event(logging.ERROR, "failed", error=text)
+    log_event(logging.ERROR, "failed", error="status 401")
+    log_event(logging.ERROR, "failed", error="status 503")
+    assert len(output.lines()) == 3
+
+
 def test_the_texts_of_one_source_are_bounded(output: Output) -> None:
     for number in range(1_000):
         log_event(logging.ERROR, "no answer", key="a", error=f"error {number}")
