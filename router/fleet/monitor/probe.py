@@ -8,7 +8,8 @@ if the fleet has one replica. The engine's descriptor sets the health path and i
 /health generates a token). The duration of a probe is a measurement of the round-trip time to the
 replica. The model list shows in most cases which engine the replica runs.
 
-A probe that fails because this host has no free file descriptor or port is not counted.
+A probe that fails because this host has no free file descriptor or port is not counted. A probe
+that times out is not counted while the replica shows work.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _MODELS_CHECK: Final = Check("/v1/models")
 # Statuses of a server that may list its models later: the server is loading its models, or is
 # overloaded.
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_LATE: Final = -1
 FIRST_ROUND_S: Final = 2.0
 _LOOP_HINT: Final = ": the address leads back to this router, or both have the same name (`via`)"
 
@@ -126,7 +128,7 @@ class Prober:
 
         Raises NoAnswer, and reports nothing, if this host could not send the probe.
         """
-        why = await self._unwell(replica)
+        why, is_late = await self._unwell(replica)
         good = not why
         entries: Entries | None = None
         if good and not replica.health.up and replica.config.models is None:
@@ -136,7 +138,11 @@ class Prober:
             why = "it does not list its models"
             is_due = False
         replica.health.why_down = "" if good else why
-        self._fleet.probes.probed(replica, good, at_start=self._at_start)
+        probes = self._fleet.probes
+        if is_late and probes.is_excused(replica):
+            replica.health.why_down = f"{why}, but it works for requests"
+        else:
+            probes.probed(replica, good, at_start=self._at_start)
         if good and is_due:
             entries = await self._read_models(replica)
         await self._learn_context(replica, entries or {})
@@ -147,25 +153,26 @@ class Prober:
         # A replica that has just begun to fail is probed sooner.
         return pause if replica.health.probe_streak >= 0 else min(pause, 1.0)
 
-    async def _unwell(self, replica: Replica) -> str:
+    async def _unwell(self, replica: Replica) -> tuple[str, bool]:
         """Return what is wrong with the replica, as text for people; "" if it is healthy.
 
-        Raises NoAnswer as `_probe`.
+        The second value is True if there was no answer in time. Raises NoAnswer as `_probe`.
         """
         rules = self._rules
         if rules.path is not None:
             status, problem = await self._status(replica, rules.path, rules.timeout_s)
-            return "" if 200 <= status < 400 else problem
+            return "" if 200 <= status < 400 else problem, status == _LATE
         status, problem = 0, ""
         for check in (*_engine(replica).health, _MODELS_CHECK):
             timeout_s = max(rules.timeout_s, check.timeout_s)
             status, problem = await self._status(replica, check.path, timeout_s)
-            if check.decides(status):
+            if check.decides(max(status, 0)):
                 break
-        return "" if 0 < status < 500 else problem
+        return "" if 0 < status < 500 else problem, status == _LATE
 
     async def _status(self, replica: Replica, path: str, timeout_s: float) -> tuple[int, str]:
-        """Return the status of a GET (0: no answer), and the problem as text; "" if there is none.
+        """Return the status of a GET (0: no answer; _LATE: none in time), and the problem as text;
+        "" if there is none.
 
         Raises NoAnswer as `_probe`.
         """
@@ -174,7 +181,7 @@ class Prober:
         except NoAnswer as none:
             if none.problem == "local":
                 raise
-            return 0, f"{path}: {none.detail}"
+            return _LATE if none.problem == "timeout" else 0, f"{path}: {none.detail}"
         hint = _LOOP_HINT if status == STATUS[Reason.LOOP] else ""
         return status, f"{path} answered {status}{hint}"
 

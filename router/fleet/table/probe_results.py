@@ -49,6 +49,23 @@ class ProbeResults:
         if was_new:
             self._table.first_probe_done()
 
+    def is_excused(self, replica: Replica) -> bool:
+        """Return whether a probe that timed out is not counted, because the engine works.
+
+        A server may answer late while its engine computes. Content on a stream, or totals that have
+        grown in a poll, show this. The probe then counts neither as good nor as bad, and ends a row
+        of bad probes. Work does not bring a replica up that is down.
+        """
+        now = self._table.clock()
+        if not replica.health.up:
+            return False
+        since = now - replica.health.rules.suspect_min_s
+        if all(rank.progress.at <= since for rank in replica.ranks):
+            return False
+        for rank in replica.ranks:
+            rank.health.probe_streak = max(rank.health.probe_streak, 0)
+        return True
+
     def _probed(self, replica: Replica, good: bool) -> bool:
         """Record a probe of the address for all of its ranks. Returns whether a state changed."""
         now = self._table.clock()
