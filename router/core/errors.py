@@ -89,6 +89,9 @@ class Reason(StrEnum):
     TTFT_TIMEOUT = "ttft_timeout"
     TOKEN_GAP_TIMEOUT = "token_gap_timeout"
     TOTAL_TIMEOUT = "total_timeout"
+    # The replica was ejected or went down, and showed no work since the attempt was sent. The
+    # request was sent to another replica.
+    REPLICA_STALLED = "replica_stalled"
     EMPTY_STREAM = "empty_stream"
     STREAM_ERROR = "stream_error"  # The engine reported an error inside its stream.
     SERVER_ERROR = "server_error"  # The replica answered with a 5xx status other than 503.
@@ -176,6 +179,7 @@ STATUS: dict[Reason, int] = {
     Reason.TTFT_TIMEOUT: 504,
     Reason.TOKEN_GAP_TIMEOUT: 504,
     Reason.TOTAL_TIMEOUT: 504,
+    Reason.REPLICA_STALLED: 504,
     Reason.EMPTY_STREAM: 502,
     Reason.STREAM_ERROR: 502,
     Reason.SERVER_ERROR: 502,
@@ -226,6 +230,7 @@ _REPLICA = frozenset(
         Reason.WHOLE_TIMEOUT,
         Reason.TOKEN_GAP_TIMEOUT,
         Reason.TOTAL_TIMEOUT,
+        Reason.REPLICA_STALLED,
         Reason.EMPTY_STREAM,
         Reason.STREAM_ERROR,
         Reason.SERVER_ERROR,

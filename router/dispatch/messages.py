@@ -17,6 +17,7 @@ MESSAGES: dict[Reason, str] = {
     Reason.TOKEN_GAP_TIMEOUT: "the replica stopped in the middle of its response",
     Reason.WHOLE_TIMEOUT: "the replica did not finish its answer in time",
     Reason.TOTAL_TIMEOUT: "the request exceeded the total timeout",
+    Reason.REPLICA_STALLED: "the replica stopped working before it began to answer",
     Reason.EMPTY_STREAM: "the replica ended its stream without content",
     # An error answer of a replica is relayed. These messages are for error answers that were not
     # kept, because another attempt was made, which then failed as well.

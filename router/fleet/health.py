@@ -1,8 +1,9 @@
 """Decides whether a replica is fit for requests, by active probes and by the results of requests.
 
 *Active*: probes run periodically. `rise` good probes in a row bring a replica up, `fall` bad probes
-take it down. A replica that waits for its first probe (`await_probe`) is not up; its first probe
-alone decides whether it comes up.
+take it down. A probe that times out is not counted while the replica shows work
+(`ProbeResults.is_excused`). A replica that waits for its first probe (`await_probe`) is not up; its
+first probe alone decides whether it comes up.
 
 *Passive*: requests that fail in a row eject a replica for a period that doubles with each ejection
 (Envoy's outlier detection). After the period, one trial request decides (half-open). A good probe
@@ -19,8 +20,9 @@ ejected for this.
 is not a zombie. So the caller counts an overdue token, a timeout or a lost hedging race only while
 the replica shows no work for any request (`core/progress.py`). The first overdue first token makes
 a replica suspect. A second overdue first token, or the failure of the overdue attempt, ejects the
-replica. Only work clears the suspicion; a good probe, or an answer without generated content, does
-not.
+replica. A response that is not streamed is overdue like a first token, if the engine's metrics
+would show work for it. Only work clears the suspicion; a good probe, or an answer without generated
+content, does not.
 
 Hedging sends a copy of a slow attempt to another replica. The first attempt is then mostly
 cancelled before it is overdue. Its replica loses the race if the copy shows content first. Several
@@ -277,7 +279,8 @@ class Health:
     def overdue(
         self, now: float, rng: Random, may_eject: bool, dispatched: float | None = None
     ) -> bool:
-        """Record that a first token is overdue. Returns True if the replica is ejected for this.
+        """Record that the first sign of work for an attempt is overdue. Returns True if the replica
+        is ejected for this.
 
         Call this method once per attempt, and not while the replica shows work for other requests.
         """

@@ -60,6 +60,7 @@ class Replica(ReplicaLoad):
         "health",
         "hit_seen_at",
         "host_line",
+        "idle_since",
         "is_spot",
         "is_standby",
         "is_unlisted",
@@ -74,6 +75,8 @@ class Replica(ReplicaLoad):
         "max_inflight",
         "metrics_on",
         "objects",
+        "page_is_still",
+        "page_since",
         "polls_awaited",
         "progress",
         "rank",
@@ -166,6 +169,10 @@ class Replica(ReplicaLoad):
         # The last reported signals. These signals stay here when they are too old; `signals` is
         # then reset.
         self.last_signals = NO_SIGNALS
+        # When the last signals were first reported, and the last poll at which the router had
+        # requests there. True: the signals stand still, so they show no load; see `still_page.py`.
+        self.page_since = self.idle_since = 0.0
+        self.page_is_still = False
         # Number of requests that should have hit the prefix cache, and that ended since the last
         # hit.
         self.expected_hits = 0
@@ -345,22 +352,27 @@ class Replica(ReplicaLoad):
 
     # -- timeouts learned from usual times ----------------------------------------------------
 
-    def overdue_after_s(self, tokens: int) -> float:
-        """Return the seconds after which the first token of a request that was just sent is
+    def overdue_after_s(self, tokens: int, is_streamed: bool = True) -> float:
+        """Return the seconds after which the first sign of work for a request that was just sent is
         overdue.
 
         `tokens`: uncached tokens that wait at the replica, including those of this request.
-        Infinity: the usual time is unknown. A replica with an overdue first token becomes suspect
-        if it shows no work at all (`silence_s`).
+        Infinity: the usual time is unknown. A replica with an overdue sign becomes suspect if it
+        shows no work at all (`silence_s`, `whole_silence_s`).
         """
         progress = self.progress
-        usual = progress.first_s
-        if usual <= 0.0:
-            return NEVER
-        # A prompt that is ten times as long may take ten times as long. A shorter prompt does not
-        # shorten the limit.
-        usual *= max(1.0, tokens / max(progress.first_tokens, 1.0))
         rules = self.health.rules
+        usual = progress.first_s
+        if usual > 0.0:
+            # A prompt that is ten times as long may take ten times as long. A shorter prompt does
+            # not shorten the limit.
+            usual *= max(1.0, tokens / max(progress.first_tokens, 1.0))
+        elif is_streamed:
+            return NEVER
+        else:
+            # The totals of the engine grow at the first token, long before a whole answer ends.
+            least_s = rules.suspect_min_s
+            usual = min(progress.whole_s, least_s / 2.0) or least_s
         return max(rules.suspect_min_s, rules.suspect_factor * usual)
 
     def silence_s(self, now: float) -> float:
@@ -372,11 +384,7 @@ class Replica(ReplicaLoad):
         full of such work gets the time that such a response may take.
         """
         rules = self.health.rules
-        if (
-            self.descriptor.counts_live
-            and self.signals.generated_tokens is not None
-            and now - self.signals_at <= rules.suspect_min_s / 2
-        ):
+        if self._totals_are_live(now):
             # The shortest limit is enough, because the recent metrics would show any work.
             return rules.suspect_min_s
         wholes = self.whole_fresh + self.whole_older + self.whole_taken
@@ -386,6 +394,28 @@ class Replica(ReplicaLoad):
             return rules.suspect_min_s
         usual = self.progress.whole_s or rules.suspect_min_s
         return max(rules.suspect_min_s, rules.suspect_factor * usual)
+
+    def whole_silence_s(self, now: float) -> float:
+        """Return the seconds without a sign of work after which a replica is suspect that has a
+        request whose response is not streamed.
+
+        Infinity: the metrics do not show the work for such a request, so a long response must not
+        count against the replica. This includes an engine that has answered such requests, and
+        whose totals have never grown.
+        """
+        signals = self.signals
+        is_counted = signals.generated_tokens or signals.prompt_tokens
+        if self._totals_are_live(now) and (is_counted or not self.progress.whole_s):
+            return self.health.rules.suspect_min_s
+        return NEVER
+
+    def _totals_are_live(self, now: float) -> bool:
+        """Return whether recent metrics would show any work of the engine while it works."""
+        return (
+            self.descriptor.counts_live
+            and self.signals.generated_tokens is not None
+            and now - self.signals_at <= self.health.rules.suspect_min_s / 2
+        )
 
     @property
     def is_away(self) -> bool:

@@ -118,6 +118,7 @@ class Attempt:
         "speed_sample",
         "stale",
         "tokens",
+        "work_due",
     )
 
     def __init__(
@@ -160,9 +161,11 @@ class Attempt:
         self.first_due = inf  # Time at which the first content is due.
         # True if no other request waited at the replica when this attempt was sent.
         self.is_alone = False
-        # Time at which the first token may be overdue (`Outcomes.overdue` decides).
+        # Time at which the first sign of work for the attempt may be overdue.
         self.overdue_due = inf
-        self.is_overdue = False  # The first token is overdue, which counts against the replica.
+        self.is_overdue = False  # The first sign is overdue, which counts against the replica.
+        # Time of the next check whether the replica works; infinity: content has come.
+        self.work_due = inf
         # Time by which the attempt must be connected; set if the request's class has its own
         # connect timeout.
         self.connect_due = inf

@@ -53,6 +53,8 @@ _BREAKS: Final = frozenset(
         Reason.CONNECT_TIMEOUT,
     }
 )
+# An attempt at a silent replica is examined again after this part of `health.suspect_min_s`.
+_AGAIN: Final = 0.2
 
 
 class RequestDriver(RetriedAttempts):
@@ -305,8 +307,7 @@ class RequestDriver(RetriedAttempts):
     # -- deadlines -----------------------------------------------------------------------------
 
     def check_deadlines(self, now: float) -> None:
-        """Check deadlines: overdue first tokens, first content timeouts, and connect timeouts of
-        classes.
+        """Check deadlines: signs of work, first content timeouts, and connect timeouts of classes.
 
         A timeout ends only its own attempt; each attempt has its own deadlines.
         """
@@ -314,12 +315,8 @@ class RequestDriver(RetriedAttempts):
         for attempt in [*self.live]:
             if attempt not in self.live:
                 continue  # The end of another attempt has also ended this attempt.
-            if attempt.overdue_due <= now:
-                request.see_work(attempt)
-                attempt.overdue_due = self._context.fleet.outcomes.overdue(
-                    attempt.at, attempt.began, now, request.request_id
-                )
-                attempt.is_overdue = attempt.overdue_due == NEVER
+            if attempt.work_due <= now and self._check_work(attempt, now):
+                continue
             if attempt.connect_due <= now:
                 attempt.connect_due = NEVER
                 request.drop(attempt)
@@ -331,6 +328,52 @@ class RequestDriver(RetriedAttempts):
         copy = self.copy
         if copy is not None and copy.attempt.first_due <= now:
             copy.late(now)
+
+    def _check_work(self, attempt: Attempt, now: float) -> bool:
+        """Check whether the replica of an attempt without content works.
+
+        If it shows no work, the attempt counts against the replica. If the replica is then unfit,
+        the request is sent to another replica. Returns True if it is.
+        """
+        request, replica = self._request, attempt.at
+        outcomes = self._context.fleet.outcomes
+        request.see_work(attempt)
+        is_streamed = request.view.stream
+        suspect_min_s = replica.health.rules.suspect_min_s
+        works_until = outcomes.works_until(replica, attempt.began, now, is_streamed)
+        again = min(works_until, now + suspect_min_s)
+        if works_until <= now:
+            # The replica is ejected as soon as other attempts count against it, too.
+            again = now + suspect_min_s * _AGAIN
+            is_unfit = outcomes.is_unfit(replica, attempt.began, now)
+            if not is_unfit and attempt.overdue_due <= now:
+                attempt.overdue_due = NEVER
+                attempt.is_overdue = True
+                outcomes.overdue(replica, attempt.began, now, is_streamed, request.request_id)
+                is_unfit = outcomes.is_unfit(replica, attempt.began, now)
+            if is_unfit and self._leave_stalled(attempt):
+                return True
+        attempt.work_due = min(again, attempt.overdue_due) if attempt.overdue_due > now else again
+        return False
+
+    def _leave_stalled(self, attempt: Attempt) -> bool:
+        """Send the request to another replica, as if its connection to this replica were lost.
+
+        The retry budget and the limit of lost attempts apply. Returns False if the attempt stays,
+        because the replica may still answer.
+        """
+        state, request = self.state, self._request
+        if len(self.live) != 1 or not attempt.is_sent or not self._can_send_again():
+            return False
+        # The request itself may stop replicas, so it must not reach more than two.
+        if not request.route.repeatable or state.kept_error is not None or state.lost:
+            return False
+        if state.reached >= state.most or not self._others() or not self._take_budget():
+            return False
+        request.drop(attempt)
+        self._end_attempt(attempt, Reason.REPLICA_STALLED, reused=False, received=True)
+        self._retry(Reason.REPLICA_STALLED)
+        return True
 
     def _late(self) -> Reason:
         """Return the reason for an attempt whose first content did not come in time."""

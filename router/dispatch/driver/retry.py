@@ -15,6 +15,8 @@ none. After content has reached the client, the request is not repeated; a conti
     lost, no byte of the response yet      reused       same replica once, on a new connection
     lost                                   new          elsewhere if repeatable, on the budget;
                                                         free if the replica is known to be dead
+    the replica was ejected or went down,  -            as if lost on a new connection; without
+    no content yet, no sign of work                     another replica, the attempt stays
     429 or 503                             -            elsewhere, on the budget
     the stream contains an error before    -            elsewhere if repeatable, on the budget
     any content, or ends without content
@@ -43,7 +45,14 @@ class RetryChoice(IntEnum):
 UNSENT = frozenset({Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT})
 # Errors of an engine after which another replica may succeed.
 PASSING = frozenset({Reason.REPLICA_BUSY, Reason.STREAM_ERROR})
-LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR})
+LOST = frozenset(
+    {
+        Reason.REPLICA_RESET,
+        Reason.REPLICA_STALLED,
+        Reason.EMPTY_STREAM,
+        Reason.STREAM_ERROR,
+    }
+)
 
 
 def judge(

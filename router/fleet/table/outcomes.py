@@ -85,34 +85,56 @@ class Outcomes:
             health.showed_content(now, dispatched)
         self._table.room(replica)
 
-    def overdue(
-        self, replica: Replica, dispatched: float, now: float, request_id: bytes = b""
+    def works_until(
+        self, replica: Replica, dispatched: float, now: float, is_streamed: bool
     ) -> float:
-        """Record that the first token of an attempt is overdue. `dispatched`: when the attempt was
-        sent.
+        """Return until when a replica with an attempt without content counts as working.
 
-        Returns when to check the attempt again, if the replica still works for other requests.
-        Returns NEVER if the attempt now counts against the replica, or if the replica has left the
-        fleet.
+        `dispatched`: when the attempt was sent. A replica shows no work if the result is not later
+        than `now`. NEVER: the work for the attempt cannot be seen.
+        """
+        if is_streamed or (replica.health.zombie and self.is_unfit(replica, dispatched, now)):
+            silence_s = replica.silence_s(now)
+        else:
+            silence_s = replica.whole_silence_s(now)
+        return max(replica.progress.at, dispatched) + silence_s
+
+    def is_unfit(self, replica: Replica, dispatched: float, now: float) -> bool:
+        """Return whether a replica is down, or was ejected after an attempt was sent at
+        `dispatched` and has not proved itself since."""
+        health = replica.health
+        if not health.up or health.is_ejected(now):
+            return True
+        return health.half_open and dispatched < health.ended
+
+    def overdue(
+        self,
+        replica: Replica,
+        dispatched: float,
+        now: float,
+        is_streamed: bool = True,
+        request_id: bytes = b"",
+    ) -> None:
+        """Record that the first sign of work for an attempt is overdue, and that the replica shows
+        no work for other requests either (`works_until`). `dispatched`: when the attempt was sent.
         """
         if replica.removed:
-            return NEVER
+            return
         table = self._table
         silent_since = max(replica.progress.at, dispatched)
-        again = silent_since + replica.silence_s(now)
-        if again > now:
-            return again
         health = replica.health
         was_suspect = health.is_suspect(now) or health.is_ejected(now)
         is_ejected = health.overdue(now, table.rng, table.may_eject(replica, now), dispatched)
         if not is_ejected and (was_suspect or not health.is_suspect(now)):
-            return NEVER
-        health.why = (
-            f"no first token for {now - dispatched:.1f} s, usual {replica.progress.first_s:.2f} s, "
-            f"and no sign of work for {now - silent_since:.1f} s{_by(request_id)}"
-        )
+            return
+        waited = f"{now - dispatched:.1f} s"
+        if is_streamed:
+            lacks = f"no first token for {waited}, usual {replica.progress.first_s:.2f} s"
+        else:
+            lacks = f"no answer for {waited}"
+        silent_s = now - silent_since
+        health.why = f"{lacks}, and no sign of work for {silent_s:.1f} s{_by(request_id)}"
         self._turned_against(replica, is_ejected)
-        return NEVER
 
     def outrun(self, replica: Replica, dispatched: float, now: float) -> bool:
         """Record that an attempt lost the race to its hedged copy, which was sent later.

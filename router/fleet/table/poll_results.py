@@ -13,6 +13,7 @@ from router.fleet.engines.common.orca import read_load_header
 from router.fleet.monitor.signal_changes import has_worked, restarted
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
+from router.fleet.table.still_page import credible
 from router.fleet.table.table import Table
 
 # Number of failed polls in a row after which an engine is treated as one without metrics.
@@ -38,8 +39,9 @@ class PollResults:
             return
         table = self._table
         before, last = replica.signals, replica.last_signals
-        replica.signals = replica.last_signals = signals
+        replica.last_signals = signals
         replica.signals_at = now
+        replica.signals = signals = credible(replica, last, signals, now)
         replica.slots = signals.slots
         table.noticed(replica)
         table.same_engine.observed(replica, last)

@@ -17,7 +17,12 @@ COMBINATIONS = [
     {"reused": a, "received": b, "repeatable": c, "known_dead": d}
     for a, b, c, d in product(BOOLS, repeat=4)
 ]
-LOST = (Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR)
+LOST = (
+    Reason.REPLICA_RESET,
+    Reason.REPLICA_STALLED,
+    Reason.EMPTY_STREAM,
+    Reason.STREAM_ERROR,
+)
 
 
 @pytest.mark.parametrize("flags", COMBINATIONS)
