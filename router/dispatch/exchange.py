@@ -308,7 +308,7 @@ class Exchange(ProxiedRequest, ClientExchange):
     def _shown(self, attempt: Attempt, head: ResponseHead, now: float) -> None:
         """Learn from the first content: which prefix the replica holds, and the time to first
         token."""
-        if head.status != 200:
+        if head.status != 200 or attempt.error_status:
             self.driver.shows_refusal(attempt, now)
             return
         replica = attempt.at
@@ -339,7 +339,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         fleet = self.context.fleet
         if reason is Reason.SERVER_ERROR or blames_replica:
             fleet.outcomes.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
-        elif reason is Reason.OK:
+        elif reason is Reason.OK and not attempt.error_status:
             generates = self.route.inference and not self.route.light
             fleet.outcomes.succeeded(attempt.at, attempt.began, content=generates)
         client = self._client

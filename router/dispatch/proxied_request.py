@@ -110,6 +110,10 @@ class ProxiedRequest(AttemptedRequest):
     def can_resend(self) -> bool:
         return self.body is not None
 
+    def evidence(self) -> int:
+        flow = self.asked.flow
+        return hash((flow.account, flow.member, b"".join(self.body or ())))
+
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
         model = self.view.model
         # A request that is not inference and names no model can go to any replica.

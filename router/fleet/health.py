@@ -8,8 +8,9 @@ alone decides whether it comes up.
 (Envoy's outlier detection). After the period, one trial request decides (half-open). A good probe
 never ends an ejection, because `/health` may answer 200 while generation hangs.
 
-Answers 429, other 4xx answers and errors that the client caused never count as failures: such
-answers show nothing about the replica.
+Answers 429, other 4xx answers and errors that the client caused never count as failures: alone,
+such answers show nothing about the replica. They count if other replicas answer the same requests
+(`error_answers.py`); then `contradicted` ejects the replica.
 
 *Busy*: a replica that answers 429 or 503 is avoided for the time that it asks for (`Retry-After`),
 or else for a short pause that doubles each time. A busy replica is not unhealthy, and it is not
@@ -54,6 +55,7 @@ from typing import Final
 
 from router.config.model import Health as Rules
 from router.core.errors import Reason
+from router.fleet.error_answers import ErrorKind
 
 # Results of an attempt that count as failures of the replica.
 BLAMED: frozenset[Reason] = frozenset(
@@ -68,8 +70,15 @@ BLAMED: frozenset[Reason] = frozenset(
         Reason.EMPTY_STREAM,
         Reason.STREAM_ERROR,
         Reason.SERVER_ERROR,
+        Reason.CREDENTIAL_REFUSED,
     }
 )
+
+# The results in BLAMED that are error answers, and the kinds of these answers.
+ANSWERED: dict[Reason, int] = {
+    Reason.SERVER_ERROR: ErrorKind.FAILED,
+    Reason.CREDENTIAL_REFUSED: ErrorKind.KEY,
+}
 
 # The results in BLAMED that only show that a replica was silent. A replica that works for other
 # requests is not blamed for these results.
@@ -80,6 +89,11 @@ SILENT: frozenset[Reason] = frozenset(
 # After this many failures in a row a replica counts as dead. A request that fails at a dead replica
 # may be retried without the retry budget, because overload is not the cause of its failures.
 KNOWN_DEAD = 3
+
+# An ejection because of error answers lasts at most this many times `eject_base_s`. A trial is
+# cheap: its error comes at once, and another replica gets the request. So the replica returns soon
+# after its repair.
+ANSWERED_MOST: Final = 2.0
 
 # The smallest share of its weight that a replica gets in its slow start (Envoy: 10 %).
 COLDEST = 0.1
@@ -106,6 +120,7 @@ class Health:
         "busy_since",
         "busy_until",
         "ejected_at",
+        "ejected_by",
         "ejected_until",
         "ejections",
         "ended",
@@ -140,6 +155,9 @@ class Health:
         self.ejected_at = 0.0
         self.ejected_until = 0.0
         self.half_open = False  # True: the ejection is over, and one trial request is allowed.
+        # The kind of the error answers (`ErrorKind`) that caused the last ejection; 0: another
+        # cause.
+        self.ejected_by = 0
         # When the replica became suspect, by an overdue first token or lost races; `None`: it is
         # not suspect.
         self.suspected_at: float | None = None
@@ -338,11 +356,13 @@ class Health:
         *,
         was_overdue: bool = False,
         dispatched: float | None = None,
+        kind: int = 0,
     ) -> bool:
         """Record a failed attempt that counts against the replica. Returns True if the replica is
         ejected for this.
 
         `was_overdue`: `overdue` was called for this attempt. `dispatched`: as in `showed_content`.
+        `kind`: the `ErrorKind` if the failure is an error answer.
         """
         if self.half_open and not self._is_trial(dispatched):
             # The attempt was sent before the ejection ended, so its failure shows nothing new.
@@ -352,22 +372,48 @@ class Health:
             return False
         proven = was_overdue and self.suspected_at is not None
         if proven or self.half_open or self.failures >= self.rules.eject_after:
-            self._eject(now, rng, zombie=proven or self.zombie)
+            self._eject(now, rng, zombie=proven or self.zombie, kind=kind)
             return True
         return False
 
-    def _eject(self, now: float, rng: Random, *, zombie: bool) -> None:
+    def contradicted(
+        self,
+        now: float,
+        rng: Random,
+        may_eject: bool,
+        kind: int,
+        dispatched: float,
+        *,
+        is_enough: bool,
+    ) -> bool:
+        """Record an error answer to a request that another replica has answered. Returns True if
+        the replica is ejected for this.
+
+        `is_enough`: the result of `ErrorAnswers.contradicted`. If error answers of this kind have
+        ejected the replica before, one such answer to its trial ejects it again. `dispatched`: as
+        in `showed_content`.
+        """
+        is_enough = is_enough or (self.ejected_by == kind and self._is_trial(dispatched))
+        if not (is_enough and may_eject) or self.is_ejected(now):
+            return False
+        self._eject(now, rng, zombie=False, kind=kind)
+        return True
+
+    def _eject(self, now: float, rng: Random, *, zombie: bool, kind: int = 0) -> None:
         rules = self.rules
         if now - self.ended > rules.eject_max_s:
             # The replica was healthy for a long time, so its earlier ejections are forgotten.
             self.ejections = 0
         pause = min(rules.eject_base_s * 2.0 ** min(self.ejections, 30), rules.eject_max_s)
+        if kind:
+            pause = min(pause, rules.eject_base_s * ANSWERED_MOST)
         self.ejected_at = now
         self.ejected_until = now + pause * rng.uniform(0.8, 1.2)
         self.ejections += 1
         self.half_open = False
         self.suspected_at = None
         self.zombie = zombie
+        self.ejected_by = kind
 
     def _reopen(self, now: float | None) -> None:
         """Close the circuit breaker after a successful trial."""

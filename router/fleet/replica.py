@@ -23,6 +23,7 @@ from router.fleet.cadence import Cadence
 from router.fleet.context.lengths import UNKNOWN, lengths_of
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.registry import engine_of
+from router.fleet.error_answers import ErrorAnswers
 from router.fleet.health import Health
 from router.fleet.learned_capacity import LearnedCapacity
 from router.fleet.listed import served
@@ -55,6 +56,7 @@ class Replica(ReplicaLoad):
         "config",
         "descriptor",
         "duty",
+        "errors",
         "expected_hits",
         "group",
         "health",
@@ -115,6 +117,7 @@ class Replica(ReplicaLoad):
         # What the requests to this replica have of their own; `None`: nothing.
         self.access: Access | None = None
         self.health = Health(rules)
+        self.errors = ErrorAnswers()  # Error answers, compared with those of other replicas.
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
         self.limit = self.max_inflight
         # Number of attempts in progress that were sent before the half-open trial began.

@@ -22,6 +22,8 @@ from abc import abstractmethod
 from time import monotonic
 from typing import Final
 
+import msgspec
+
 from router.core.errors import Reason
 from router.dispatch.attempts.engine_priority import refuses
 from router.dispatch.client_request import ClientRequest
@@ -39,6 +41,9 @@ from router.wire.replica import ReplicaConnection
 
 BUSY: Final = frozenset({429, 503})
 _UNAUTHORIZED: Final = frozenset({401, 403, 407})
+# The reason of an error that is not counted as a failure unless another replica contradicts it.
+_REFUSED: Final = Reason.REPLICA_REFUSED
+_ERROR_AT: Final = 32  # A body that is only an error names it within this many bytes.
 # An unfinished event of this many bytes counts as content. Otherwise each further read would scan
 # all bytes of the event again.
 EVENT_BYTES: Final = 32 * 1024
@@ -249,10 +254,15 @@ class AttemptIO(Waiter):
         if head.status == 200 and self._driver.priority_rejected_by is self.attempt.at:
             self._driver.went_without_priority(self.attempt.at)
         access = self.attempt.at.access
-        if access is not None and access.has_credential and head.status >= 400:
-            if head.status in _UNAUTHORIZED:
-                # The answer is about the router's credential, so the client must not get it.
-                return self._give_up(Reason.CREDENTIAL_REFUSED)
+        has_own = access is not None and access.has_credential
+        if head.status in _UNAUTHORIZED and (has_own or request.rules.has_token):
+            # The answer is about the router's credential, so the client must not get it.
+            self._driver.doubts(self.attempt, head.status)
+            return self._give_up(Reason.CREDENTIAL_REFUSED)
+        is_doubted = False
+        if head.status >= 400 and request.route.inference:
+            is_doubted = self._holds = self._driver.doubts(self.attempt, head.status)
+        if access is not None and has_own and head.status >= 400:
             if any(access.is_shown_in(line) for line in head.lines):
                 return self._give_up(Reason.BAD_RESPONSE)
             self._holds = True  # The text is examined before it is relayed.
@@ -267,7 +277,11 @@ class AttemptIO(Waiter):
                 return False
         if not request.route.inference:
             return True
-        if head.status >= 500 and self._driver.falls_back_from(self.attempt, error_of(head.status)):
+        if (
+            head.status >= 500
+            and not is_doubted
+            and self._driver.falls_back_from(self.attempt, error_of(head.status))
+        ):
             return False
         if head.status != 200 and self._driver.holds_errors():
             # Another attempt may succeed, or the error of an earlier attempt has precedence.
@@ -336,6 +350,10 @@ class AttemptIO(Waiter):
                     if head.status in BUSY:
                         self._driver.refused(self.attempt, head.retry_after)
                 return reason is Reason.OK or self._may_send_error(reason)
+        elif whole and head.is_json and _is_only_error(reader.parts):
+            if not self._driver.doubts(self.attempt, head.status):
+                return not self._driver.holds_errors() or self._may_send_error(_REFUSED)
+            return self._may_send_error(_REFUSED)
         elif whole and self._driver.is_contested(self.attempt) and not _is_sound(reader.parts):
             reason = Reason.BAD_RESPONSE
         else:
@@ -367,7 +385,7 @@ class AttemptIO(Waiter):
         if not driver.is_contested(self.attempt):
             if reason in PASSING and driver.replace(self.attempt, reason):
                 return False
-            if not driver.holds_errors():
+            if not (driver.holds_errors() or self.attempt.is_doubted):
                 return True
         self._keep_error(reason)
         return False
@@ -408,6 +426,17 @@ def _is_sound(parts: list[bytes]) -> bool:
     """Whether a complete response is plausible: it has a body, and JSON ends with a brace."""
     body = b"".join(parts).strip()
     return bool(body) and (body[:1] != b"{" or body[-1:] == b"}")
+
+
+def _is_only_error(parts: list[bytes]) -> bool:
+    """Whether a complete JSON response with the status 200 contains an error and nothing else."""
+    if not parts or b'"error"' not in parts[0][:_ERROR_AT]:
+        return False
+    try:
+        found = msgspec.json.decode(b"".join(parts))
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return isinstance(found, dict) and len(found) == 1 and bool(found.get("error"))
 
 
 def is_encoded(lines: list[bytes]) -> bool:

@@ -97,11 +97,13 @@ class Attempt:
         "connect_due",
         "copy_due",
         "ended",
+        "error_status",
         "first_due",
         "held",
         "index",
         "io",
         "is_alone",
+        "is_doubted",
         "is_overdue",
         "is_sent",
         "is_timed",
@@ -174,6 +176,11 @@ class Attempt:
         # Time at which a hedge that was counted but not sent (`dry_run`) would have answered; 0:
         # there was no such hedge.
         self.copy_due = 0.0
+        # The status of the attempt's error answer; 0: it has none, or the comparison of its answer
+        # with those of other replicas has ended (`fleet/error_answers.py`).
+        self.error_status = 0
+        # Whether another replica should get the request before the client gets the error answer.
+        self.is_doubted = False
         # The facts from which the replica's speed is learned; `None`: the request is not streamed.
         self.speed_sample: SpeedSample | None = None
 
@@ -400,7 +407,8 @@ class AttemptState:
             # The request itself may crash replicas, so it must not reach more than two.
             return Step.ANSWER
         if len(self.recent) >= MOST_CONNECTS or (
-            verdict == RetryChoice.BUDGET and self.reached >= self.most
+            self.reached >= self.most
+            and (verdict == RetryChoice.BUDGET or reason is Reason.CREDENTIAL_REFUSED)
         ):
             return Step.ANSWER
         return Step.ELSEWHERE if verdict == RetryChoice.ELSEWHERE else Step.BUDGET

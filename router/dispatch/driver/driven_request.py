@@ -174,6 +174,10 @@ class DrivenRequest(QueuedRequest):
         """Update the recorded progress of all replicas in `pool`, before one may get a hedge."""
         return
 
+    def evidence(self) -> int:
+        """Return a hash of the request's client and body."""
+        return 1
+
     # -- the client ---------------------------------------------------------------------------
 
     @abstractmethod

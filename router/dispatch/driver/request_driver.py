@@ -35,6 +35,7 @@ from router.dispatch.driver.arrival_estimate import sent_at_once
 from router.dispatch.driver.attempt_state import Attempt, Commit, Step
 from router.dispatch.driver.retried_attempts import RetriedAttempts
 from router.dispatch.driver.retry import PASSING, UNSENT
+from router.fleet.error_answers import ErrorKind, kind_of
 from router.fleet.replica import Replica
 from router.wire.sweep import NEVER
 
@@ -176,6 +177,7 @@ class RequestDriver(RetriedAttempts):
         if self.is_contested(attempt) or not can_send or not self.may_use(replica):
             return False
         self.priority_rejected_by = replica
+        attempt.error_status = 0
         request.free_connection(attempt)
         self._end_attempt(attempt, Reason.REPLICA_REFUSED, reused=False, received=True)
         self._context.metrics.retries(Reason.REPLICA_REFUSED)
@@ -196,8 +198,56 @@ class RequestDriver(RetriedAttempts):
         self.state.keep_error(attempt, reason, now)
         context.hedger.failed(self._request.view, attempt, now)
         context.fleet.attempt_ended(attempt.at, began)
-        if not self.live:
+        if not self.live and not (attempt.is_doubted and self._compare(attempt, reason)):
             self._send_kept_error()
+
+    def doubts(self, attempt: Attempt, status: int) -> bool:
+        """Handle an error answer, when its status is known, or the body of a 200.
+
+        Returns whether the answer must be held back until it is complete, because another replica
+        may get the request (`fleet/error_answers.py`).
+        """
+        attempt.error_status = status
+        kind, is_compared = kind_of(status), False
+        for earlier in self.state.recent:
+            if earlier is attempt or not earlier.error_status:
+                continue
+            is_compared = True
+            if kind_of(earlier.error_status) == kind:
+                earlier.at.errors.confirmed(kind)
+                attempt.at.errors.confirmed(kind)
+            earlier.error_status = 0
+        if is_compared:
+            return False
+        outcomes, now = self._context.fleet.outcomes, self._context.scheduler.now()
+        is_doubted = outcomes.gave_error(attempt.at, status, now)
+        # A busy answer is repeated by its own rule (`replace`).
+        attempt.is_doubted = is_doubted and kind != ErrorKind.BUSY
+        return attempt.is_doubted and self._may_compare(kind)
+
+    def _may_compare(self, kind: int) -> bool:
+        """Whether the request of an error answer may be sent to another replica."""
+        state = self.state
+        if not self._can_send_again() or state.reached >= state.most:
+            return False
+        # An engine may have executed a part of a request that failed. The request itself may crash
+        # replicas, so it must not reach more than two.
+        is_executed = kind == ErrorKind.FAILED
+        return not is_executed or (self._request.route.repeatable and not state.lost)
+
+    def _compare(self, attempt: Attempt, reason: Reason) -> bool:
+        """Send the request of a kept error answer to another replica, to compare the answers.
+
+        Returns False if the answer must be sent to the client.
+        """
+        kind = kind_of(attempt.error_status)
+        if not self._may_compare(kind):
+            return False
+        others = self._others()
+        if not others or (kind == ErrorKind.FAILED and not self._take_budget()):
+            return False
+        self._go_on(others, reason)
+        return True
 
     def _send_kept_error(self) -> None:
         """Send the client the error answer that was kept, unless the request has a fallback."""

@@ -16,6 +16,11 @@ none. After content has reached the client, the request is not repeated; a conti
     lost                                   new          elsewhere if repeatable, on the budget;
                                                         free if the replica is known to be dead
     429 or 503                             -            elsewhere, on the budget
+    the router's own credential is         -            elsewhere, free: nothing was executed
+    refused (401, 403 or 407)
+    another error answer of a doubted      -            elsewhere, once; after a 5xx and after a 200
+    replica (`fleet/error_answers.py`)                  with an error body, if repeatable and on the
+                                                        budget
     the stream contains an error before    -            elsewhere if repeatable, on the budget
     any content, or ends without content
     everything else                        -            no
@@ -41,6 +46,8 @@ class RetryChoice(IntEnum):
 
 
 UNSENT = frozenset({Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT})
+# No engine has executed the request.
+UNEXECUTED = UNSENT | {Reason.REGION_NOT_ALLOWED, Reason.CREDENTIAL_REFUSED}
 # Errors of an engine after which another replica may succeed.
 PASSING = frozenset({Reason.REPLICA_BUSY, Reason.STREAM_ERROR})
 LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR})
@@ -54,7 +61,7 @@ def judge(
     `received`: at least one byte of the response has arrived. `repeatable`: repeating a request of
     this route is safe.
     """
-    if reason in UNSENT or reason is Reason.REGION_NOT_ALLOWED:
+    if reason in UNEXECUTED:
         return RetryChoice.ELSEWHERE
     if reason is Reason.REPLICA_BUSY:
         return RetryChoice.BUDGET

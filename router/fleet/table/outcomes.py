@@ -11,7 +11,8 @@ from time import time
 from typing import Final
 
 from router.core.errors import Reason
-from router.fleet.health import BLAMED, RACES, SILENT
+from router.fleet.error_answers import ErrorKind, kind_of
+from router.fleet.health import ANSWERED, BLAMED, RACES, SILENT
 from router.fleet.membership import Duty
 from router.fleet.replica import Replica
 from router.fleet.table.table import Table
@@ -42,6 +43,8 @@ class Outcomes:
         """Record that an attempt succeeded. `content`: the attempt was a request to generate
         content."""
         replica.served += 1
+        if content and not replica.errors.is_clean:
+            replica.errors.worked()
         health = replica.health
         if health.refusals:
             health.took(dispatched)
@@ -163,6 +166,37 @@ class Outcomes:
             # time.
             self._table.rebuild_soon(now)
 
+    def gave_error(self, replica: Replica, status: int, now: float) -> bool:
+        """Record an error answer. Returns whether another replica should get its request, too.
+
+        An error comes sooner than an answer, so the replica seems to have little load. After some
+        errors in a row it pauses, so that it does not get more requests than the others.
+        """
+        errors, health, kind = replica.errors, replica.health, kind_of(status)
+        is_doubted = errors.came(kind) or (health.half_open and health.ejected_by == kind)
+        if kind != ErrorKind.BUSY and errors.pauses(kind):
+            self.busy(replica, None, now)
+        return is_doubted
+
+    def contradicted(self, replica: Replica, status: int, evidence: int, dispatched: float) -> None:
+        """Record that another replica has answered the request of an error answer.
+
+        `status`: the status of the error answer. `evidence`: a hash of the request's client and
+        body. `dispatched`: when the attempt with the error answer was sent.
+        """
+        if replica.removed:
+            return
+        table, health, kind = self._table, replica.health, kind_of(status)
+        now = table.clock()
+        is_enough = replica.errors.contradicted(kind, evidence, now)
+        if kind == ErrorKind.BUSY:
+            # A replica with requests is busy, and not sick.
+            is_enough = is_enough and not replica.inflight and not replica.foreign_load
+        may_eject = table.may_eject(replica, now)
+        if health.contradicted(now, table.rng, may_eject, kind, dispatched, is_enough=is_enough):
+            health.why = f"answers {status} to requests that other replicas answer"
+            self._turned_against(replica, True)
+
     def failed(
         self,
         replica: Replica,
@@ -204,6 +238,7 @@ class Outcomes:
             may_eject,
             was_overdue=was_overdue,
             dispatched=None if dispatched == NEVER else dispatched,
+            kind=ANSWERED.get(reason, 0),
         ):
             last = f"{reason.value}{_by(request_id)}"
             health.why = f"{health.failures} failures in a row, the last: {last}"
