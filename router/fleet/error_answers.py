@@ -97,7 +97,7 @@ class ErrorAnswers:
         self._patience = list(_PATIENCE)
         # The client and body of the first contradiction, as a hash; and whether a later one
         # had another client or body.
-        self._evidence = 0
+        self._evidence: int | None = None
         self._is_various = False
         # The busy answers since the last success, and the time of the first one.
         self._busy_count = 0
@@ -113,16 +113,16 @@ class ErrorAnswers:
         """Return whether so many errors came in a row that other replicas should be preferred."""
         return self._row[kind] >= _PAUSES_AFTER
 
-    def contradicted(self, kind: int, evidence: int, now: float) -> bool:
+    def contradicted(self, kind: int, evidence: int | None, now: float) -> bool:
         """Record that another replica has answered the request of an error answer.
 
-        `evidence`: a hash of the request's client and body. Returns whether the replica should be
-        set aside.
+        `evidence`: a hash of the request's client and body; `None`: neither has a part in the
+        error. Returns whether the replica should be set aside.
         """
         self.is_clean = False
-        if not self._evidence:
+        if self._evidence is None:
             self._evidence = evidence
-        elif evidence != self._evidence:
+        if evidence is None or evidence != self._evidence:
             self._is_various = True
         if kind == ErrorKind.BUSY:
             if not self._busy_count:
@@ -147,7 +147,7 @@ class ErrorAnswers:
         is_clean = self.share < 0.1
         if is_clean:
             self.share = 0.0
-            self._evidence = 0
+            self._evidence = None
             self._is_various = False
         for kind in range(1, _KINDS):
             row = self._row[kind] = max(0.0, self._row[kind] - _SUCCESS)

@@ -55,7 +55,6 @@ from typing import Final
 
 from router.config.model import Health as Rules
 from router.core.errors import Reason
-from router.fleet.error_answers import ErrorKind
 
 # Results of an attempt that count as failures of the replica.
 BLAMED: frozenset[Reason] = frozenset(
@@ -70,15 +69,8 @@ BLAMED: frozenset[Reason] = frozenset(
         Reason.EMPTY_STREAM,
         Reason.STREAM_ERROR,
         Reason.SERVER_ERROR,
-        Reason.CREDENTIAL_REFUSED,
     }
 )
-
-# The results in BLAMED that are error answers, and the kinds of these answers.
-ANSWERED: dict[Reason, int] = {
-    Reason.SERVER_ERROR: ErrorKind.FAILED,
-    Reason.CREDENTIAL_REFUSED: ErrorKind.KEY,
-}
 
 # The results in BLAMED that only show that a replica was silent. A replica that works for other
 # requests is not blamed for these results.

@@ -257,7 +257,7 @@ class AttemptIO(Waiter):
         has_own = access is not None and access.has_credential
         if head.status in _UNAUTHORIZED and (has_own or request.rules.has_token):
             # The answer is about the router's credential, so the client must not get it.
-            self._driver.doubts(self.attempt, head.status)
+            self._driver.refuses_credential(self.attempt, head.status)
             return self._give_up(Reason.CREDENTIAL_REFUSED)
         is_doubted = False
         if head.status >= 400 and request.route.inference:

@@ -152,10 +152,11 @@ class HedgedAttempts(RunningAttempts):
 
     def _contradict(self) -> None:
         """Report that the request was answered, to the replicas that gave an error before."""
-        outcomes, evidence = self._context.fleet.outcomes, 0
+        outcomes = self._context.fleet.outcomes
         for attempt in self.state.recent:
             if attempt.error_status:
-                evidence = evidence or self._request.evidence()
+                is_own = attempt.reason is Reason.CREDENTIAL_REFUSED
+                evidence = None if is_own else self._request.evidence()
                 outcomes.contradicted(attempt.at, attempt.error_status, evidence, attempt.began)
                 attempt.error_status = 0
 

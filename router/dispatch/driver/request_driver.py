@@ -26,6 +26,7 @@ or leave a lease or a timer behind. Every request ends in `cancel` or with its l
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -37,6 +38,7 @@ from router.dispatch.driver.retried_attempts import RetriedAttempts
 from router.dispatch.driver.retry import PASSING, UNSENT
 from router.fleet.error_answers import ErrorKind, kind_of
 from router.fleet.replica import Replica
+from router.observe.events import log_event
 from router.wire.sweep import NEVER
 
 # A stream that broke for one of these reasons, or a continuation that failed for one of them, may
@@ -224,6 +226,17 @@ class RequestDriver(RetriedAttempts):
         # A busy answer is repeated by its own rule (`replace`).
         attempt.is_doubted = is_doubted and kind != ErrorKind.BUSY
         return attempt.is_doubted and self._may_compare(kind)
+
+    def refuses_credential(self, attempt: Attempt, status: int) -> None:
+        """Handle an answer with which a replica refuses the router's own credential."""
+        self.doubts(attempt, status)
+        log_event(
+            logging.WARNING,
+            "replica refuses the router's credential",
+            key=attempt.replica_id,
+            replica=attempt.replica_id,
+            status=status,
+        )
 
     def _may_compare(self, kind: int) -> bool:
         """Whether the request of an error answer may be sent to another replica."""

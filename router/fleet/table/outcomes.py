@@ -12,7 +12,7 @@ from typing import Final
 
 from router.core.errors import Reason
 from router.fleet.error_answers import ErrorKind, kind_of
-from router.fleet.health import ANSWERED, BLAMED, RACES, SILENT
+from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.membership import Duty
 from router.fleet.replica import Replica
 from router.fleet.table.table import Table
@@ -178,11 +178,14 @@ class Outcomes:
             self.busy(replica, None, now)
         return is_doubted
 
-    def contradicted(self, replica: Replica, status: int, evidence: int, dispatched: float) -> None:
+    def contradicted(
+        self, replica: Replica, status: int, evidence: int | None, dispatched: float
+    ) -> None:
         """Record that another replica has answered the request of an error answer.
 
         `status`: the status of the error answer. `evidence`: a hash of the request's client and
-        body. `dispatched`: when the attempt with the error answer was sent.
+        body; `None`: the error is about the router's own credential, so the client has no part in
+        it. `dispatched`: when the attempt with the error answer was sent.
         """
         if replica.removed:
             return
@@ -238,7 +241,7 @@ class Outcomes:
             may_eject,
             was_overdue=was_overdue,
             dispatched=None if dispatched == NEVER else dispatched,
-            kind=ANSWERED.get(reason, 0),
+            kind=ErrorKind.FAILED if reason is Reason.SERVER_ERROR else 0,
         ):
             last = f"{reason.value}{_by(request_id)}"
             health.why = f"{health.failures} failures in a row, the last: {last}"
