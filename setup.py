@@ -90,6 +90,7 @@ HOT = (
     "router/fleet/prefix/index_slot.py",
     "router/fleet/prefix/lookup.py",
     "router/fleet/prefix/token_ratio.py",
+    "router/fleet/error_answers.py",
     "router/fleet/health.py",
     "router/fleet/learned_capacity.py",
     "router/fleet/model_speeds.py",

@@ -17,8 +17,8 @@ confirmed error lets more errors of its kind pass before the next comparison, up
 A single 400 or 422 is not compared, because it is mostly the client's fault.
 
 An error comes sooner than an answer, so a replica that gives errors seems to have the lowest load.
-The third error in a row that is not confirmed begins a pause of the replica, as a busy answer does
-(`Health.refused`).
+The third error in a row that could be compared, and was not confirmed, begins a pause of the
+replica, as a busy answer does (`Health.refused`).
 
 An engine with a full queue answers 429 or 503, too. So a busy replica is set aside only after
 `BUSY_ANSWERS` such answers within at least `BUSY_S` seconds, without any success in between.
@@ -56,7 +56,7 @@ _SUCCESS: Final = 0.25
 # The share of one answer in the share of contradicted answers. Three in a row exceed `_MOST`.
 _SHARE: Final = 0.25
 _MOST: Final = 0.5
-# Number of errors in a row after which a replica pauses.
+# Number of errors in a row, beyond those that pass without a comparison, that begin a pause.
 _PAUSES_AFTER: Final = 3.0
 BUSY_ANSWERS: Final = 4
 BUSY_S: Final = 3.0
@@ -111,7 +111,7 @@ class ErrorAnswers:
 
     def pauses(self, kind: int) -> bool:
         """Return whether so many errors came in a row that other replicas should be preferred."""
-        return self._row[kind] >= _PAUSES_AFTER
+        return self._row[kind] >= _PAUSES_AFTER + self._patience[kind]
 
     def contradicted(self, kind: int, evidence: int | None, now: float) -> bool:
         """Record that another replica has answered the request of an error answer.

@@ -215,7 +215,8 @@ class RequestDriver(RetriedAttempts):
             if earlier is attempt or not earlier.error_status:
                 continue
             is_compared = True
-            if kind_of(earlier.error_status) == kind:
+            # All ranks of an address may be sick.
+            if kind_of(earlier.error_status) == kind and attempt.at not in earlier.at.ranks:
                 earlier.at.errors.confirmed(kind)
                 attempt.at.errors.confirmed(kind)
             earlier.error_status = 0
@@ -256,8 +257,15 @@ class RequestDriver(RetriedAttempts):
         kind = kind_of(attempt.error_status)
         if not self._may_compare(kind):
             return False
+        replica = attempt.at
         others = self._others()
-        if not others or (kind == ErrorKind.FAILED and not self._take_budget()):
+        if others and len(replica.ranks) > 1:
+            others = [other for other in others if other not in replica.ranks]
+        if not others:
+            return False
+        # As after a lost connection, the retry is free if the replica fails again and again.
+        is_free = kind != ErrorKind.FAILED or replica.errors.pauses(kind)
+        if not is_free and not self._take_budget():
             return False
         self._go_on(others, reason)
         return True

@@ -18,9 +18,9 @@ none. After content has reached the client, the request is not repeated; a conti
     429 or 503                             -            elsewhere, on the budget
     the router's own credential is         -            elsewhere, free: nothing was executed
     refused (401, 403 or 407)
-    another error answer of a doubted      -            elsewhere, once; after a 5xx and after a 200
-    replica (`fleet/error_answers.py`)                  with an error body, if repeatable and on the
-                                                        budget
+    any other error answer that is         -            elsewhere, once, free; after a 5xx, and
+    compared (`fleet/error_answers.py`)                 after a 200 with an error body, if
+                                                        repeatable and on the budget
     the stream contains an error before    -            elsewhere if repeatable, on the budget
     any content, or ends without content
     everything else                        -            no
