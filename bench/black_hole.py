@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -262,6 +263,8 @@ def main() -> int:
     if arguments.install:
         for package in (install.SGLANG_ROUTER, install.LITELLM):
             install.install(package)
+    # Some routers also try other protocols than HTTP/1.1 at the engines.
+    logging.getLogger("aiohttp").setLevel(logging.CRITICAL)
     arguments.runs.parent.mkdir(parents=True, exist_ok=True)
     for peer in ROUTERS:
         if peer.name in arguments.routers:
