@@ -99,11 +99,10 @@ async def test_the_client_gets_the_first_error_if_the_other_replica_fails() -> N
 
     first = HostileReplica(refuses_bad(401))
     async with running(first, resets, policy="round_robin") as router:
-        seen = set()
+        answer = await router.ask(bad(1))
         while not first.requests:
             answer = await router.ask(bad(1))
-        seen.add(answer.status)
-        assert seen == {401} and answer.json() == ERROR
+        assert (answer.status, answer.json()) == (401, ERROR)
 
 
 @scenario
@@ -128,7 +127,9 @@ async def test_if_all_replicas_refuse_the_credential_none_is_ejected(own: str) -
     servers = [HostileReplica(refuses_bad(401)) for _ in range(4)]
     for server in servers:
         server.start()
-    credential = {"credential": Credential(token="sk-own-0123456789")} if own != "token" else {}
+    credential: dict[str, Any] = {}
+    if own == "credential":
+        credential["credential"] = Credential(token="sk-own-0123456789")
     entries = tuple(Replica(url=s.url, id=f"r{n}", **credential) for n, s in enumerate(servers))
     upstream = Upstream(token="sk-fleet-0123456789") if own == "token" else Upstream()
     async with running(*servers, replicas=entries, upstream=upstream) as router:
