@@ -14,7 +14,7 @@ bodies. So neither one client nor one odd body ejects a replica.
 
 Comparisons cost the fleet little: the request is refused once more, or answered. To bound them, a
 confirmed error lets more errors of its kind pass before the next comparison, up to `PATIENCE_MAX`.
-A single 400 or 422 is not compared, because it is mostly the client's fault.
+The first two 400 or 422 in a row are not compared, because they are mostly the client's fault.
 
 An error comes sooner than an answer, so a replica that gives errors seems to have the lowest load.
 The third error in a row that could be compared, and was not confirmed, begins a pause of the
@@ -48,7 +48,7 @@ _MISSING_STATUS: Final = frozenset({404, 405, 410})
 _BUSY_STATUS: Final = frozenset({429, 503})
 
 # Number of errors of a kind in a row that pass without a comparison, at first.
-_PATIENCE: Final = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0)
+_PATIENCE: Final = (0.0, 0.0, 0.0, 2.0, 0.0, 0.0)
 PATIENCE_MAX: Final = 4.0
 # By how much a successful answer shortens the row of errors: a replica whose errors are more than a
 # fifth of its answers has a growing row.

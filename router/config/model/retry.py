@@ -14,7 +14,7 @@ class Retry(Frozen, frozen=True):
     if two replicas have lost the request. (3) On the budget: an answer 429 or 503. (4) An answer
     401, 403 or 407, if the router has a credential of its own for the replica (`credential`,
     `upstream.token`). If no replica accepts it, the client gets 502 `credential_refused`. (5) Once:
-    any other 401, 403, 404, 405, 407 or 410, and other 4xx from the second one in a row. (6) Once,
+    any other 401, 403, 404, 405, 407 or 410, and other 4xx from the third one in a row. (6) Once,
     on the budget: 5xx, and a 200 whose body is only an `error`.
 
     If the other replica answers, an error of (4) to (6) counts against the first replica. Three in

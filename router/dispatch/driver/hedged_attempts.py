@@ -152,13 +152,15 @@ class HedgedAttempts(RunningAttempts):
 
     def _contradict(self) -> None:
         """Report that the request was answered, to the replicas that gave an error before."""
-        outcomes = self._context.fleet.outcomes
+        request, outcomes = self._request, self._context.fleet.outcomes
         for attempt in self.state.recent:
             if attempt.error_status:
                 is_own = attempt.reason is Reason.CREDENTIAL_REFUSED
-                evidence = None if is_own else self._request.evidence()
-                outcomes.contradicted(attempt.at, attempt.error_status, evidence, attempt.began)
-                attempt.error_status = 0
+                evidence = None if is_own else request.evidence()
+                status, attempt.error_status = attempt.error_status, 0
+                outcomes.contradicted(
+                    attempt.at, status, evidence, attempt.began, request.request_id
+                )
 
     # -- warm-up -------------------------------------------------------------------------------
 

@@ -179,7 +179,12 @@ class Outcomes:
         return is_doubted
 
     def contradicted(
-        self, replica: Replica, status: int, evidence: int | None, dispatched: float
+        self,
+        replica: Replica,
+        status: int,
+        evidence: int | None,
+        dispatched: float,
+        request_id: bytes = b"",
     ) -> None:
         """Record that another replica has answered the request of an error answer.
 
@@ -197,7 +202,7 @@ class Outcomes:
             is_enough = is_enough and not replica.inflight and not replica.foreign_load
         may_eject = table.may_eject(replica, now)
         if health.contradicted(now, table.rng, may_eject, kind, dispatched, is_enough=is_enough):
-            health.why = f"answers {status} to requests that other replicas answer"
+            health.why = f"{status} for requests that other replicas answer{_by(request_id)}"
             self._turned_against(replica, True)
 
     def failed(
