@@ -390,6 +390,9 @@ class Dispatcher(Handler, ExchangeOwner):
         if hold is not None:
             hold.release()
         exchange.leave_tenant(exchange.reply.is_work, now)
+        kept = exchange.driver.state.kept_error
+        if replica is None and kept is not None:
+            replica = kept.at  # The client got an error of this replica.
         if exchange.asked.flow.within and replica is not None:
             status = exchange.reply.status
             if replica.checks_keys or status == 401:

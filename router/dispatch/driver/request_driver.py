@@ -226,7 +226,7 @@ class RequestDriver(RetriedAttempts):
         is_doubted = outcomes.gave_error(attempt.at, status, now)
         # A busy answer is repeated by its own rule (`replace`).
         attempt.is_doubted = is_doubted and kind != ErrorKind.BUSY
-        return attempt.is_doubted and self._may_compare(kind)
+        return attempt.is_doubted and len(self._peers(attempt)) > 0
 
     def refuses_credential(self, attempt: Attempt, status: int) -> None:
         """Handle an answer with which a replica refuses the router's own credential."""
@@ -239,32 +239,30 @@ class RequestDriver(RetriedAttempts):
             status=status,
         )
 
-    def _may_compare(self, kind: int) -> bool:
-        """Whether the request of an error answer may be sent to another replica."""
+    def _peers(self, attempt: Attempt) -> Sequence[Replica]:
+        """Return the replicas to which the request of an error answer may be sent."""
         state = self.state
         if not self._can_send_again() or state.reached >= state.most:
-            return False
+            return ()
         # An engine may have executed a part of a request that failed. The request itself may crash
         # replicas, so it must not reach more than two.
-        is_executed = kind == ErrorKind.FAILED
-        return not is_executed or (self._request.route.repeatable and not state.lost)
+        is_executed = kind_of(attempt.error_status) == ErrorKind.FAILED
+        if is_executed and (state.lost or not self._request.route.repeatable):
+            return ()
+        others, ranks = self._others() or (), attempt.at.ranks
+        return others if len(ranks) == 1 else [other for other in others if other not in ranks]
 
     def _compare(self, attempt: Attempt, reason: Reason) -> bool:
         """Send the request of a kept error answer to another replica, to compare the answers.
 
         Returns False if the answer must be sent to the client.
         """
-        kind = kind_of(attempt.error_status)
-        if not self._may_compare(kind):
-            return False
-        replica = attempt.at
-        others = self._others()
-        if others and len(replica.ranks) > 1:
-            others = [other for other in others if other not in replica.ranks]
+        others = self._peers(attempt)
         if not others:
             return False
         # As after a lost connection, the retry is free if the replica fails again and again.
-        is_free = kind != ErrorKind.FAILED or replica.errors.pauses(kind)
+        kind = kind_of(attempt.error_status)
+        is_free = kind != ErrorKind.FAILED or attempt.at.errors.pauses(kind)
         if not is_free and not self._take_budget():
             return False
         self._go_on(others, reason)
