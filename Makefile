@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install \
     check-install-trixie check-deploy wheel test-engine compare-engines prove-replay prove-promise \
-    prove-restart bench-overhead count-instructions \
+    prove-black-hole prove-restart bench-overhead count-instructions \
     bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-plan bench-sidecar \
     bench-simulator results clean
 
@@ -88,6 +88,9 @@ prove-replay: $(VENV)/.installed-dev  ## a log of two real engines, replayed and
 
 prove-promise: $(VENV)/.installed-dev  ## estimated times to first token on two real engines: ten minutes, resumable
 	$(BIN)/python -m tests.engine.prove_promise $(CURDIR)/build/prove-promise
+
+prove-black-hole: $(VENV)/.installed-dev  ## failed requests if one replica gives errors at once, beside other routers: 20 minutes, resumable
+	$(BIN)/python -m bench.black_hole --install --runs $(CURDIR)/build/black-hole.jsonl
 
 REVISION ?=
 prove-restart: $(COMPILED)/.built  ## ten restarts under 500 streams, then an upgrade from REVISION: nothing is lost

@@ -47,6 +47,10 @@ _COMMANDS = {
     "config": ("router.config.reference", "print the reference of all settings"),
     "completion": ("router.completion", "print a completion script for bash, zsh or fish"),
     "key": ("router.config.keys_command", "create an API key and its line for the keys file"),
+    "fleet": ("router.admin_client", "print the replicas and the queue of a running router"),
+    "cordon": ("router.admin_client", "send no new requests to a replica of a running router"),
+    "drain": ("router.admin_client", "the same, to stop the replica when it is `drained`"),
+    "uncordon": ("router.admin_client", "send requests to a replica again"),
     "emulate": ("router.emulator.command", "run emulated engines, without a router"),
     "replay": ("router.replay.command", "simulate policies and fleet sizes on recorded traffic"),
     "audit": ("router.audit.command", "report which tenant delays which, from an access log"),
@@ -176,6 +180,11 @@ def _add_serve(commands: Any) -> None:
         "--emulate", metavar="N", type=int, help="start N emulated engines and route to them"
     )
     serve.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        help="lowest level of the messages on stderr: info, warning or error (default: info)",
+    )
+    serve.add_argument(
         "--print-config",
         action="store_true",
         help="print the whole configuration (file, flags and defaults) without secrets, and exit",
@@ -268,6 +277,8 @@ def _overrides(args: argparse.Namespace) -> dict[str, Any]:
         overrides["keys"] = {"file": args.keys}
     if args.policy is not None:
         overrides["routing"] = {"policy": args.policy}
+    if args.log_level is not None:
+        overrides["log_level"] = args.log_level
     if args.emulate is not None:
         overrides["emulate"] = {"count": args.emulate}
     return overrides

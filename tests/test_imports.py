@@ -56,7 +56,18 @@ MAY_IMPORT = {
         *("simulator", "traces", "audit", "replay.report", "replay.truth"),
     },
     "completion": {"cli"},
-    "cli": {"core", "config", "emulator", "app", "replay", "audit", "plan", "config.address"},
+    "admin_client": set(),
+    "cli": {
+        "core",
+        "config",
+        "emulator",
+        "app",
+        "replay",
+        "audit",
+        "plan",
+        "config.address",
+        "admin_client",
+    },
     "__main__": {"cli"},
 }
 # Modules that pure code does not need: sockets, event loops, clocks, processes, HTTP.

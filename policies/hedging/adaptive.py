@@ -23,6 +23,7 @@ replica had in its cache.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from policies.hedging.contract import Delay, HedgingPolicy, check_number, policy
 from policies.hedging.curve import Curve
@@ -34,6 +35,8 @@ from policies.hedging.gain import best_moment
 class Adaptive(HedgingPolicy):
     """Sends a copy after the time by which most first tokens arrive. May use less than its
     budget."""
+
+    watches: ClassVar[bool] = True
 
     least_s: float = 0.05  # The shortest delay before a copy, in seconds.
     price: float = 1.0  # What a copy costs other requests, in multiples of the predicted time.

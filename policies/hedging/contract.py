@@ -3,7 +3,7 @@
 A hedging policy decides after which delay a second copy of a request may be sent. When the delay
 has passed, it decides whether the copy is still expected to save time. The caller decides the rest,
 in the same way for every policy: which requests may be hedged, the budget, the utilisation above
-which no copy is sent, and which replicas may take a copy.
+which no copy is sent, which replicas may take a copy, and when a replica shows no work (`watches`).
 
 The caller asks a policy for a delay about once a second for each model, not for each request. A
 policy is synchronous and deterministic and keeps no state. A policy must never use a socket, a
@@ -40,6 +40,8 @@ class HedgingPolicy:
     __slots__ = ()
 
     idle: ClassVar[bool] = False  # True: the policy never sends a copy, so no times are measured.
+    # True: a request whose replica shows no work gets a copy at an idle replica before the delay.
+    watches: ClassVar[bool] = False
     # The classes whose requests the policy may hedge; None: the classes in the configuration.
     only: ClassVar[frozenset[str] | None] = None
 

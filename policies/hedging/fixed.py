@@ -18,7 +18,7 @@ from policies.hedging.curve import Curve
 class Fixed(HedgingPolicy):
     """Sends a copy `delay_s` seconds after the dispatch. The policy needs no measured times."""
 
-    delay_s: float = 1.0  # The delay from the dispatch to the copy, in seconds.
+    delay_s: float = 0.5  # The delay from the dispatch to the copy, in seconds.
 
     def __post_init__(self) -> None:
         check_number("delay_s", self.delay_s)

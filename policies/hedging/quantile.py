@@ -9,6 +9,7 @@ the quantile is 1 - b/h, with the budget b and the hedgeable share h of all pref
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from policies.hedging.contract import Delay, HedgingPolicy, check_number, policy
 from policies.hedging.curve import Curve
@@ -19,6 +20,8 @@ from policies.hedging.curve import Curve
 class Quantile(HedgingPolicy):
     """Uses the whole budget for the latest requests. It does not estimate the time that a copy
     saves."""
+
+    watches: ClassVar[bool] = True
 
     least_s: float = 0.05  # The shortest delay before a copy, in seconds.
 

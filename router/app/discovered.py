@@ -114,7 +114,7 @@ class Discovered:
         roster, problem = self._parts.roster, look.problem
         if source not in roster.sizes:
             return  # A reload has removed the source.
-        if look.found:
+        if look.found is not None:
             left_out = roster.answered(source, look.found, is_complete=look.is_complete)
             if left_out:
                 most = self._parts.config.discovery.replicas_max

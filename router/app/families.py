@@ -189,6 +189,12 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         ("replica",),
     ),
     Family(
+        "suspect_requests",
+        GAUGE,
+        "Bodies that are refused because they were in flight when two engines died.",
+        lambda parts: float(parts.fleet.suspects.held),
+    ),
+    Family(
         "model_replicas",
         GAUGE,
         "Replicas that are up and in service, by model, region and type; for capacity planning.",

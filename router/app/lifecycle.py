@@ -36,7 +36,7 @@ from router.core.errors import ConfigError
 from router.core.limits import raise_open_files
 from router.emulator.spawn import EmulatedFleet, FleetError
 from router.observe.admin.listener import Admin
-from router.observe.events import log_event
+from router.observe.events import log_event, set_level
 from router.observe.families import hedge_families
 from router.observe.families.collector import Collector
 from router.observe.families.family import Source
@@ -113,6 +113,7 @@ class App:
         log_event(logging.INFO, "starting", version=VERSION, build=build_kind(), **named)
         self._open_files = raise_open_files()
         self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
+        parts.dispatcher.is_draining = lambda: self.draining and not self.is_replaced
         self.metrics.config_hash = config_hash(config)
         self.members = Members(parts)
         self.discovered = Discovered(parts)
@@ -195,7 +196,7 @@ class App:
             return
         self._is_ready_logged = bool(parts.fleet.serving.ready)
         away = [r for r in parts.fleet.replicas.values() if not r.health.up]
-        down = "; ".join(f"{r.id}: {r.health.why_down or 'no answer yet'}" for r in away[:_NAMED])
+        down = "; ".join(f"{r.id}: {r.why(monotonic())}" for r in away[:_NAMED])
         said: dict[str, Any] = {"down": down} if down else {}
         log_event(
             logging.INFO if self._is_ready_logged else logging.WARNING,
@@ -264,6 +265,7 @@ class App:
         if parts.usage_writer is not None:
             await parts.usage_writer.stop()
         parts.sweeper.close()
+        parts.fleet_log.close()
         parts.log.close()
         if self._emulated is not None:
             await self._emulated.stop()
@@ -410,7 +412,7 @@ class App:
         """Reads the configuration again and applies it. Returns the hash of the new configuration.
 
         If the new configuration is invalid, raises ConfigError, and the old configuration stays in
-        force. Logs every error.
+        force. Logs every error. In any case, the access log is opened again (log rotation).
         """
         try:
             return await self._reload()
@@ -422,19 +424,24 @@ class App:
             self.metrics.reloaded(False)
             log_event(logging.ERROR, "reload failed", key=None, problem=repr(err))
             raise
+        finally:
+            self.parts.log.reopen()  # Log rotation must not depend on a valid configuration.
 
     async def _reload(self) -> str:
         config = self.read_again() if self.read_again is not None else self.config
         prepared = reload.prepare(self.parts, config, self._emulated_replicas)
+        changed = reload.differences(self.parts, prepared)
         reload.commit(self.parts, prepared, self.servers.certificate)
         self.discovered.reloaded()
+        if config.log_level != self.config.log_level:
+            set_level(config.log_level)
         self.config = config
         self.file_watch.adopt(config.watch and not self.draining)
         writer = self.parts.usage_writer
         if writer is not None:
             writer.rules = config.usage
             await writer.flush()  # Reads the used amounts of new budgets.
-        self.parts.log.reopen()
         self.metrics.reloaded(True, config_hash(config))
-        log_event(logging.INFO, "reloaded", key=None, hash=self.metrics.config_hash)
+        hash_ = self.metrics.config_hash
+        log_event(logging.INFO, "reloaded", key=None, hash=hash_, changed=changed)
         return self.metrics.config_hash

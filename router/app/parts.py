@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from policies.contract import RoutingPolicy
+from router.app.fleet_log import FleetLog
 from router.app.queued import batch_lines_waiting
 from router.app.reclaims import Reclaims
 from router.config.address import parse_replica_url
@@ -175,6 +176,7 @@ class Parts:
         self.outbox = Outbox(self.loop)
         self.policies = Policies.of(config.routing)
         self.upstream = Upstream(config)
+        self.keys: Sequence[KeyLine] = keys_in(config)
         self.authority = Authority(admin_token(config))
         self.log = open_log(config)
         self.replaced_logs = ReplacedLogs()
@@ -188,6 +190,7 @@ class Parts:
             knowledge=self.knowledge,
             stale_s=config.polling.stale_s,
         )
+        self.fleet_log = FleetLog(self.fleet.replicas, self.loop)
         self.adopt_names(Names(config))
         self.fleet.on_ranks = self._ranks_changed
         self.chooser = Chooser(
@@ -213,7 +216,7 @@ class Parts:
             self.sweeper,
             self.log,
             self.upstream.authorization,
-            keys_in(config),
+            self.keys,
         )
         self.usage_writer: UsageWriter | None = None
         if config.usage.file is not None:
@@ -256,6 +259,9 @@ class Parts:
         )
         token = self.upstream.token
         self.prober = Prober(self.fleet, config, token, rng, failed)
+        self.fleet.on_doubted_list = self.prober.read_list
+        self.fleet.on_unknown_model = self.prober.read_lists
+        self.fleet.on_lost = self.prober.look_for_death
         self.poller = Poller(self.fleet, self.fleet.polls, config, token, rng, failed)
         if self.queue is not None:
             self.queue.poll_early = self.poller.poll_early
@@ -374,6 +380,7 @@ class Parts:
         for policy in self.policies.all():
             self._tell(policy, ids)
         self.hedger.times.fleet_changed()
+        self.fleet_log.fleet_changed(ids)
         self.look_for_spot()
 
     def look_for_spot(self) -> None:
@@ -390,10 +397,7 @@ class Parts:
     def _fleet_event(self, what: str, replica: Replica) -> None:
         if what == "ejected":
             self.metrics.ejections(replica.id)
-        health = replica.health
-        said = {"ejected": health.why, "suspect": health.why, "down": health.why_down}.get(what)
-        why = {"why": said} if said else {}
-        log_event(logging.WARNING, f"replica {what}", key=replica.id, replica=replica.id, **why)
+        self.fleet_log.happened(what, replica)
         if what == "up" and self.on_up is not None:
             self.on_up()
 
@@ -418,7 +422,7 @@ def open_log(config: Config) -> AccessLog:
     """Opens the access log. Raises ConfigError."""
     log = config.access_log
     try:
-        return AccessLog(log.path, log.flush_s, log.queue, log.salt, log.blocks)
+        return AccessLog(log.path, log.flush_s, log.queue, log.salt, log.blocks, log.iso_time)
     except OSError as err:
         raise ConfigError([f"access_log.path: cannot be written: {err.strerror}"]) from None
 

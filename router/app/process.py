@@ -44,7 +44,7 @@ def serve(read: Callable[[], Config], path: str | None = None) -> int:
         for number in (signal.SIGHUP, signal.SIGUSR2):
             signal.signal(number, _too_early)
         keep_large_blocks()
-        handler = events.install()
+        handler = events.install(level=config.log_level)
         try:
             return int(uvloop.run(_Process(config, read, old, path).run()))
         finally:

@@ -19,6 +19,7 @@ from policies.queueing.contract import OrderPolicy
 from router.app.member_changes import change_members, make_replicas
 from router.app.parts import Parts, Upstream, admin_token, keys_in, open_log
 from router.config.annotations import fixed_changes
+from router.config.changes import changes, key_changes
 from router.config.keys import KeyLine
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
@@ -132,6 +133,14 @@ def _learned(
     return learned
 
 
+def differences(parts: Parts, prepared: Prepared) -> list[str]:
+    """Returns what `commit` will change, as texts for the log: settings, API keys, the token."""
+    found = changes(parts.config, prepared.config) + key_changes(parts.keys, prepared.keys)
+    if prepared.upstream.token != parts.upstream.token:
+        found.append("the token for replicas changed")
+    return found
+
+
 def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
     """Puts the configuration in force. `certificate`: the certificate of the data port."""
     if certificate is not None and prepared.tls is not None:
@@ -140,6 +149,7 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     new_policies = prepared.policies is not parts.policies
     parts.policies = prepared.policies
     parts.upstream = prepared.upstream
+    parts.keys = prepared.keys
     parts.added = prepared.added
     parts.roster, parts.discovered = prepared.roster, prepared.discovered
     parts.authority.adopt(prepared.admin_token)

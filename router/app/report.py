@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from time import monotonic
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from time import monotonic, time
 from typing import Any
 
 from router.app import predictions, queued
 from router.app.parts import Parts
+from router.core.errors import Reason, Source, source_of
 from router.dispatch.attempts.engine_priority import dialect_of, is_honoured
 from router.fleet.replica import Replica
 from router.fleet.utilisation import slots_of, utilisation
@@ -16,6 +18,9 @@ STATES = (
     *("ready", "unknown", "down", "asleep", "ejected", "half_open"),
     *("standby", "cordoned", "draining", "drained"),
 )
+
+# The answers of a replica that need not be its fault: 4xx, and 429 or 503.
+_NO_FAULT = (Reason.REPLICA_REFUSED, Reason.REPLICA_BUSY)
 
 
 def census(parts: Parts) -> dict[str, int]:
@@ -55,29 +60,38 @@ def census(parts: Parts) -> dict[str, int]:
 
 def replicas(parts: Parts) -> list[dict[str, Any]]:
     """Returns the data of GET /replicas. An unknown value is null."""
-    now = monotonic()
-    closed = queued.closed(parts.queue)
-    return [
-        _described(parts, r, closed.get(r.id, {}), now)
-        for r in (*parts.fleet.replicas.values(), *parts.fleet.leaving)
-    ]
+    return _described(parts, (*parts.fleet.replicas.values(), *parts.fleet.leaving))
 
 
 def replica(parts: Parts, r: Replica) -> dict[str, Any]:
     """Returns the data of GET /replicas for one replica."""
-    closed = queued.closed(parts.queue)
-    return _described(parts, r, closed.get(r.id, {}), monotonic())
+    return _described(parts, (r,))[0]
 
 
-def _described(parts: Parts, r: Replica, closed: Mapping[str, str], now: float) -> dict[str, Any]:
+def _described(parts: Parts, found: Sequence[Replica]) -> list[dict[str, Any]]:
+    closed, failures, now = queued.closed(parts.queue), _failures(parts), monotonic()
+    return [_one(parts, r, closed.get(r.id, {}), failures.get(r.id, {}), now) for r in found]
+
+
+def _one(
+    parts: Parts, r: Replica, closed: Mapping[str, str], failures: Mapping[str, int], now: float
+) -> dict[str, Any]:
     exact = parts.knowledge.exact
+    state = r.state(now)
     return {
         "id": r.id,
         "url": r.config.url,
         # The rank of the replica, if the router chooses the rank; else null.
-        "data_parallel_rank": r.rank if len(r.ranks) > 1 else None,
+        "data_parallel_rank": r.rank_number if len(r.ranks) > 1 else None,
         **_origin(parts, r),
-        "state": r.state(now),
+        "state": state,
+        # Why the replica is in this state, and since when (UTC).
+        "why": _why(parts, r, now),
+        "since": _date(time() - max(0.0, now - r.state_since)),
+        "since_s": round(max(0.0, now - r.state_since), 3),
+        # Requests are sent to it although it is not ready, because too few replicas of its models
+        # are.
+        "panic": r.is_fit and state not in ("ready", "half_open"),
         "spot": r.is_spot,
         "type": r.config.type or None,
         # Seconds until the machine goes away, according to a notice; null: there is no notice.
@@ -114,14 +128,40 @@ def _described(parts: Parts, r: Replica, closed: Mapping[str, str], now: float) 
         "ttft_s": r.ttft_s,
         "tpot_s": r.tpot_s,
         "speed": predictions.report(r),  # The learned speed, and the error of predictions.
+        # The present weight, which is below the configured weight in a slow start, and after a
+        # hedged copy was faster.
         "weight": r.weight,
+        "weight_configured": r.config.weight,
         "served": r.served,
+        "failed": sum(n for reason, n in failures.items() if reason not in _NO_FAULT),
+        "failures": failures,  # Number of attempts that the replica failed, by reason.
         "failures_in_a_row": r.health.failures,
         "races_lost_in_a_row": r.health.races_lost,
         "busy_s": max(0.0, round(r.health.busy_until - now, 3)),
+        "ejected_s": max(0.0, round(r.health.ejected_until - now, 3)),
         "ejections": r.health.ejections,
         "connections": {"open": len(r.pool.all), "idle": r.pool.idle},
     }
+
+
+def _why(parts: Parts, r: Replica, now: float) -> str | None:
+    if parts.reclaims.seconds_left(r) is not None:
+        return "a notice says that its machine is reclaimed"
+    return r.why(now) or None
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+
+
+def _failures(parts: Parts) -> dict[str, dict[str, int]]:
+    """Returns how many attempts each replica has failed, by ID and reason."""
+    found: dict[str, dict[str, int]] = {}
+    for (replica_id, _, reason), count in parts.metrics.attempts.items():
+        if source_of(reason) is Source.REPLICA:
+            counts = found.setdefault(replica_id, {})
+            counts[reason.value] = counts.get(reason.value, 0) + count
+    return found
 
 
 def _origin(parts: Parts, r: Replica) -> dict[str, str | None]:
@@ -159,6 +199,7 @@ def hedging(parts: Parts) -> dict[str, Any]:
         "classes": rules.classes,
         "budget_share": rules.budget,
         "budget_tokens": counts.budget_tokens,
+        "class_delay_s": rules.delay,
         "hedgeable_share": counts.hedgeable_share,
         "quantile": counts.quantile,
         "utilisation": utilisation(parts.fleet.serving.ready),
@@ -168,7 +209,9 @@ def hedging(parts: Parts) -> dict[str, Any]:
             "won": counts.won,
             "lost": counts.lost,
             "failed": counts.failed,
+            "causes": {why: n for why, n in counts.causes.items() if n},
             "suppressed": {why: n for why, n in counts.suppressed.items() if n},
+            "idle": {"fired": counts.idle, "tokens": counts.idle_tokens},
             "tokens": counts.fired_tokens,
             "wasted_tokens": counts.wasted_tokens,
             "saved_s": counts.saved_s,

@@ -36,6 +36,7 @@ from router.config.replica_checks import check_region, check_replicas, check_url
 from router.config.tenant_checks import check_keys, check_priority
 from router.config.tls import listening_context, replica_context
 from router.config.units import amount_text
+from router.fleet.engines.common.registry import PRIVATE_MEMBERS
 
 _EXACT_NEEDS = ("zmq", "tokenizers", "jinja2")
 # A valid name of the router in `Via`: stricter than a pseudonym of RFC 9110 section 7.6.3.
@@ -55,6 +56,7 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     check_models(config, problems)
     _check_routing(config, problems)
     _check_policy("hedging", config.hedging, problems, make_hedging_policy)
+    _check_hedging_delay(config, problems)
     _check_queue(config, problems)
     check_classes(config, problems)
     check_slos(config, problems)
@@ -116,6 +118,14 @@ def _check_policy(
     except PolicyConfigError as err:
         where = f"{path}.policy" if err.option is None else f"{path}.options.{err.option}"
         problems.add(where, str(err))
+
+
+def _check_hedging_delay(config: Config, problems: Problems) -> None:
+    if problems.is_spoiled("hedging.delay", "hedging.classes"):
+        return
+    for name in config.hedging.delay:
+        if name not in config.hedging.classes:
+            problems.add(f"hedging.delay.{name}", f"{name} is not one of hedging.classes")
 
 
 def _check_queue(config: Config, problems: Problems) -> None:
@@ -226,6 +236,10 @@ def _check_texts(config: Config, problems: Problems) -> None:
             _check_path(path, text, problems)
             if "?" in text:
                 problems.add(path, "must not have a query: paths are compared without it")
+    for index, name in enumerate(config.bodies.allow):
+        if name not in PRIVATE_MEMBERS and not problems.is_spoiled(f"bodies.allow[{index}]"):
+            known = ", ".join(sorted(PRIVATE_MEMBERS))
+            problems.add(f"bodies.allow[{index}]", f"{name!r} is never refused; use one of {known}")
     for index, text in enumerate(config.trusted_proxies):
         path = f"trusted_proxies[{index}]"
         if problems.is_spoiled(path):

@@ -197,7 +197,7 @@ def _mapping(
 
 def _has_places(kind: Any) -> bool:
     """Returns whether the values of a mapping are checked one by one, to name the key in errors."""
-    return is_struct(kind) or get_origin(kind) is Literal
+    return is_struct(kind) or get_origin(kind) is Literal or unit_of(kind) is not None
 
 
 def _hint(key: str, siblings: list[str], path: str, root: type[msgspec.Struct]) -> str:

@@ -87,9 +87,9 @@ def parse_document(text: str, problems: Problems) -> dict[str, Any]:
 def parse_list(text: str, path: str, problems: Problems) -> list[Any]:
     """Returns the list of a document in YAML or JSON. Errors are added to `problems`.
 
-    `path`: the path of the list in errors. Returns an empty list for an empty document and for text
-    that is not YAML. JSON is read by another parser, because it is much faster, and because YAML
-    does not allow tabs.
+    `path`: the path of the list in errors. An empty document is an error, because a full disk or a
+    program that is writing the file leaves one; an empty list is `[]`. JSON is read by another
+    parser, because it is much faster, and because YAML does not allow tabs.
     """
     if text.lstrip()[:1] == "[":
         try:
@@ -98,10 +98,11 @@ def parse_list(text: str, path: str, problems: Problems) -> list[Any]:
         except NOT_JSON:
             pass  # It may be YAML.
     node = _node(text, problems)
-    if node is None or node.tag == _NULL:
-        return []
     if not isinstance(node, yaml.SequenceNode):
-        problems.add("", "must be a list of replicas")
+        if node is None or node.tag == _NULL:
+            problems.add("", "is empty; a list without replicas is written []")
+        else:
+            problems.add("", "must be a list of replicas")
         return []
     return [_plain(item, f"{path}[{index}]", problems) for index, item in enumerate(node.value)]
 

@@ -30,22 +30,23 @@ def as_yaml(config: Config) -> str:
 def _section(section: msgspec.Struct) -> dict[str, Any]:
     kinds = hints(type(section))
     return {
-        field.encode_name: _value(value, kinds[field.name])
+        field.encode_name: shown(value, kinds[field.name])
         for field in msgspec.structs.fields(type(section))
         if (value := getattr(section, field.name)) is not None
     }
 
 
-def _value(value: Any, kind: Any = None) -> Any:
+def shown(value: Any, kind: Any = None) -> Any:
+    """Returns a value as in the file, without secrets. `kind`: the annotation of its setting."""
     if is_secret(kind):
         return HIDDEN if value else value
     if is_struct(type(value)):
         return _section(value)
     if isinstance(value, tuple | list):
-        return [_value(item) for item in value]
+        return [shown(item) for item in value]
     if isinstance(value, dict):
         inner = (*get_args(kind), None, None)[1]  # The type of the values.
-        return {name: _value(item, inner) for name, item in value.items()}
+        return {name: shown(item, inner) for name, item in value.items()}
     unit = unit_of(kind)
     if unit is not None:
         text = amount_text(value, unit)

@@ -43,7 +43,6 @@ FLAGS: Final = {
     "--static-models": "replicas[].models in the configuration file; unset: they are detected",
     "--tls-cert-path": "--tls-cert FILE",
     "--tls-key-path": "--tls-key FILE",
-    "--vllm-pd-disaggregation": _NO_DISAGGREGATION,
 }
 
 

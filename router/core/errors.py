@@ -42,6 +42,12 @@ class Reason(StrEnum):
     BAD_PRIORITY = "bad_priority"  # The priority is neither a known name nor a number.
     # The client asks for a response that is generated after the answer to the request.
     BACKGROUND_NOT_SERVED = "background_not_served"
+    # The body has a member that only a router may set, since it chooses where an engine reads or
+    # writes.
+    PRIVATE_MEMBER = "private_member"
+    # The same body was in flight when two engine processes died. If an attempt has this reason, the
+    # body became suspect before the attempt was sent.
+    SUSPECT_REQUEST = "suspect_request"
     KEY_REQUIRED = "key_required"  # The request has no API key, or an unknown one.
     MODEL_NOT_ALLOWED = "model_not_allowed"  # The API key may not use the model.
     # No replica serves the model in the regions to which the API key is limited. If an attempt has
@@ -89,11 +95,15 @@ class Reason(StrEnum):
     TTFT_TIMEOUT = "ttft_timeout"
     TOKEN_GAP_TIMEOUT = "token_gap_timeout"
     TOTAL_TIMEOUT = "total_timeout"
+    # The replica was ejected or went down, and showed no work since the attempt was sent. The
+    # request was sent to another replica.
+    REPLICA_STALLED = "replica_stalled"
     EMPTY_STREAM = "empty_stream"
     STREAM_ERROR = "stream_error"  # The engine reported an error inside its stream.
     SERVER_ERROR = "server_error"  # The replica answered with a 5xx status other than 503.
     # The replica answered with a 4xx status other than 429. The response is forwarded.
     REPLICA_REFUSED = "replica_refused"
+    MODEL_REFUSED = "model_refused"  # The replica answered 404 for a model that it lists.
     REPLICA_BUSY = "replica_busy"  # The replica answered 429 or 503.
     # The replica does not accept the credential that the configuration has for it.
     CREDENTIAL_REFUSED = "credential_refused"
@@ -142,6 +152,8 @@ STATUS: dict[Reason, int] = {
     Reason.UNREAD_BODY: 415,
     Reason.BAD_PRIORITY: 400,
     Reason.BACKGROUND_NOT_SERVED: 400,
+    Reason.PRIVATE_MEMBER: 400,
+    Reason.SUSPECT_REQUEST: 400,
     Reason.KEY_REQUIRED: 401,
     Reason.MODEL_NOT_ALLOWED: 403,
     Reason.REGION_NOT_ALLOWED: 403,
@@ -176,10 +188,12 @@ STATUS: dict[Reason, int] = {
     Reason.TTFT_TIMEOUT: 504,
     Reason.TOKEN_GAP_TIMEOUT: 504,
     Reason.TOTAL_TIMEOUT: 504,
+    Reason.REPLICA_STALLED: 504,
     Reason.EMPTY_STREAM: 502,
     Reason.STREAM_ERROR: 502,
     Reason.SERVER_ERROR: 502,
     Reason.REPLICA_REFUSED: 400,
+    Reason.MODEL_REFUSED: 503,
     Reason.REPLICA_BUSY: 503,
     Reason.CREDENTIAL_REFUSED: 502,
     Reason.STATE_LOST: 404,
@@ -226,10 +240,12 @@ _REPLICA = frozenset(
         Reason.WHOLE_TIMEOUT,
         Reason.TOKEN_GAP_TIMEOUT,
         Reason.TOTAL_TIMEOUT,
+        Reason.REPLICA_STALLED,
         Reason.EMPTY_STREAM,
         Reason.STREAM_ERROR,
         Reason.SERVER_ERROR,
         Reason.REPLICA_REFUSED,
+        Reason.MODEL_REFUSED,
         Reason.REPLICA_BUSY,
         Reason.CREDENTIAL_REFUSED,
         Reason.STATE_LOST,

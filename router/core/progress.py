@@ -23,10 +23,13 @@ SMOOTHING: Final = 0.1
 class Progress:
     """The work that one replica has shown."""
 
-    __slots__ = ("at", "first_s", "first_tokens", "whole_s")
+    __slots__ = ("at", "first_s", "first_tokens", "polled_at", "polled_since", "whole_s")
 
     def __init__(self) -> None:
         self.at = -inf  # When the replica last showed work.
+        # The last poll that showed work, and the poll before it: the work was done between them.
+        self.polled_at = -inf
+        self.polled_since = -inf
         # Mean seconds from the dispatch to the first content of a stream that did not wait for
         # other requests; 0: unknown.
         self.first_s = 0.0
@@ -34,6 +37,20 @@ class Progress:
         self.first_tokens = 0.0
         # Mean seconds from the dispatch to a response that is not streamed; 0: unknown.
         self.whole_s = 0.0
+
+    def polled(self, since: float, now: float) -> None:
+        """Record that the totals of a poll are above those of the poll at the time `since`."""
+        self.at = self.polled_at = now
+        self.polled_since = since
+
+    def after(self, since: float) -> float:
+        """Return when the replica last showed work, if that work was done after `since`.
+
+        Otherwise return `since`. Totals may have grown before `since`, if a poll shows it later.
+        """
+        if self.at <= since or (self.at == self.polled_at and self.polled_since < since):
+            return since
+        return self.at
 
     def first_token(self, took_s: float, tokens: int, is_alone: bool) -> None:
         """Record the first content of a stream.

@@ -69,6 +69,7 @@ class Context:
         if config.queue.enabled:
             self.queue = QueueDriver(config, fleet, chooser, metrics, scheduler, self.estimates)
         self.first_probes = FirstProbes(fleet, scheduler)
+        fleet.suspects.adopt(config.bodies.suspect_s)
         self.store = Store(config.continuation)  # Limits the text kept for continuations.
         self.closing = False  # True: the router is stopping, and begins no request and no attempt.
         # Called with an unexpected exception that affects one request at most. The proxy logs it.
@@ -84,6 +85,7 @@ class Context:
         self.rules = Rules(config)
         self.budget.adopt(config.retry)
         self.store.adopt(config.continuation)
+        self.fleet.suspects.adopt(config.bodies.suspect_s)
         if self.queue is not None:
             self.queue.adopt(config, orders)
             self.queue.wake()  # The limits of keys may have changed.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from time import monotonic
 
@@ -20,7 +20,6 @@ from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH, Urgency
 from router.dispatch.attempts.abort import Aborter
-from router.dispatch.attempts.body_edit import append
 from router.dispatch.attempts.ids import Ids
 from router.dispatch.attempts.upstream_head import common_lines
 from router.dispatch.budgets import Budgets
@@ -29,7 +28,7 @@ from router.dispatch.completion import Completion
 from router.dispatch.context import Context
 from router.dispatch.exchange import Exchange, ExchangeOwner
 from router.dispatch.ignored_numbers import IgnoredNumbers
-from router.dispatch.local_answers import answer_locally, answer_models
+from router.dispatch.local_answers import answer_health, answer_locally, answer_models
 from router.dispatch.messages import MESSAGES
 from router.dispatch.placement import Placement
 from router.dispatch.routing_facts import RoutingFacts, session_in
@@ -38,12 +37,15 @@ from router.fleet.dialects import UNKNOWN
 from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
 from router.intake.authority import check_default, check_no_background
-from router.intake.body import is_text, may_be_large, read_fields, watch
+from router.intake.body import may_be_large, read_fields, watch
 from router.intake.fields import Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key
+from router.intake.private_members import MemberRules
 from router.intake.routes import (
     BATCHES,
+    HEALTH,
+    HEALTH_PATH,
     MODELS,
     RESPONSES,
     SERVER,
@@ -61,7 +63,6 @@ from router.wire.http1.heads import RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import LocalServer, Tunnel
 
-_MEMBER = b'"priority":0'  # A `priority` member; used to test whether a body can be extended.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -87,6 +88,8 @@ class Dispatcher(Handler, ExchangeOwner):
         # Serves files and batches; `None`: these paths are forwarded to replicas.
         self.batch_server: LocalServer | None = None
         self.tunnels: set[Tunnel] = set()
+        # Returns whether the router is about to end, so that it should get no more connections.
+        self.is_draining: Callable[[], bool] = _never
         self._context = context
         context.log_defect = self.log_defect
         self._facts = RoutingFacts(context, config)
@@ -113,6 +116,7 @@ class Dispatcher(Handler, ExchangeOwner):
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
+        self._member_rules = MemberRules(config.bodies.allow)
 
     def limit_regions(self) -> None:
         """Apply the regions of the keys after a reload to the requests that have not ended."""
@@ -124,7 +128,7 @@ class Dispatcher(Handler, ExchangeOwner):
     # -- Handler ------------------------------------------------------------------------------
 
     def check_head(self, head: RequestHead) -> None:
-        if self.tenants.requires_keys:
+        if self.tenants.requires_keys and head.target != HEALTH_PATH:
             self.tenants.identify(head)  # Reject a missing or unknown key before the body is read.
         head.route = found = classify(head.method, head.target, self._allowed)
         if found[0].kind == "other":
@@ -176,7 +180,15 @@ class Dispatcher(Handler, ExchangeOwner):
         route, path = head.route
         name = self._ids.new()
         fields = (
-            read_fields(route, body, size, head.content_type, head.content_encoding, head.watch)
+            read_fields(
+                route,
+                body,
+                size,
+                head.content_type,
+                head.content_encoding,
+                head.watch,
+                self._member_rules,
+            )
             if has_judged_body(head.method)
             else Fields()
         )
@@ -187,7 +199,7 @@ class Dispatcher(Handler, ExchangeOwner):
         if own_model is None and head.routing.model is not None:
             fields.model = head.routing.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
-        key = tenants.identify(head)
+        key = tenants.known(head) if route is HEALTH else tenants.identify(head)
         is_inference = route.inference
         model = fields.model  # The name that the client wrote.
         names = self._context.fleet.models.names
@@ -212,8 +224,6 @@ class Dispatcher(Handler, ExchangeOwner):
                 urgency = self._stated_urgency(fields, head, client.peer, key)
         if type(fields) is Unread:  # Faster than `isinstance`, which looks up the metaclass.
             tenants.check_read(key, fields, is_inference=is_inference, is_known=route.is_known)
-            if is_inference and route.is_known and not _may_be_edited(head, body):
-                tenants.check_unreadable(key, fields, self._dialect_of(fields))
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
             models = check_model(key, own_model, fields)
             if models is not None and is_inference and not route.light:
@@ -257,9 +267,14 @@ class Dispatcher(Handler, ExchangeOwner):
         try:
             if context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
+            if exchange.driver.is_suspect(arrived):
+                raise RouterError(Reason.SUSPECT_REQUEST, MESSAGES[Reason.SUSPECT_REQUEST])
             if is_inference:
                 self._apply_limits(exchange)
             if route is MODELS and answer_models(exchange, client):
+                return
+            if route is HEALTH:
+                answer_health(exchange, client, self.is_draining())
                 return
             if route is SERVER:
                 answer_locally(exchange, client, b"", answers.ALLOW)
@@ -390,6 +405,9 @@ class Dispatcher(Handler, ExchangeOwner):
         if hold is not None:
             hold.release()
         exchange.leave_tenant(exchange.reply.is_work, now)
+        kept = exchange.driver.state.kept_error
+        if replica is None and kept is not None:
+            replica = kept.at  # The client got an error of this replica.
         if exchange.asked.flow.within and replica is not None:
             status = exchange.reply.status
             if replica.checks_keys or status == 401:
@@ -425,19 +443,6 @@ def _request_id_of(head: RequestHead, name: bytes) -> bytes:
     return name
 
 
-def _may_be_edited(head: RequestHead, body: list[bytes]) -> bool:
-    """Whether a priority in a body that was not parsed can be overridden, or has no effect at the
-    engine.
-
-    A member can be appended to a JSON object in UTF-8. In a compressed body a priority has no
-    effect, because no supported engine reads compressed bodies. A Content-Encoding does not prove
-    that a body is compressed.
-    """
-    encoding = head.content_encoding
-    is_plain = encoding is None or encoding == b"identity" or is_text(body)
-    return not is_plain or append(body, _MEMBER) is not None
-
-
 def _raised_at(err: Exception) -> str:
     """Return the file and the line where the exception was raised."""
     trace = err.__traceback__
@@ -446,3 +451,7 @@ def _raised_at(err: Exception) -> str:
     while trace.tb_next is not None:
         trace = trace.tb_next
     return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+
+
+def _never() -> bool:
+    return False

@@ -238,6 +238,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         if reason is Reason.SERVER_ERROR:
             outcomes = self.context.fleet.outcomes
             outcomes.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
+            self.driver.lost(attempt)
         self._send_error_event(reader, reason)
 
     def _watch(self, io: AttemptIO, before: Replica | None, now: float) -> None:
@@ -308,7 +309,7 @@ class Exchange(ProxiedRequest, ClientExchange):
     def _shown(self, attempt: Attempt, head: ResponseHead, now: float) -> None:
         """Learn from the first content: which prefix the replica holds, and the time to first
         token."""
-        if head.status != 200:
+        if head.status != 200 or attempt.error_status:
             self.driver.shows_refusal(attempt, now)
             return
         replica = attempt.at
@@ -339,9 +340,12 @@ class Exchange(ProxiedRequest, ClientExchange):
         fleet = self.context.fleet
         if reason is Reason.SERVER_ERROR or blames_replica:
             fleet.outcomes.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
-        elif reason is Reason.OK:
+            self.driver.lost(attempt)
+        elif reason is Reason.OK and not attempt.error_status:
             generates = self.route.inference and not self.route.light
             fleet.outcomes.succeeded(attempt.at, attempt.began, content=generates)
+            if not fleet.suspects.is_empty:
+                fleet.suspects.answered(self.digest())
         client = self._client
         self._finish(reason, now, is_whole=True)
         client.done(reply.keep_alive and client.keeps_alive, now)

@@ -1,4 +1,4 @@
-"""The successful answers that the router gives itself: `/v1/models` and `OPTIONS *`.
+"""The answers that the router gives itself: `/v1/models`, `/health` and `OPTIONS *`.
 
 Errors of the router are sent by the exchange (`Exchange.answer`).
 
@@ -12,7 +12,9 @@ from urllib.parse import unquote
 
 from router.core.errors import Reason, RouterError
 from router.dispatch.exchange import Exchange
+from router.dispatch.messages import MESSAGES
 from router.dispatch.tenants import models_of
+from router.fleet.table.eligibility import RETRY_AFTER_S
 from router.intake.routes import MODELS_PATH
 from router.wire.client import ClientConnection
 from router.wire.http1 import answers
@@ -45,12 +47,26 @@ def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
                 )
             named = fleet.models.names.find(name)
             served = fleet.models.routed(name if named is None else named.targets[0].routed)
+            fleet.may_learn(served)  # A later request may find the model.
             # This call raises RouterError with the reason why the model is missing.
             fleet.eligibility.replicas(served, regions)
             return False
         body = found
     answer_locally(exchange, client, body)
     return True
+
+
+def answer_health(exchange: Exchange, client: ClientConnection, is_draining: bool) -> None:
+    """Answer `/health` like an engine: 200 with an empty body, without a key.
+
+    Raises RouterError (503) while a load balancer should use another router: this router drains, or
+    none of its replicas is up.
+    """
+    if is_draining:
+        raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
+    if not exchange.context.fleet.serving.ready:
+        raise RouterError(Reason.NO_REPLICA, "no replica is up", retry_after_s=RETRY_AFTER_S)
+    answer_locally(exchange, client, b"")
 
 
 def answer_locally(

@@ -17,17 +17,20 @@ MESSAGES: dict[Reason, str] = {
     Reason.TOKEN_GAP_TIMEOUT: "the replica stopped in the middle of its response",
     Reason.WHOLE_TIMEOUT: "the replica did not finish its answer in time",
     Reason.TOTAL_TIMEOUT: "the request exceeded the total timeout",
+    Reason.REPLICA_STALLED: "the replica stopped working before it began to answer",
     Reason.EMPTY_STREAM: "the replica ended its stream without content",
     # An error answer of a replica is relayed. These messages are for error answers that were not
     # kept, because another attempt was made, which then failed as well.
     Reason.STREAM_ERROR: "the replica reported an error instead of content",
     Reason.SERVER_ERROR: "the replica answered with a server error",
     Reason.REPLICA_REFUSED: "the replica refused the request",
+    Reason.MODEL_REFUSED: "the replica does not serve the model at the moment",
     Reason.REPLICA_BUSY: "every replica is busy",
     Reason.CREDENTIAL_REFUSED: "the replica does not accept the router's credential",
     Reason.NO_FILES: "the router is out of file descriptors",
     Reason.NO_PORTS: "the router is out of ports",
     Reason.REGION_NOT_ALLOWED: "no replica in the regions that this key may use takes the request",
+    Reason.SUSPECT_REQUEST: "two engines died while they had the same request",
     Reason.DRAINING: "the router is shutting down",
     Reason.INTERNAL: "internal error of the router",
 }

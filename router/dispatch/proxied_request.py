@@ -26,6 +26,7 @@ from router.dispatch.usage.usage_estimate import most_generated, usage_before_co
 from router.fleet.engines.common.descriptor import Abort
 from router.fleet.names import Target
 from router.fleet.replica import Replica
+from router.fleet.suspects import digest_of
 from router.intake.routes import has_judged_body
 from router.observe.events import log_event
 from router.wire.replica import ReplicaConnection
@@ -34,7 +35,7 @@ from router.wire.replica import ReplicaConnection
 class ProxiedRequest(AttemptedRequest):
     """A request whose attempts are sent over sockets. Times are monotonic seconds."""
 
-    __slots__ = ()
+    __slots__ = ("_digest",)
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class ProxiedRequest(AttemptedRequest):
         self.asked = asked
         self.body = body
         self.rules = context.rules
+        self._digest = b""
 
     def priced_model(self) -> str | None:
         """Return the model whose price the request has. A model in a pool has the model's price."""
@@ -110,6 +112,10 @@ class ProxiedRequest(AttemptedRequest):
     def can_resend(self) -> bool:
         return self.body is not None
 
+    def evidence(self) -> int:
+        flow = self.asked.flow
+        return hash((flow.account, flow.member, b"".join(self.body or ())))
+
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
         model = self.view.model
         # A request that is not inference and names no model can go to any replica.
@@ -139,11 +145,18 @@ class ProxiedRequest(AttemptedRequest):
                 return True
         return False
 
+    def digest(self) -> bytes:
+        if not self._digest and self.body:
+            self._digest = digest_of(self.asked.path, self.body)
+        return self._digest
+
     def release_body(self) -> None:
         """Stop keeping the request's body for other attempts.
 
         The memory of the body is released after all of the body was sent.
         """
+        if self.context.fleet.suspects.is_enabled:
+            self.digest()  # The attempt that runs may be lost.
         self.body = None
         self.body_sent()
 

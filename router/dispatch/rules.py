@@ -76,6 +76,7 @@ class Rules:
         "continuations",
         "continues",
         "debug_headers",
+        "has_token",
         "level_s",
         "refuses_late",
         "response_hold",
@@ -110,6 +111,8 @@ class Rules:
         self.backoff_max_s = config.retry.backoff_max_s
         self.asks_for_usage = config.usage.inject
         self.debug_headers = config.debug_headers
+        # Whether the replicas get the router's token instead of the client's.
+        self.has_token = config.upstream.token is not None or config.upstream.token_file is not None
         self.continues = config.continuation.enabled
         # Maximum number of continuations of one request.
         self.continuations = config.continuation.attempts

@@ -318,15 +318,6 @@ class Tenants:
         if limits_it:
             raise _unread("API keys are used", fields.why)
 
-    def check_unreadable(self, key: Key | None, fields: Unread, pool: str) -> None:
-        """Reject a body that was not parsed and cannot be edited, if a priority ceiling applies.
-
-        The body may contain a priority that the router cannot replace. `pool`: the priority dialect
-        of the engines that serve the request's model. Raises RouterError (UNREAD_BODY).
-        """
-        if self.judge.ceiling_of(key) != CRITICAL and pool != NONE:
-            raise _unread("a priority ceiling applies", fields.why)
-
     def check_unedited(
         self, key: Key | None, fields: Fields, content_type: bytes | None, pool: str
     ) -> None:

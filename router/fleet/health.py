@@ -1,15 +1,17 @@
 """Decides whether a replica is fit for requests, by active probes and by the results of requests.
 
 *Active*: probes run periodically. `rise` good probes in a row bring a replica up, `fall` bad probes
-take it down. A replica that waits for its first probe (`await_probe`) is not up; its first probe
-alone decides whether it comes up.
+take it down. A probe that times out is not counted while the replica shows work
+(`ProbeResults.is_excused`). A replica that waits for its first probe (`await_probe`) is not up; its
+first probe alone decides whether it comes up.
 
 *Passive*: requests that fail in a row eject a replica for a period that doubles with each ejection
 (Envoy's outlier detection). After the period, one trial request decides (half-open). A good probe
 never ends an ejection, because `/health` may answer 200 while generation hangs.
 
-Answers 429, other 4xx answers and errors that the client caused never count as failures: such
-answers show nothing about the replica.
+Answers 429, other 4xx answers and errors that the client caused never count as failures: alone,
+such answers show nothing about the replica. They count if other replicas answer the same requests
+(`error_answers.py`); then `contradicted` ejects the replica.
 
 *Busy*: a replica that answers 429 or 503 is avoided for the time that it asks for (`Retry-After`),
 or else for a short pause that doubles each time. A busy replica is not unhealthy, and it is not
@@ -19,8 +21,9 @@ ejected for this.
 is not a zombie. So the caller counts an overdue token, a timeout or a lost hedging race only while
 the replica shows no work for any request (`core/progress.py`). The first overdue first token makes
 a replica suspect. A second overdue first token, or the failure of the overdue attempt, ejects the
-replica. Only work clears the suspicion; a good probe, or an answer without generated content, does
-not.
+replica. A response that is not streamed is overdue like a first token, if the engine's metrics
+would show work for it. Only work clears the suspicion; a good probe, or an answer without generated
+content, does not.
 
 Hedging sends a copy of a slow attempt to another replica. The first attempt is then mostly
 cancelled before it is overdue. Its replica loses the race if the copy shows content first. Several
@@ -81,6 +84,11 @@ SILENT: frozenset[Reason] = frozenset(
 # may be retried without the retry budget, because overload is not the cause of its failures.
 KNOWN_DEAD = 3
 
+# An ejection because of error answers lasts at most this many times `eject_base_s`. A trial is
+# cheap: its error comes at once, and another replica gets the request. So the replica returns soon
+# after its repair.
+ANSWERED_MOST: Final = 2.0
+
 # The smallest share of its weight that a replica gets in its slow start (Envoy: 10 %).
 COLDEST = 0.1
 
@@ -106,6 +114,7 @@ class Health:
         "busy_since",
         "busy_until",
         "ejected_at",
+        "ejected_by",
         "ejected_until",
         "ejections",
         "ended",
@@ -140,6 +149,9 @@ class Health:
         self.ejected_at = 0.0
         self.ejected_until = 0.0
         self.half_open = False  # True: the ejection is over, and one trial request is allowed.
+        # The kind of the error answers (`ErrorKind`) that caused the last ejection; 0: another
+        # cause.
+        self.ejected_by = 0
         # When the replica became suspect, by an overdue first token or lost races; `None`: it is
         # not suspect.
         self.suspected_at: float | None = None
@@ -277,7 +289,8 @@ class Health:
     def overdue(
         self, now: float, rng: Random, may_eject: bool, dispatched: float | None = None
     ) -> bool:
-        """Record that a first token is overdue. Returns True if the replica is ejected for this.
+        """Record that the first sign of work for an attempt is overdue. Returns True if the replica
+        is ejected for this.
 
         Call this method once per attempt, and not while the replica shows work for other requests.
         """
@@ -338,11 +351,13 @@ class Health:
         *,
         was_overdue: bool = False,
         dispatched: float | None = None,
+        kind: int = 0,
     ) -> bool:
         """Record a failed attempt that counts against the replica. Returns True if the replica is
         ejected for this.
 
         `was_overdue`: `overdue` was called for this attempt. `dispatched`: as in `showed_content`.
+        `kind`: the `ErrorKind` if the failure is an error answer.
         """
         if self.half_open and not self._is_trial(dispatched):
             # The attempt was sent before the ejection ended, so its failure shows nothing new.
@@ -352,22 +367,48 @@ class Health:
             return False
         proven = was_overdue and self.suspected_at is not None
         if proven or self.half_open or self.failures >= self.rules.eject_after:
-            self._eject(now, rng, zombie=proven or self.zombie)
+            self._eject(now, rng, zombie=proven or self.zombie, kind=kind)
             return True
         return False
 
-    def _eject(self, now: float, rng: Random, *, zombie: bool) -> None:
+    def contradicted(
+        self,
+        now: float,
+        rng: Random,
+        may_eject: bool,
+        kind: int,
+        dispatched: float,
+        *,
+        is_enough: bool,
+    ) -> bool:
+        """Record an error answer to a request that another replica has answered. Returns True if
+        the replica is ejected for this.
+
+        `is_enough`: the result of `ErrorAnswers.contradicted`. If error answers of this kind have
+        ejected the replica before, one such answer to its trial ejects it again. `dispatched`: as
+        in `showed_content`.
+        """
+        is_enough = is_enough or (self.ejected_by == kind and self._is_trial(dispatched))
+        if not (is_enough and may_eject) or self.is_ejected(now):
+            return False
+        self._eject(now, rng, zombie=False, kind=kind)
+        return True
+
+    def _eject(self, now: float, rng: Random, *, zombie: bool, kind: int = 0) -> None:
         rules = self.rules
         if now - self.ended > rules.eject_max_s:
             # The replica was healthy for a long time, so its earlier ejections are forgotten.
             self.ejections = 0
         pause = min(rules.eject_base_s * 2.0 ** min(self.ejections, 30), rules.eject_max_s)
+        if kind:
+            pause = min(pause, rules.eject_base_s * ANSWERED_MOST)
         self.ejected_at = now
         self.ejected_until = now + pause * rng.uniform(0.8, 1.2)
         self.ejections += 1
         self.half_open = False
         self.suspected_at = None
         self.zombie = zombie
+        self.ejected_by = kind
 
     def _reopen(self, now: float | None) -> None:
         """Close the circuit breaker after a successful trial."""

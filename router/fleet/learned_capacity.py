@@ -9,9 +9,10 @@ is learned by three rules:
    next, this number is its capacity. One poll with a queue is enough if the KV cache is full or the
    engine has preempted a request. A queue may also consist of prompts that wait for their prefill.
    So more polls are needed if more prompt tokens wait than one prefill batch holds, and the cache
-   has free space. At an engine that is not full, a short queue may consist of requests that came
-   since its last step began. So with a short queue the number of running requests must stay exactly
-   the same.
+   has free space. If the cache has free space and the engine has run more requests before, its
+   queue never shows that it is full. At an engine that is not full, a short queue may consist of
+   requests that came since its last step began. So with a short queue the number of running
+   requests must stay exactly the same.
 3. If an engine runs more requests than its learned capacity, that capacity was too low. If it runs
    at least one request and 10 % more, `slots` is `None` again.
 
@@ -30,9 +31,10 @@ from typing import Final
 # Number of polls in a row, with a queue and no growth of the running requests, that show a full
 # engine.
 POLLS: Final = 2
-# Number of polls in a row that show a full engine, if its queue may consist of prompts that wait
-# for their prefill.
+# Number of polls in a row that show a full engine, for each prefill batch of prompts that wait at
+# the engine.
 POLLS_PREFILL: Final = 5
+POLLS_MOST: Final = 20  # maximum of that number, for several prefill batches
 # Number of polls in a row that show a full engine, if its queue is short.
 POLLS_SHORT: Final = 4
 # A queue is short if it has fewer requests than this share of the running requests.
@@ -65,7 +67,7 @@ GROWTH: Final = 4.0
 class LearnedCapacity:
     """The number of requests that an engine runs at once, learned from its polls."""
 
-    __slots__ = ("_fit", "_full", "_is_sure", "_peak", "_preemptions", "_queued", "guess")
+    __slots__ = ("_fit", "_full", "_is_sure", "_most", "_peak", "_preemptions", "_queued", "guess")
 
     def __init__(self) -> None:
         self.forget()
@@ -79,6 +81,7 @@ class LearnedCapacity:
         self._is_sure = False  # `_full` is known, and no later poll has contradicted it.
         # Number of polls in a row that showed a queue and no growth of the running requests.
         self._queued = 0
+        self._most = 0  # The highest number of running requests in any poll.
         self._peak = 0  # The highest number of running requests in the polls that `_queued` counts.
         self._preemptions: int | None = None
         # Number of requests that may be sent to the engine while `slots` is `None`.
@@ -118,6 +121,7 @@ class LearnedCapacity:
         if running is None or waiting is None:
             self._queued = 0
             return
+        self._most = max(self._most, running)
         if kv_usage is not None and kv_usage >= KV_LEAST and running:
             self._fit = _smoothed(self._fit, running / kv_usage)
         if self._full is not None and running > self._full:
@@ -134,6 +138,16 @@ class LearnedCapacity:
             self._queued = 0  # A queue without running requests means that the engine hangs.
             return
         has_room = kv_usage is None or kv_usage < KV_FULL
+        if (
+            running < STEADY * self._most
+            and kv_usage is not None
+            and has_room
+            and not has_preempted
+        ):
+            # The engine has run more requests, and its cache has room, so it has free slots: the
+            # queue waits for prefills.
+            self._queued = 0
+            return
         if (
             self._is_sure
             and self._full is not None
@@ -157,7 +171,8 @@ class LearnedCapacity:
         if not has_room or has_preempted:
             needed = 1
         elif tokens >= PREFILL_TOKENS:
-            needed = POLLS_PREFILL
+            # The queue may last as long as the prefill of its batches.
+            needed = min(POLLS_PREFILL * (tokens // PREFILL_TOKENS), POLLS_MOST)
         elif is_short:
             needed = POLLS_SHORT
         if self._queued >= needed:

@@ -36,6 +36,11 @@ DRAIN: Final = "drain"
 ACTIONS: Final = (CORDON, UNCORDON, DRAIN)
 
 
+# The states of a replica whose duty is DRAINING.
+DRAINING: Final = "draining"
+DRAINED: Final = "drained"
+
+
 def duty_after(action: str, duty: int) -> int:
     """Return the duty of a replica after one of `ACTIONS`.
 
@@ -55,7 +60,7 @@ def duty_word(duty: int, inflight: int) -> str:
     """
     if duty == Duty.CORDONED:
         return "cordoned"
-    return "draining" if inflight else "drained"
+    return DRAINING if inflight else DRAINED
 
 
 def conflict(new: Config, members: Iterable[Config]) -> str:

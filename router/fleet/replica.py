@@ -23,10 +23,11 @@ from router.fleet.cadence import Cadence
 from router.fleet.context.lengths import UNKNOWN, lengths_of
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.registry import engine_of
+from router.fleet.error_answers import ErrorAnswers
 from router.fleet.health import Health
 from router.fleet.learned_capacity import LearnedCapacity
 from router.fleet.listed import served
-from router.fleet.membership import Duty, duty_word
+from router.fleet.membership import DRAINED, DRAINING, Duty, duty_word
 from router.fleet.signals import NO_SIGNALS
 from router.wire.pool import Pool
 from router.wire.sweep import NEVER
@@ -55,14 +56,18 @@ class Replica(ReplicaLoad):
         "config",
         "descriptor",
         "duty",
+        "errors",
         "expected_hits",
+        "first_rank",
         "group",
         "health",
         "hit_seen_at",
         "host_line",
+        "idle_since",
         "is_spot",
         "is_standby",
         "is_unlisted",
+        "joined",
         "last_priority",
         "last_signals",
         "learned",
@@ -73,7 +78,10 @@ class Replica(ReplicaLoad):
         "low_first",
         "max_inflight",
         "metrics_on",
+        "models_problem",
         "objects",
+        "page_is_still",
+        "page_since",
         "polls_awaited",
         "progress",
         "rank",
@@ -86,9 +94,12 @@ class Replica(ReplicaLoad):
         "reported_lengths",
         "round_trip",
         "served",
+        "server",
         "signals",
         "signals_at",
         "speed_learner",
+        "state_now",
+        "state_since",
     )
 
     def __init__(self, config: Config, rules: HealthRules, pool: Pool | None) -> None:
@@ -107,7 +118,9 @@ class Replica(ReplicaLoad):
         self._pool = pool
         # The data-parallel rank, and all ranks of the address, this one included; see
         # `data_parallel/ranks.py`.
-        self.rank = 0
+        self.rank = 0  # The position of the rank at its address.
+        self.first_rank = 0  # The engine's number of the first rank at the address.
+        self.server = ""  # The header `Server` of the last answer to a probe or a poll.
         self.ranks: tuple[Replica, ...] = (self,)
         self.rank_count = config.data_parallel_ranks or 1  # How many ranks the address has.
         # A header line that chooses the rank, with a CRLF before it; b"": the engine chooses.
@@ -115,6 +128,7 @@ class Replica(ReplicaLoad):
         # What the requests to this replica have of their own; `None`: nothing.
         self.access: Access | None = None
         self.health = Health(rules)
+        self.errors = ErrorAnswers()  # Error answers, compared with those of other replicas.
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
         self.limit = self.max_inflight
         # Number of attempts in progress that were sent before the half-open trial began.
@@ -128,6 +142,9 @@ class Replica(ReplicaLoad):
         # The models that the replica serves; `None`: unknown, because no probe has succeeded yet or
         # because the replica lists no models.
         self.models = served(config, None)
+        # Why the model list could not be read, as text for people; "": it was read, or the models
+        # are configured.
+        self.models_problem = ""
         # True: the models of this replica are unknown, while other replicas list their models.
         self.is_unlisted = False
         # The maximum number of tokens of a request, by model: as the replica reports it, and as it
@@ -135,7 +152,10 @@ class Replica(ReplicaLoad):
         self.reported_lengths = UNKNOWN
         self.lengths = lengths_of(config.max_model_len, UNKNOWN)
         self.objects: dict[str, dict[str, Any]] = {}  # Model -> its entry of /v1/models.
+        self.joined = 0.0  # When the replica joined the fleet (monotonic seconds).
         self.removed = False
+        self.state_now = ""  # The state at the last change of the fleet; see `note_state`.
+        self.state_since = 0.0  # When the replica came into that state.
         self.duty: int = Duty.IN_SERVICE  # The operator's setting for the replica.
         # True: the replica gets no new request, because replicas with a lower SRV priority number
         # are available.
@@ -166,6 +186,10 @@ class Replica(ReplicaLoad):
         # The last reported signals. These signals stay here when they are too old; `signals` is
         # then reset.
         self.last_signals = NO_SIGNALS
+        # When the last signals were first reported, and the last poll at which the router had
+        # requests there. True: the signals stand still, so they show no load; see `still_page.py`.
+        self.page_since = self.idle_since = 0.0
+        self.page_is_still = False
         # Number of requests that should have hit the prefix cache, and that ended since the last
         # hit.
         self.expected_hits = 0
@@ -196,6 +220,8 @@ class Replica(ReplicaLoad):
         self.weight = config.weight
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
         self.models = served(config, self.listed)
+        if config.models is not None:
+            self.models_problem = ""
         self.lengths = lengths_of(config.max_model_len, self.reported_lengths)
         self.health.rules = rules
 
@@ -211,11 +237,16 @@ class Replica(ReplicaLoad):
         self.reported_lengths = other.reported_lengths
         self.lengths = lengths_of(self.config.max_model_len, self.reported_lengths)
         self.rank_count = self.config.data_parallel_ranks or other.rank_count
+        self.first_rank = other.first_rank
+        self.server = other.server
         self.engine = self.engine or other.engine
         self.duty = other.duty
         self.is_standby = other.is_standby
         self.health.up = other.health.up
         self.health.is_new = other.health.is_new
+        self.health.why_down = other.health.why_down
+        self.models_problem = other.models_problem
+        self.state_now, self.state_since = other.state_now, other.state_since
         self.round_trip = other.round_trip
         self.speed.rtt_s = other.speed.rtt_s
         self.speed_learner.start(
@@ -234,6 +265,11 @@ class Replica(ReplicaLoad):
     @engine.setter
     def engine(self, name: str | None) -> None:
         self.descriptor = engine_of(name)
+
+    @property
+    def rank_number(self) -> int:
+        """The engine's number of the rank."""
+        return self.ranks[0].first_rank + self.rank
 
     @property
     def connections(self) -> Pool | None:
@@ -345,22 +381,27 @@ class Replica(ReplicaLoad):
 
     # -- timeouts learned from usual times ----------------------------------------------------
 
-    def overdue_after_s(self, tokens: int) -> float:
-        """Return the seconds after which the first token of a request that was just sent is
+    def overdue_after_s(self, tokens: int, is_streamed: bool = True) -> float:
+        """Return the seconds after which the first sign of work for a request that was just sent is
         overdue.
 
         `tokens`: uncached tokens that wait at the replica, including those of this request.
-        Infinity: the usual time is unknown. A replica with an overdue first token becomes suspect
-        if it shows no work at all (`silence_s`).
+        Infinity: the usual time is unknown. A replica with an overdue sign becomes suspect if it
+        shows no work at all (`silence_s`, `whole_silence_s`).
         """
         progress = self.progress
-        usual = progress.first_s
-        if usual <= 0.0:
-            return NEVER
-        # A prompt that is ten times as long may take ten times as long. A shorter prompt does not
-        # shorten the limit.
-        usual *= max(1.0, tokens / max(progress.first_tokens, 1.0))
         rules = self.health.rules
+        usual = progress.first_s
+        if usual > 0.0:
+            # A prompt that is ten times as long may take ten times as long. A shorter prompt does
+            # not shorten the limit.
+            usual *= max(1.0, tokens / max(progress.first_tokens, 1.0))
+        elif is_streamed:
+            return NEVER
+        else:
+            # The totals of the engine grow at the first token, long before a whole answer ends.
+            least_s = rules.suspect_min_s
+            usual = min(progress.whole_s, least_s / 2.0) or least_s
         return max(rules.suspect_min_s, rules.suspect_factor * usual)
 
     def silence_s(self, now: float) -> float:
@@ -372,11 +413,7 @@ class Replica(ReplicaLoad):
         full of such work gets the time that such a response may take.
         """
         rules = self.health.rules
-        if (
-            self.descriptor.counts_live
-            and self.signals.generated_tokens is not None
-            and now - self.signals_at <= rules.suspect_min_s / 2
-        ):
+        if self._totals_are_live(now):
             # The shortest limit is enough, because the recent metrics would show any work.
             return rules.suspect_min_s
         wholes = self.whole_fresh + self.whole_older + self.whole_taken
@@ -386,6 +423,28 @@ class Replica(ReplicaLoad):
             return rules.suspect_min_s
         usual = self.progress.whole_s or rules.suspect_min_s
         return max(rules.suspect_min_s, rules.suspect_factor * usual)
+
+    def whole_silence_s(self, now: float) -> float:
+        """Return the seconds without a sign of work after which a replica is suspect that has a
+        request whose response is not streamed.
+
+        Infinity: the metrics do not show the work for such a request, so a long response must not
+        count against the replica. This includes an engine that has answered such requests, and
+        whose totals have never grown.
+        """
+        signals = self.signals
+        is_counted = signals.generated_tokens or signals.prompt_tokens
+        if self._totals_are_live(now) and (is_counted or not self.progress.whole_s):
+            return self.health.rules.suspect_min_s
+        return NEVER
+
+    def _totals_are_live(self, now: float) -> bool:
+        """Return whether recent metrics would show any work of the engine while it works."""
+        return (
+            self.descriptor.counts_live
+            and self.signals.generated_tokens is not None
+            and now - self.signals_at <= self.health.rules.suspect_min_s / 2
+        )
 
     @property
     def is_away(self) -> bool:
@@ -439,3 +498,39 @@ class Replica(ReplicaLoad):
         if self.is_standby:
             return "standby"
         return "half_open" if self.health.half_open else "ready"
+
+    def note_state(self, now: float) -> None:
+        """Note when the state changes. The table calls this method after each change of the fleet.
+
+        A draining replica becomes drained without such a change, so both count as one state.
+        """
+        state = self.state(now)
+        if state == DRAINED:
+            state = DRAINING
+        if state != self.state_now:
+            self.state_now = state
+            self.state_since = now
+
+    def why(self, now: float) -> str:
+        """Return the reason of the present state, as text for people; "" if there is none.
+
+        A replica that is ready has a reason if something is wrong with it nevertheless: it is
+        suspect, or its model list cannot be read.
+        """
+        health, state = self.health, self.state(now)
+        if self.removed:
+            return "removed from the fleet"
+        if self.duty != Duty.IN_SERVICE:
+            return "by the admin API; the action `uncordon` ends it"
+        if state == "down" and not health.why_down and health.probe_streak > 0:
+            return f"good probes in a row: {health.probe_streak} of {health.rules.rise}"
+        if state in ("down", "unknown"):
+            unasked = "no probe has ended yet" if health.is_new else "it lists no models"
+            return health.why_down or self.models_problem or unasked
+        if state == "asleep":
+            return "the engine reports that it sleeps"
+        if state == "standby":
+            return "replicas with a lower SRV priority number are available"
+        if state in ("ejected", "half_open"):
+            return health.why
+        return f"suspect: {health.why}" if health.is_suspect(now) else self.models_problem

@@ -1,10 +1,11 @@
 """Reads the members of a request body that routing needs. The other members are not decoded.
 
-The router refuses only a body that it cannot route: bytes that are not JSON where JSON is required,
-or a `model` that is not a usable name. A member of an unexpected type counts as unknown, and the
-engine decides whether to refuse the request. A body that could not be read at all results in
-`Unread`. Such a body is forwarded, unless a limit depends on its content. A body that is text is
-read even if it has a Content-Encoding, because the engines ignore that field.
+The router refuses a body that it cannot route: bytes that are not JSON where JSON is required, or a
+`model` that is not a usable name. It also refuses members that only a router may set
+(`private_members`). A member of an unexpected type counts as unknown, and the engine decides
+whether to refuse the request. A body that could not be read at all results in `Unread`. Such a body
+is forwarded, unless a limit depends on its content, or it may contain a private member. A body that
+is text is read even if it has a Content-Encoding, because the engines ignore that field.
 
 The size of a JSON body decides how it is read, because no body may block the event loop for long:
 
@@ -22,6 +23,7 @@ Forms of any size are scanned while they arrive (`forms`).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -31,6 +33,7 @@ from router.core.unreadable import NOT_JSON
 from router.intake.fields import Fields, Unread
 from router.intake.forms import FormScan, read_form
 from router.intake.members import LargeBody, MemberScan, Place
+from router.intake.private_members import DEFAULT, WANTED, MemberRules
 from router.intake.routes import ANY, MULTIPART, Route
 from router.intake.stretch import Stretch
 from router.intake.values import value_of
@@ -71,7 +74,6 @@ _COUNTS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n
 
 _LONG_NUMBER: Final = 64  # maximum characters of a text that is read as a number
 
-_decode = msgspec.json.Decoder(Fields).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
@@ -83,22 +85,41 @@ def read_fields(
     content_type: bytes | None,
     content_encoding: bytes | None,
     large: LargeBody | FormScan | None = None,
+    rules: MemberRules = DEFAULT,
 ) -> Fields:
     """Returns the fields of a request body. `body`: its pieces, of `size` bytes in total. `large`:
-    the result of `watch` if the body was scanned while it arrived.
+    the result of `watch` if the body was scanned while it arrived. `rules`: the members that the
+    body must not have.
 
-    Raises RouterError (BAD_JSON, BAD_MULTIPART, BAD_MODEL).
+    Raises RouterError (BAD_JSON, BAD_MULTIPART, BAD_MODEL, PRIVATE_MEMBER, UNREAD_BODY).
     """
     if content_encoding is not None and content_encoding != b"identity" and not is_text(body):
         # The router never decompresses a body.
         return Unread(why="its Content-Encoding is not supported")
-    if route.body != ANY:
-        return _read(route, body, size, content_type, large)
-    # The path is unknown: the model is read if the body has one, and the engine validates the body.
+    if not size and route.body == ANY:
+        return Fields()
     try:
-        return _read(route, body, size, content_type, large) if size else Fields()
+        fields = _read(route, body, size, content_type, large, rules)
     except RouterError as err:
-        return Unread(why=err.message)
+        if route.body != ANY or err.reason in _FINAL:
+            raise
+        # The path is unknown: the model is read if the body has one, and the engine validates the
+        # body.
+        fields = Unread(why=err.message)
+    if type(fields) is Unread:
+        _check_unread(body, size, fields, rules)
+    elif fields.parameters is not None:
+        raw = bytes(fields.parameters)
+        rules.check_nest("parameters", Stretch([raw], 0, len(raw)))
+    return fields
+
+
+def _check_unread(body: list[bytes], size: int, fields: Unread, rules: MemberRules) -> None:
+    """Refuses a body that was not read, but in which an engine may read a private member."""
+    if size <= DECODE_UP_TO:
+        rules.check_text(b"".join(body))
+    elif is_text(body) and not fields.is_scanned:
+        raise RouterError(Reason.UNREAD_BODY, f"the body cannot be read: {fields.why}")
 
 
 def is_text(body: list[bytes]) -> bool:
@@ -143,19 +164,20 @@ def _read(
     size: int,
     content_type: bytes | None,
     large: LargeBody | FormScan | None,
+    rules: MemberRules,
 ) -> Fields:
     if _has_form(route, content_type):
         if isinstance(large, FormScan):
-            fields = _from_form(large.fields())
+            fields = _from_form(large.fields(), rules)
         else:
-            fields = _from_form(read_form(body, content_type or b"", _WANTED))
+            fields = _from_form(read_form(body, content_type or b"", _WANTED), rules)
     elif size > DECODE_UP_TO:
-        fields = _from_scanned(body, size, large)
+        fields = _from_scanned(body, size, large, rules)
     elif not size:
         raise RouterError(Reason.BAD_JSON, "the body is empty; a JSON object is required")
     else:
         raw = body[0] if len(body) == 1 else b"".join(body)
-        fields = _from_json(raw) if size <= EACH_UP_TO else _from_large_json(raw)
+        fields = _from_json(raw, rules) if size <= EACH_UP_TO else _from_large_json(raw, rules)
     model = fields.model
     if model is not None and len(model) > MAX_MODEL:
         raise _long_model()
@@ -173,11 +195,11 @@ def _has_form(route: Route, content_type: bytes | None) -> bool:
     return route.body == MULTIPART or (route.body == ANY and is_form(content_type))
 
 
-def _from_json(raw: bytes) -> Fields:
+def _from_json(raw: bytes, rules: MemberRules) -> Fields:
     try:
-        return _decode(raw)
+        return rules.decode(raw)
     except msgspec.ValidationError:
-        return _tolerant(raw)
+        return _tolerant(raw, rules)
     except NOT_JSON as err:
         # Half a surrogate pair is invalid text but valid JSON, and the engines accept it. The
         # router replaces it by a question mark, only to read the members.
@@ -185,37 +207,41 @@ def _from_json(raw: bytes) -> Fields:
         if mended == raw:
             raise _bad_json(err) from None
     try:
-        return _decode(mended)
+        return rules.decode(mended)
     except msgspec.ValidationError:
-        return _tolerant(mended)
+        return _tolerant(mended, rules)
     except NOT_JSON as err:
         raise _bad_json(err) from None
 
 
-def _from_large_json(raw: bytes) -> Fields:
+def _from_large_json(raw: bytes, rules: MemberRules) -> Fields:
     """Does the same as `_from_json` for a larger body. If decoding fails, members are scanned."""
     try:
-        fields = _decode(raw)
+        fields = rules.decode(raw)
     except msgspec.ValidationError:
-        return _scanned([raw], _scan([raw], _ALL_MEMBERS))
+        return _scanned([raw], _scan([raw], _ALL_MEMBERS), rules)
     except NOT_JSON as err:
         if _SURROGATE.search(raw) is None:
             raise _bad_json(err) from None
-        return _scanned([raw], _scan([raw], _ALL_MEMBERS))
+        return _scanned([raw], _scan([raw], _ALL_MEMBERS), rules)
     if fields.priority is not None:
         # Without a whole scan the priority could not be removed from the body, so it is refused.
         _whole(_scan([raw], _PRIORITY))
     return fields
 
 
-def _tolerant(raw: bytes) -> Fields:
-    """Reads each member separately, because a member has an unexpected type."""
+def _tolerant(raw: bytes, rules: MemberRules) -> Fields:
+    """Reads each member separately, because a member has an unexpected type or is private."""
     try:
         members = _decode_members(raw)
     except msgspec.ValidationError:
         raise RouterError(Reason.BAD_JSON, "the body is not a JSON object") from None
     except NOT_JSON as err:
         raise _bad_json(err) from None
+    if not WANTED.isdisjoint(members):
+        scan = _scan([raw], WANTED)  # finds all members of the same name
+        _whole(scan)
+        rules.check_places([raw], scan.places)
     fields = Fields()
     model = value_of(members.get("model"))
     if model is not None and not isinstance(model, str):
@@ -249,16 +275,15 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _scanned(body: list[bytes], scan: MemberScan) -> Fields:
+def _scanned(body: list[bytes], scan: MemberScan, rules: MemberRules) -> Fields:
     """Returns the fields of a large body, from the members that a scan has found.
 
     The scan does not validate the values that it does not decode; the engine does.
     """
     _whole(scan)
-    for name in _RAW_MEMBERS:
-        scan.members.pop(name, None)
-        scan.long.pop(name, None)
-    fields = _from_scan(scan)
+    rules.check_places(body, scan.places)
+    _forget(scan, _RAW_MEMBERS)
+    fields = _from_scan(scan, rules)
     last = {place.name: place for place in scan.places}
     for name in _RAW_MEMBERS:
         place = last.get(name)
@@ -300,39 +325,52 @@ def _bad_json(err: Exception) -> RouterError:
 
 _RAW_MEMBERS: Final = frozenset({*_PROMPTS, *_RAWS})
 _ALL_MEMBERS: Final = frozenset(
-    {"model", "stream", "previous_response_id", *_COUNTS, *_RAW_MEMBERS}
+    {"model", "stream", "previous_response_id", *_COUNTS, *_RAW_MEMBERS, *WANTED}
 )
 _PRIORITY: Final = frozenset({"priority"})
+_CHECKED: Final = WANTED - _RAW_MEMBERS  # members that are only checked
+_FINAL: Final = (Reason.PRIVATE_MEMBER, Reason.UNREAD_BODY)
 
 
-def _from_scanned(body: list[bytes], size: int, large: LargeBody | FormScan | None) -> Fields:
+def _from_scanned(
+    body: list[bytes], size: int, large: LargeBody | FormScan | None, rules: MemberRules
+) -> Fields:
     scan = large.scan if isinstance(large, LargeBody) else _scan(body, _ALL_MEMBERS)
     if size <= SCAN_ABOVE:
-        return _scanned(body, scan)
+        return _scanned(body, scan, rules)
     if not scan.is_whole:
         return Unread(why=scan.problem)
-    for name in _PROMPTS:
+    rules.check_places(body, scan.places)
+    _forget(scan, _PROMPTS)
+    return _from_scan(scan, rules)
+
+
+def _forget(scan: MemberScan, names: Iterable[str]) -> None:
+    """Drops the values of members that are not decoded together with the others."""
+    for name in (*names, *_CHECKED):
         scan.members.pop(name, None)
         scan.long.pop(name, None)
-    return _from_scan(scan)
 
 
-def _from_scan(scan: MemberScan) -> Fields:
+def _from_scan(scan: MemberScan, rules: MemberRules) -> Fields:
     if "model" in scan.long:
         raise _long_model()
     if scan.long:
-        return Unread(why=f"`{next(iter(scan.long))}` is too long")
+        return Unread(why=f"`{next(iter(scan.long))}` is too long", is_scanned=True)
     members = [b'"%b":%b' % (name.encode(), raw) for name, raw in scan.members.items()]
-    return _from_json(b"{%b}" % b",".join(members))
+    return _from_json(b"{%b}" % b",".join(members), rules)
 
 
 # -- forms --------------------------------------------------------------------------------------
 
-_WANTED: Final = frozenset({b"model", b"stream", b"priority", b"lora", b"lora_path"})
+_WANTED: Final = frozenset(
+    [b"model", b"stream", b"priority", b"lora", b"lora_path", *[name.encode() for name in WANTED]]
+)
 
 
-def _from_form(found: dict[bytes, bytes]) -> Fields:
+def _from_form(found: dict[bytes, bytes], rules: MemberRules) -> Fields:
     """Returns the fields that are supported in forms. Every value of a form is a text."""
+    rules.check_form(found)
     fields = Fields(
         priority=_text(found.get(b"priority")),
         lora=_text(found.get(b"lora")),

@@ -80,6 +80,7 @@ class Unread(Fields, gc=False):
     """The fields of a body that the router could not read, although an engine may read it."""
 
     why: str = ""  # why the router could not read the body; never decoded from a body
+    is_scanned: bool = False  # whether all members of the body were found
 
 
 class Parameters(msgspec.Struct, gc=False):

@@ -195,6 +195,9 @@ BATCHES: Final = Route("batches", False, ANY, False)
 # `OPTIONS *`, to which the router itself responds.
 SERVER: Final = Route("other", False, ANY, True, light=True)
 ASTERISK: Final = b"*"
+# GET and HEAD of `/health`, to which the router itself responds.
+HEALTH: Final = Route("other", False, ANY, True, light=True)
+HEALTH_PATH: Final = b"/health"
 
 STORED_PREFIX: Final = b"/v1/responses/"
 MODELS_PATH: Final = b"/v1/models"
@@ -253,6 +256,8 @@ def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[R
         return MODELS, plain
     if plain.startswith(STORED_PREFIX):
         return (STORED if safe else STORED_CHANGE), plain
+    if plain == HEALTH_PATH and method in (b"GET", b"HEAD"):
+        return HEALTH, plain
     return (OTHER_SAFE if safe else OTHER), plain
 
 

@@ -17,6 +17,16 @@ FAILED = "failed"
 WARM_UP_OUTCOMES = (FILLED, CUT, FAILED)
 
 
+class Cause(StrEnum):
+    """The reason why a second copy was sent. The values are label values of a metric."""
+
+    __hash__ = str.__hash__
+
+    LATE = "late"  # the delay of the policy has passed
+    SILENT = "silent"  # the replica shows no work, and the copy's replica is idle
+    CLASS = "class"  # the delay of the request's class has passed; see `hedging.delay`
+
+
 class Refusal(StrEnum):
     """The reason why a second copy was not sent although hedging was allowed for the request.
 
@@ -25,7 +35,9 @@ class Refusal(StrEnum):
 
     __hash__ = str.__hash__  # faster than the hash of an enum; see `core.errors.Reason`
 
-    COLD = "cold"  # too few responses of the model are known to decide that the request is late
+    # Too few responses of the model are known to decide that the request is late, while its replica
+    # shows work, or no other replica is idle.
+    COLD = "cold"
     LONG = "long"  # the prompt is longer than `hedging.prompt_tokens`
     ALONE = "alone"  # no other replica serves the model
     UTILISATION = "utilisation"  # the replicas' utilisation is above `hedging.utilisation`
@@ -35,7 +47,7 @@ class Refusal(StrEnum):
     HEALTH = "health"
     WAITING = "waiting"  # requests already wait at each of the other replicas
     KV = "kv"  # the KV caches of the other replicas are nearly full
-    BUDGET = "budget"
+    BUDGET = "budget"  # the budget cannot pay for a copy, and no other replica is idle
     GAIN = "gain"  # the copy's first token is not expected before the first attempt's
 
 
@@ -48,10 +60,15 @@ class HedgeCounts:
         self.won = 0  # copies that delivered content first
         self.lost = 0  # copies for which another attempt delivered content first
         self.failed = 0  # copies that ended in any other way: an error, or the client disconnected
+        self.causes = dict.fromkeys(Cause, 0)  # the copies in `fired`, by cause
         self.suppressed = dict.fromkeys(Refusal, 0)
-        # Tokens of copies that reached a replica. They were subtracted from the budget.
+        # Copies at idle replicas, which cost no budget, and the tokens of copies that the budget
+        # did not pay.
+        self.idle = 0
+        self.idle_tokens = 0.0
+        # Tokens of copies that reached a replica.
         self.fired_tokens = 0
-        # Tokens of copies that reached no replica. They were given back to the budget.
+        # Tokens of copies that reached no replica. What they cost was given back to the budget.
         self.returned_tokens = 0
         self.wasted_tokens = 0  # tokens computed by attempts whose output no client received
         # The seconds by which first tokens came earlier because a copy was first. How long the

@@ -59,6 +59,8 @@ class Measured:
     tokens_per_s: float  # prompt and output tokens
     windows: int  # number of windows within the SLO that were compared
     busiest: int  # number of requests of the busiest window
+    # Whether a busy window had requests that found no room. False: a replica may serve more.
+    was_full: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +81,8 @@ class Observed:
     waiting: Mapping[Place, float] = field(default_factory=dict)
     # The throughput of a replica by model.
     throughput: Mapping[str, Measured] = field(default_factory=dict)
+    # The models for which the types have a throughput that was measured without a full replica.
+    at_least: frozenset[str] = frozenset()
     notes: Sequence[str] = ()
 
     def tokens_per_s(self, place: Place) -> float:

@@ -5,14 +5,17 @@ serves all models of the pool, unless the configuration lists the replica's mode
 a group are in one pool and have the same sizes in the log. They also have the same weight, limit of
 requests, zone, node, region and pool in the configuration.
 
-At most `REPLICAS_MAX` replicas and `MODELS_MAX` models per replica are kept. Must never: guess a
-size that is not in the log.
+At most `REPLICAS_MAX` replicas and `MODELS_MAX` models per replica are kept, and the
+answers in progress. Must never: guess a size that is not in the log.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
 from typing import Final
 
 from router.config.model import Config
@@ -21,17 +24,57 @@ from router.simulator.arrival import Arrival
 
 REPLICAS_MAX: Final = 10_000
 MODELS_MAX: Final = 1000  # maximum number of models of one replica
+VALUES_MAX: Final = 10_000  # maximum number of different values of `slots` of one replica
 # Smaller relative differences of sizes are ignored, because slots are estimates.
 _SAME: Final = 0.05
+# A replica may seem to run one request and 10 % more than its slots: the log has the times at the
+# client, and an answer ends there later than at the engine.
+_MUCH_MORE: Final = 1.1
 
 
 @dataclass(slots=True)
 class _Seen:
     """The models that a replica served in the log, and its sizes."""
 
-    models: set[str]
-    slots: int | None = None
+    models: set[str] = field(default_factory=set)
+    # The number of lines by their value of `slots`, from the first line with a value on. None: the
+    # line has no value.
+    stated: Counter[int | None] = field(default_factory=Counter)
     kv_tokens: int | None = None
+    # The times at which an answer begins (+1) and ends (-1), from the present arrival on.
+    changes: list[tuple[float, int]] = field(default_factory=list)
+    running: int = 0  # number of answers in progress at the present arrival
+    most: int = 0  # highest number of answers in progress
+
+    def answered(self, first_s: float, end_s: float, now_s: float) -> None:
+        """Count an answer with content between two times. `now_s`: the time of the arrival."""
+        heappush(self.changes, (first_s, 1))
+        heappush(self.changes, (end_s, -1))
+        self.follow(now_s)
+
+    def follow(self, until_s: float) -> None:
+        while self.changes and self.changes[0][0] <= until_s:
+            self.running += heappop(self.changes)[1]
+            self.most = max(self.most, self.running)
+
+    def slots(self) -> int | None:
+        """Return the number of requests that the replica runs at once; None: unknown.
+
+        The router learns this number, so some lines may have a wrong one. Numbers far below the
+        number of answers in progress are ignored. The median of the others counts if most lines
+        have one.
+        """
+        self.follow(inf)
+        least = (self.most - 1) / _MUCH_MORE
+        found = {slots: lines for slots, lines in self.stated.items() if slots and slots >= least}
+        left = sum(found.values()) / 2
+        if 2 * left < self.stated.total() / 2:
+            return None
+        for slots in sorted(found):
+            left -= found[slots]
+            if left < 0:
+                return max(slots, self.most)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +118,16 @@ class LoggedFleet:
         if seen is None:
             if len(self._seen) >= REPLICAS_MAX:
                 return
-            seen = self._seen[logged.replica] = _Seen(set())
+            seen = self._seen[logged.replica] = _Seen()
         model = logged.model or arrival.model
         if model is not None and logged.is_ok and len(seen.models) < MODELS_MAX:
             seen.models.add(model)
-        # The latest value of the log is used, because the router's estimate of slots improves over
-        # time.
-        seen.slots = logged.slots or seen.slots
+        if logged.slots or seen.stated:
+            slots = logged.slots or None
+            if slots in seen.stated or len(seen.stated) < VALUES_MAX:
+                seen.stated[slots] += 1
+        if logged.ttft_s is not None and arrival.stream:
+            seen.answered(arrival.at + logged.ttft_s, arrival.at + logged.ended_s, arrival.at)
         seen.kv_tokens = logged.kv_tokens or seen.kv_tokens
 
     def groups(self, config: Config) -> list[LoggedGroup]:
@@ -98,7 +144,7 @@ class LoggedFleet:
             group = LoggedGroup(
                 (name,),
                 None if is_one else models[name] or None,
-                seen.slots,
+                seen.slots(),
                 seen.kv_tokens,
                 configured.get(name, _PLAIN),
             )

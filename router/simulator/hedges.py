@@ -24,6 +24,7 @@ class Hedges:
     failed: int
     suppressed: dict[str, int]  # number of hedges that were not sent, by reason
     fired_tokens: int
+    idle_tokens: float  # tokens of copies that the budget did not pay
     wasted_tokens: int
     saved_s: float
     suspected: int
@@ -47,6 +48,7 @@ class Hedges:
             failed=sum(one.failed for one in all_counts),
             suppressed=suppressed,
             fired_tokens=sum(one.fired_tokens for one in all_counts),
+            idle_tokens=sum(one.idle_tokens for one in all_counts),
             wasted_tokens=sum(one.wasted_tokens for one in all_counts),
             saved_s=sum(one.saved_s for one in all_counts),
             suspected=sum(one.suspected for one in all_counts),

@@ -25,6 +25,7 @@ from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.tenants import Tenants, TenantShare, may_hedge
+from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.names import Names, Target
 from router.fleet.prefix.kv_events.index import ExactIndex
@@ -52,6 +53,8 @@ TOKEN_BYTES: Final = TokenRatio.DEFAULT
 # the clock when their second begins. Most requests have ended by then. A clock that held minutes of
 # deadlines would make every event slower.
 FAR_S: Final = 2.0
+# Simulated engines count their tokens in each step; nothing else is known about them.
+_ENGINE: Final = Engine("", counts_live=True)
 _SOURCE: Final = "traffic"  # the source that is reported for a request's urgency
 _URGENCIES: Final = {name: Urgency(float(number), _SOURCE) for name, number in NUMBERS.items()}
 
@@ -338,7 +341,9 @@ def _replica(index: int, group: Group, config: Config) -> Replica:
         region=group.region or config.region,
         pool=group.pool,
     )
-    return Replica(settings, config.health, None)
+    replica = Replica(settings, config.health, None)
+    replica.descriptor = _ENGINE
+    return replica
 
 
 def _prefix_rules(scenario: Scenario) -> Prefix:

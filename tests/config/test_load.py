@@ -15,7 +15,7 @@ from router.config.load import load, parse
 from router.config.model import Config, Emulator, Replica
 from router.config.tls import token_of
 from router.core.errors import ConfigError
-from router.fleet.engines.common.registry import ENGINES
+from router.fleet.engines.common.registry import ENGINES, PRIVATE_MEMBERS
 
 DATA = Path(__file__).parent / "data"
 REPLICA = "replicas: [http://gpu-1:8000]\n"
@@ -181,6 +181,8 @@ allow_paths: [metrics]
             "hedging: {policy: immediate, options: {utilisation: 2}}",
             "hedging.options.utilisation: utilisation must be a share, 0 to 1",
         ),
+        ("hedging: {delay: {low: 1s}}", "hedging.delay.low: low is not one of hedging.classes"),
+        ("hedging: {delay: {high: soon}}", "hedging.delay.high: must be a duration"),
         ("hedging: {budget: 1.5}", "hedging.budget: must be at most 1"),
         ("routing: {models: [m]}", "routing.models: must be a mapping, not a list"),
         (
@@ -276,6 +278,11 @@ allow_paths: [metrics]
         ("limits: {write_low: 65536}", "limits.write_high: must be above limits.write_low (64KiB)"),
         ("limits: {body: 1000000000}", "limits.bodies_total: must be at least limits.body"),
         ("allow_paths: /metrics", "allow_paths: must be a list, not text"),
+        (
+            "bodies: {allow: [kv_transfer_param]}",
+            "bodies.allow[0]: 'kv_transfer_param' is never refused; use one of "
+            + ", ".join(sorted(PRIVATE_MEMBERS)),
+        ),
         ("allow_paths: ['/a?b']", "allow_paths[0]: must not have a query"),
         ("allow_paths: ['/a b']", "allow_paths[0]: must be visible ASCII characters only"),
         ("trusted_proxies: [fleet]", "trusted_proxies[0]: 'fleet' does not appear to be"),

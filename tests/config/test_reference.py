@@ -69,7 +69,7 @@ def test_every_policy_is_there_with_its_options() -> None:
     for registry in (ROUTING, QUEUEING, HEDGING):
         for name in registry.names():
             assert f"- `{name}`: " in text
-    assert "  - `delay_s` (number, default `1`): " in text
+    assert "  - `delay_s` (number, default `0.5`): " in text
     assert "  - `input` (number, default `1`): The charge for an uncached prompt token." in text
 
 

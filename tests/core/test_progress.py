@@ -48,3 +48,18 @@ def test_means_stay_within_what_was_seen(seen: list[tuple[float, int, bool]]) ->
         least, most = min(s for s, _, _ in seen), max(s for s, _, _ in seen)
         assert least * 0.999 <= progress.first_s <= most * 1.001
         assert least * 0.999 <= progress.whole_s <= most * 1.001
+
+
+def test_a_poll_may_show_work_that_was_done_before() -> None:
+    progress = Progress()
+    assert progress.after(10.0) == 10.0  # no work was ever shown
+    progress.at = 12.0  # content
+    assert progress.after(10.0) == 12.0
+    assert progress.after(13.0) == 13.0
+    progress.polled(12.5, 13.5)
+    assert progress.after(13.0) == 13.0  # the work may have been done between 12.5 and 13
+    assert progress.after(12.5) == 13.5
+    progress.polled(13.5, 14.5)
+    assert progress.after(13.0) == 14.5
+    progress.at = 15.0
+    assert progress.after(14.9) == 15.0

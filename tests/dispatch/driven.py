@@ -385,11 +385,7 @@ class Driven(RoutedRequest):
         if may_be_other and driver.replace(attempt, reason):
             return
         if driver.holds_errors():
-            self.attached.remove(attempt)
-            self.opened.remove(attempt)
-            self.said[attempt] = reason
-            self._note(f"put {self.name} aside: {reason} of {attempt.replica_id}")
-            driver.keep_error(attempt, reason)
+            self._keeps(attempt, reason)
             return
         now = self.world.time.at
         assert driver.won(attempt, now)
@@ -397,6 +393,23 @@ class Driven(RoutedRequest):
         self.work.shown(attempt.at, now)
         driver.shows_refusal(attempt, now)
         self._completes(attempt, reason)
+
+    def _keeps(self, attempt: Attempt, reason: Reason) -> None:
+        self.attached.remove(attempt)
+        self.opened.remove(attempt)
+        self.said[attempt] = reason
+        self._note(f"put {self.name} aside: {reason} of {attempt.replica_id}")
+        self.driver.keep_error(attempt, reason)
+
+    def errs(self, attempt: Attempt, status: int) -> None:
+        """The engine answers with an error, which may be compared with another replica's answer."""
+        if not self._is_connected(attempt):
+            return
+        reason = Reason.SERVER_ERROR if status >= 500 else Reason.REPLICA_REFUSED
+        if self.driver.doubts(attempt, status):
+            self._keeps(attempt, reason)
+        else:
+            self.answers(attempt, reason)
 
     def asks_without_priority(self, attempt: Attempt) -> None:
         """The engine refuses the request because of its priority."""

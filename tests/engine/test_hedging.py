@@ -160,3 +160,29 @@ def test_a_request_that_is_not_urgent_gets_no_copy(engines: Engines, hedging: He
         assert asked.result(WITHIN_S) == ask(saviour.url, body, True)
     # The other engine got only the direct request for comparison.
     assert saviour.state().finished - before == 1
+
+
+@pytest.mark.parametrize("urgency", ["critical", "high"])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_urgent_requests_of_a_quiet_fleet_need_no_budget(
+    engines: Engines, tmp_path: Path, stream: bool, urgency: str
+) -> None:
+    """Shipped settings of hedging and a fresh router: it knows no times, and its budget is empty.
+
+    The engine stands still before the first request, so every request that reaches it needs a copy.
+    """
+    zombie, saviour = engines
+    priority = {"ceiling": "critical"}
+    with preferring(*engines, tmp_path, priority=priority) as router, stopped(zombie):
+        for number in range(5):
+            began = time.monotonic()
+            assert ask(router.url, bodies.chat(f"quick {number}", 8), stream, urgency)
+            print(f"{urgency}, stream={stream}: answered in {time.monotonic() - began:.2f} s")
+        eventually(lambda: len(router.records()) >= 5, WITHIN_S, lambda: f"{router.records()}")
+        records = [one for one in router.records() if one.get("replica")]
+        assert {one["replica"] for one in records} == {saviour.name}
+        copied = [one for one in records if [zombie.name, Kind.PRIMARY] == one["attempts"][0][:2]]
+        assert copied, records
+        page = httpx.get(f"{router.admin}/hedging").json()["counts"]
+        print(page)
+        assert page["idle"]["fired"] == page["fired"] == page["won"] == len(copied)

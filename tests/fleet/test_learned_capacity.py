@@ -13,6 +13,7 @@ from router.fleet.learned_capacity import (
     KV_LEAST,
     MUCH_MORE,
     POLLS,
+    POLLS_MOST,
     POLLS_PREFILL,
     POLLS_SHORT,
     PREFILL_TOKENS,
@@ -185,6 +186,31 @@ def test_a_queue_of_long_prompts_is_on_its_way_in_unless_it_stays() -> None:
     assert (learned.requests, learned.slots) == (pytest.approx(50.0), None)
     learned.observed(8, 1, 0.16, tokens=PREFILL_TOKENS)  # the limit is not the KV cache
     assert learned.requests == learned.slots == 8.0
+
+
+def test_the_queue_of_several_prefill_batches_may_last_longer() -> None:
+    learned = LearnedCapacity()
+    for _ in range(3 * POLLS_PREFILL - 1):
+        learned.observed(2, 2, 0.1, tokens=3 * PREFILL_TOKENS + 5)
+        assert learned.slots is None
+    learned.observed(2, 2, 0.1, tokens=3 * PREFILL_TOKENS + 5)
+    assert learned.slots == 2.0
+    learned = LearnedCapacity()
+    for _ in range(POLLS_MOST):
+        assert learned.slots is None
+        learned.observed(2, 20, 0.1, tokens=100 * PREFILL_TOKENS)
+    assert learned.slots == 2.0
+
+
+def test_an_engine_with_room_that_has_run_more_is_not_full() -> None:
+    """A queue at 4 running requests, after 9 ran at once: the queue waits for prefills."""
+    learned = LearnedCapacity()
+    learned.observed(9, 0, 0.2)
+    for _ in range(10):
+        learned.observed(4, 2, 0.1)
+    assert learned.slots is None
+    learned.observed(4, 2, KV_FULL)  # longer prompts: the cache is full
+    assert learned.slots == 4.0
 
 
 def test_a_full_cache_or_a_preemption_needs_one_poll() -> None:

@@ -145,6 +145,10 @@ class HostileReplica:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def is_listening(self) -> bool:
+        return self._listener is not None
+
+    @property
     def requests(self) -> list[Request]:
         """Every whole request of the data path, connection by connection."""
         return [
@@ -186,6 +190,14 @@ class HostileReplica:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+
+    async def die(self) -> None:
+        """End like a process that crashes: called by a behaviour, whose connection closes, too."""
+        await self.stop_listening()
+        for task in self._tasks - {asyncio.current_task()}:
+            task.cancel()
+        for connection in self.connections:
+            connection.close()
 
     async def stop(self) -> None:
         """Close everything; waiting behaviours are cancelled."""

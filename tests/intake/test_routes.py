@@ -12,6 +12,7 @@ from router.core.errors import Reason, RouterError
 from router.intake.routes import (
     CONTROL,
     CONTROL_BELOW,
+    HEALTH,
     JSON,
     KINDS,
     MODELS,
@@ -87,7 +88,7 @@ def test_odd_characters_pass(path: bytes) -> None:
         b"/v1/metrics",
         b"/sleepy",
         b"/loads",
-        b"/health",
+        b"/health_generate",
         b"/version",
         b"/ping",
         b"/v1/realtime",
@@ -100,6 +101,14 @@ def test_everything_else_passes(path: bytes) -> None:
     assert classify(b"HEAD", path, NONE) == (OTHER_SAFE, path)
     assert classify(b"POST", path, NONE) == (UNKNOWN, path)
     assert classify(b"DELETE", path, NONE) == (OTHER, path)
+
+
+def test_the_router_itself_answers_health() -> None:
+    for target in (b"/health", b"/health?x=1", b"/health/"):
+        for method in (b"GET", b"HEAD"):
+            assert classify(method, target, NONE)[0] is HEALTH
+    assert classify(b"POST", b"/health", NONE) == (UNKNOWN, b"/health")
+    assert classify(b"OPTIONS", b"/health", NONE) == (OTHER_SAFE, b"/health")
 
 
 @pytest.mark.parametrize(

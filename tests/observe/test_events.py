@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.observe import events
-from router.observe.events import KEYS_MAX, EventHandler, RateLimit, log_event
+from router.observe.events import KEYS_MAX, TEXTS_MAX, EventHandler, RateLimit, log_event
 from tests.observe.helpers import run, sink_threads, until_sync
 
 
@@ -82,6 +82,35 @@ def test_the_next_line_has_the_number_of_suppressed_lines() -> None:
     assert limit.admit("a") == 1
 
 
+def test_another_problem_of_the_same_source_is_logged(output: Output) -> None:
+    for error in ("refused", "timeout", "refused", "timeout"):
+        log_event(logging.ERROR, "no answer", key="a", error=error, number=1)
+    log_event(logging.ERROR, "no answer", key="b", error="refused")
+    lines = [(line["error"], line.get("kept_back")) for line in output.lines()]
+    assert lines == [("refused", None), ("timeout", None), ("refused", None)]
+
+
+def test_numbers_that_vary_are_no_other_problem(output: Output) -> None:
+    for number in range(10):
+        text = f"<X object at 0x7f{number}e> took {number}.5 s, request 0123abcd{number}"
+        log_event(logging.ERROR, "failed", error=text)
+    log_event(logging.ERROR, "failed", error="status 401")
+    log_event(logging.ERROR, "failed", error="status 503")
+    assert len(output.lines()) == 3
+
+
+def test_the_texts_of_one_source_are_bounded(output: Output) -> None:
+    for number in range(1_000):
+        log_event(logging.ERROR, "no answer", key="a", error=f"error {number}")
+    assert len(output.lines()) == TEXTS_MAX
+
+
+def test_the_first_line_of_another_problem_counts_the_suppressed_ones(output: Output) -> None:
+    for error in ("refused", "refused", "refused", "timeout"):
+        log_event(logging.ERROR, "no answer", error=error)
+    assert [line.get("kept_back") for line in output.lines()] == [None, 2]
+
+
 def test_the_limit_remembers_a_bounded_number_of_keys() -> None:
     limit = RateLimit(60.0, lambda: 0.0)
     for number in range(10_000):
@@ -143,7 +172,9 @@ def test_libraries_come_out_in_the_same_shape(output: Output) -> None:
             logging.getLogger("aiohttp.server").error("bad request %d", number)
 
     run(main())
-    broke, bad = output.lines()
+    broke, *bads = output.lines()
+    bad = bads[0]
+    assert len(bads) == TEXTS_MAX
     assert (broke["logger"], broke["level"]) == ("asyncio", "error")
     assert str(broke["message"]).startswith("it broke")
     assert "ValueError: why" in str(broke["exception"])

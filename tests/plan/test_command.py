@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import pi, sin
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from router.plan.command import add_arguments, main
-from tests.plan.logs import lines, write
+from tests.plan.logs import EPOCH, lines, write
 
 WINDOWS = 5 * 24
 TYPES = "types: [{name: gpu, cost: 2.5, models: {m: {throughput: 20, min: 1}}}]\n"
@@ -51,6 +52,59 @@ def test_a_log_alone(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Cost: plan " in out
     assert "reactive rule" in out
     assert "seasonal naive (day): error" in out
+
+
+def growing(window: int) -> int:
+    """Five times as many requests at the end as at the begin."""
+    return 40 + 160 * window // WINDOWS
+
+
+def test_a_fleet_that_was_never_full_is_not_enlarged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The throughput of an idle fleet is not its capacity."""
+    path = write(tmp_path / "access.log", lines(WINDOWS, growing, window_s=3600.0))
+    prom = tmp_path / "plan.prom"
+    words = [path, "--window", "1h", "--prometheus-file", str(prom)]
+    assert run(*words) == 0
+    for gauge in ("desired", "reactive", "current"):
+        (number,) = numbers(prom, f"hedgerow_plan_{gauge}_replicas")
+        assert number <= 2.0
+    assert numbers(prom, "hedgerow_plan_unserved_ratio") == [0.0]
+    out = capsys.readouterr().out
+    assert "at least " in out and "no replica was full" in out and "--types" in out
+    assert "above the utilisation limit" not in out
+    assert run(*words, "--json") == 0
+    (place,) = json.loads(capsys.readouterr().out)["places"]
+    assert place["capacity_at_least"] is True and place["utilisation"] is None
+
+
+def test_a_fleet_that_was_full_is_enlarged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In each tenth hour the demand is higher, and requests wait for room."""
+
+    def busy() -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(lines(WINDOWS, growing, window_s=3600.0)):
+            hour = int((line["ts"] - EPOCH) // 3600.0)
+            is_late = hour % 10 == 9 and number % 5 == 0
+            yield {**line, "ttft_ms": 9000.0, "queue_ms": 8800.0} if is_late else line
+
+    path = write(tmp_path / "access.log", busy())
+    prom = tmp_path / "plan.prom"
+    assert run(path, "--window", "1h", "--prometheus-file", str(prom)) == 0
+    out = capsys.readouterr().out
+    assert "at least " not in out and "no replica was full" not in out
+    (number,) = numbers(prom, "hedgerow_plan_desired_replicas")
+    assert number > 2.0
+
+
+def numbers(prom: Path, gauge: str) -> list[float]:
+    return [
+        float(line.rpartition(" ")[2])
+        for line in prom.read_text().splitlines()
+        if line.startswith(gauge)
+    ]
 
 
 def test_all_outputs(

@@ -39,9 +39,34 @@ def test_slots_that_were_learned_need_not_be_the_same() -> None:
     assert group.replicas == ("a", "b")
 
 
-def test_the_latest_reported_size_counts() -> None:
+def test_the_median_of_the_slots_counts_and_the_latest_cache() -> None:
     (group,) = groups(("a", "m", 4, None), ("a", "m", None, 1000), ("a", "m", 8, None))
     assert (group.slots, group.kv_tokens) == (8, 1000)
+    lines = [("a", "m", slots, 1000) for slots in (None, None, None, 4, 8, 9, 8, 7, None)]
+    (group,) = groups(*lines)
+    assert group.slots == 8
+
+
+def test_slots_that_few_lines_have_are_unknown() -> None:
+    lines = [("a", "m", slots, 1000) for slots in (None, 4, 4, None, None, None)]
+    (group,) = groups(*lines)
+    assert group.slots is None
+
+
+def test_slots_are_at_least_the_answers_in_progress() -> None:
+    def slots(stated: int, answers: int) -> int | None:
+        fleet = LoggedFleet()
+        for number in range(answers):
+            logged = Logged("ok", 9.0, ttft_s=1.0, replica="a", slots=stated)
+            fleet.add(Arrival(number, 0.1 * number, 1, 1, logged=logged))
+        (group,) = fleet.groups(Config())
+        return group.slots
+
+    assert slots(32, 30) == 32
+    assert slots(32, 34) == 34  # an answer ends later at its client than at the engine
+    assert slots(4, 9) is None
+    # One after the other: 80 answers of 8 seconds, one each 0.1 seconds.
+    assert slots(200, 500) == 200
 
 
 def test_models_make_groups_and_replicas_that_share_one_are_a_pool() -> None:

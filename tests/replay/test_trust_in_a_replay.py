@@ -50,7 +50,7 @@ def test_a_calibrated_replay_is_trusted(log: Path, capsys: pytest.CaptureFixture
     for figure in ("TTFT p50", "TTFT p90", "TPOT p50", "TPOT p90"):
         error = found[figure]
         assert error is not None and abs(error) < 10.0, (figure, found)
-    assert {"TTFT p99", "wait p50", "hit rate p50"} <= set(found)
+    assert {"TTFT p99", "wait p50", "hit rate"} <= set(found)
     assert {row["part"] for row in content["truth"]["rows"]} == {
         *("all", "class (none)", "class high")
     }
@@ -59,6 +59,37 @@ def test_a_calibrated_replay_is_trusted(log: Path, capsys: pytest.CaptureFixture
     assert "The simulation matches the second half of the log" in out
     assert "fleet:        3 replicas\n" in out and "at most 32 sequences" in out
     assert "logged" in out and "simulated" in out
+
+
+def test_a_few_wrong_slots_do_not_spoil_a_replay(tmp_path: Path) -> None:
+    """The router did not learn the slots, except for a wrong number for a short time."""
+    busy = logged(SCENARIO, traffic(rate=7.0, duration_s=100.0))
+    path = tmp_path / "access.log"
+    for wrong in (range(0), range(18), range(300, 318)):
+        changed = []
+        for number, line in enumerate(busy):
+            line = {key: value for key, value in line.items() if key != "slots"}
+            changed.append({**line, "slots": 4} if number in wrong else line)
+        status, content = replayed(write(path, changed), "--timing", coefficients(TIMING))
+        assert (status, content["truth"]["trusted"]) == (0, True), (wrong, errors(content))
+        assert [run["replicas"] for run in content["runs"]] == [3]
+
+
+def test_another_hit_rate_than_the_logged_one_is_refused(
+    lines: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hashes of half of the requests are missing, so the simulation has fewer hits."""
+    changed = [
+        {key: value for key, value in line.items() if key != "blocks" or number % 2}
+        for number, line in enumerate(lines)
+    ]
+    path = write(tmp_path / "access.log", changed)
+    words = ("--timing", coefficients(TIMING.scaled(1.0)), "--policy", "p2c")
+    status, content = replayed(path, *words)
+    error = errors(content)["hit rate"]
+    assert error is not None and error < -15.0
+    assert status == 3
+    assert f"all: the error of hit rate is −{-error:.1f} pt" in capsys.readouterr().out
 
 
 def test_engines_that_are_taken_to_be_three_times_too_slow_are_refused(

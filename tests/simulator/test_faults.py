@@ -167,14 +167,28 @@ def test_a_replica_whose_first_tokens_are_overdue_is_left_for_others() -> None:
     arrivals = [Arrival(number, float(number), 100, 2) for number in range(50)]
     kept = Kept()
     totals = simulate(world(replicas=2, faults=(freeze,)), Script(arrivals), kept)
-    caught = [one for one in kept.outcomes if one.replica == "r0" and one.arrival.at >= 10.0]
+    moved = [one for one in kept.outcomes if one.attempts > 1]
     # Round robin uses the replica until the first request is overdue.
-    first, trial = caught[:3], caught[3:]
-    assert [one.arrival.number for one in first] == [10, 12, 14]
-    # Requests that have hung there since before the ejection do not prevent the trial.
-    assert len(trial) == 1
+    first, trials = moved[:3], moved[3:]
+    assert sorted(one.arrival.number for one in first) == [10, 12, 14]
+    assert len(trials) == 1
     assert totals.ejections == 2
+    assert all(one.reason is Reason.OK and one.attempts <= 2 for one in kept.outcomes)
+    # A request moves when its replica has shown no work for 5 s and is ejected.
+    assert all(one.replica == "r1" and one.ended - one.arrival.at <= 8.5 for one in moved)
+
+
+def test_whole_answers_show_the_same() -> None:
+    """The totals stand still in all polls while requests are there."""
+    freeze = Fault(at=10.0, replica=0, kind="freeze", until=60.0)
+    arrivals = [Arrival(number, float(number), 100, 2, stream=False) for number in range(50)]
+    kept = Kept()
+    scenario = world(replicas=2, faults=(freeze,), interval_s=1.0)
+    totals = simulate(scenario, Script(arrivals), kept)
+    assert totals.ejections >= 1
     assert all(one.reason is Reason.OK for one in kept.outcomes)
+    assert any(one.attempts == 2 for one in kept.outcomes)
+    assert max(one.ended - one.arrival.at for one in kept.outcomes) <= 15.5
 
 
 def test_the_retry_budget_bounds_what_a_death_makes() -> None:

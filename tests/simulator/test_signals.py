@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from router.emulator.core.core_config import CoreConfig
+from router.emulator.core.timing import PROFILES
 from router.fleet.signals import NO_SIGNALS, Signals
-from router.simulator.scenario import Fault, Polls
+from router.simulator.scenario import Fault, Polls, Scenario, equal
 from router.simulator.simulation import Simulation, simulate
 from router.simulator.traffic import Arrival
-from router.simulator.workloads import Shared
+from router.simulator.workloads import Lengths, Shared, Unique
 from tests.simulator.worlds import BLOCK, CORE, Kept, Script, world
 
 EXACT = Polls(jitter=0.0, delay_s=0.25)  # exactly every second
@@ -135,3 +137,35 @@ def test_a_poll_of_an_idle_replica_that_is_skipped_changes_nothing() -> None:
 def test_polls_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="polls"):
         Polls(**wrong)
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+@pytest.mark.parametrize("batch", [8192, 2048])
+def test_long_prompts_before_their_prefill_are_no_full_engine(batch: int, rate: float) -> None:
+    """Engines of 256 sequences run a few requests, and long prompts wait for their prefill."""
+    core = CoreConfig(
+        max_num_seqs=256, num_blocks=20_000, block_size=16, max_num_batched_tokens=batch
+    )
+    scenario = Scenario(groups=equal(2, core, PROFILES["realistic"]), sample_s=0.0)
+    traffic = Unique(
+        rate=rate,
+        duration_s=200.0,
+        prompt=Lengths(4000.0, 0.8, 24_000),
+        output=Lengths(150.0, 0.5, 500),
+        block_tokens=16,
+        seed=3,
+    )
+    simulation = Simulation(scenario, traffic, Kept())
+    replicas = list(simulation.routers[0].fleet.replicas.values())
+    queues: list[int] = []
+    learned: list[float | None] = []
+
+    def look(now: float) -> None:
+        queues.extend(replica.signals.waiting or 0 for replica in replicas)
+        learned.extend(replica.learned.slots for replica in replicas)
+
+    for number in range(800):
+        simulation.clock.at(number / 4, look)
+    simulation.run()
+    assert sum(map(bool, queues)) > 20  # polls with a queue
+    assert set(learned) == {None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable
 
 
 def refusal(pid: int, successor: int, *, is_starting: bool, is_draining: bool) -> str:
@@ -32,13 +32,15 @@ def awaited(
     return (frozenset(ready_before) & frozenset(configured)) - frozenset(ready_now)
 
 
-def unanswered(sources_before: Iterable[str], sizes: Mapping[str, int]) -> list[str]:
+def unanswered(
+    sources_before: Iterable[str], sources: Container[str], answering: Container[str]
+) -> list[str]:
     """Returns the sources of discovery that have answered the old process, and not yet the new one.
 
-    `sizes`: the number of replicas that each source of the new process has named. A source that the
-    new process does not have is not awaited.
+    `sources`: the sources of the new process; a source that it does not have is not awaited.
+    `answering`: those of them that have answered.
     """
-    return [name for name in sources_before if sizes.get(name) == 0]
+    return [name for name in sources_before if name in sources and name not in answering]
 
 
 def may_take_over(ready_before: Iterable[str], ready_now: Iterable[str]) -> bool:

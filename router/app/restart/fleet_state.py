@@ -37,7 +37,7 @@ def state_of(parts: Parts) -> FleetState:
     return FleetState(
         tuple(parts.added.values()),
         removed=tuple(roster.removed_engines),
-        sources=tuple(name for name, size in roster.sizes.items() if size),
+        sources=tuple(roster.answering),
         duties=duties,
         reclaims=reclaims,
         notices=tuple(parts.spot_watcher.seen),

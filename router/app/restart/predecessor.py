@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, MutableMapping
+from time import monotonic
 from typing import Final
 
 from router.app.listeners import Listener
@@ -104,16 +105,16 @@ class Predecessor:
         deadline = asyncio.get_running_loop().time() + READY_WAIT_S
         serving = fleet.serving
         while awaited(before, fleet.replicas, serving.ready_ids) or unanswered(
-            sources, roster.sizes
+            sources, roster.sizes, roster.answering
         ):
             if asyncio.get_running_loop().time() >= deadline:
                 break
             await asyncio.sleep(_LOOK_S)
-        if missing := unanswered(sources, roster.sizes):
+        if missing := unanswered(sources, roster.sizes, roster.answering):
             text = f"no answer for the new process within {READY_WAIT_S:g} s"
             raise ConfigError([f"discovery: {', '.join(missing)}: {text}"])
         if not may_take_over(before, serving.ready_ids):
-            why = "; ".join(f"{r.id}: {r.health.why_down}" for r in fleet.replicas.values())
+            why = "; ".join(f"{r.id}: {r.why(monotonic())}" for r in fleet.replicas.values())
             text = f"no replica is up for the new process within {READY_WAIT_S:g} s: {why}"
             raise ConfigError([f"replicas: {text}"])
 

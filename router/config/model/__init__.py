@@ -18,6 +18,7 @@ from router.config.model.aborts import Aborts
 from router.config.model.access_log import AccessLog
 from router.config.model.admin import Admin, AdminTls
 from router.config.model.batches import Batches
+from router.config.model.bodies import Bodies
 from router.config.model.classes import (
     BatchClass,
     Classes,
@@ -73,6 +74,7 @@ __all__ = [  # noqa: RUF022
     "Routing",
     "PolicyChoice",
     "Limits",
+    "Bodies",
     "Timeouts",
     "Retry",
     "Hedging",

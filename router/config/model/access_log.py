@@ -15,6 +15,8 @@ class AccessLog(Frozen, frozen=True):
     path: str = "-"  # The file to which the log is written. "-": standard output. "": no log.
     flush_s: Seconds = 0.5  # Maximum time until a line is written.
     queue: Bytes = 4 * MiB  # If more bytes than this wait for a slow disk, lines are dropped.
+    # Add the member `time`, the value of `ts` as text: 2026-11-28T13:05:00.125000Z.
+    iso_time: bool = False
     # How many pairs of blocks at the beginning of a prompt are logged as hashes. `hedgerow replay`
     # needs the hashes.
     blocks: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 64

@@ -26,7 +26,8 @@ class Admin(TokenSource, frozen=True):
 
     # The address. If other machines can reach it, a token or `tls.client_ca` must be set.
     listen: Annotated[str, Restart] = "127.0.0.1:9901"
-    # A second address for probes and scrapers. It has only `/livez`, `/readyz` and `/metrics`, and
-    # needs no token. The metrics name tenants. Unset: there is no second address.
+    # A second address for probes and scrapers. It has only `/livez`, `/readyz`, `/metrics`,
+    # `/healthz` and `/health`, and needs no token. The metrics name tenants. Unset: there is no
+    # second address.
     probes_listen: Annotated[str, Restart] | None = None
     tls: Annotated[AdminTls, Restart] | None = None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from router.config.model.aborts import Aborts
 from router.config.model.access_log import AccessLog
 from router.config.model.admin import Admin
 from router.config.model.batches import Batches
+from router.config.model.bodies import Bodies
 from router.config.model.classes import Classes
 from router.config.model.continuation import Continuation
 from router.config.model.discovery import Discovery
@@ -53,6 +54,7 @@ class Config(Frozen, frozen=True):
     regions: Regions = Regions()
     routing: Routing = Routing()
     limits: Limits = Limits()
+    bodies: Bodies = Bodies()
     timeouts: Timeouts = Timeouts()
     retry: Retry = Retry()
     hedging: Hedging = Hedging()
@@ -69,6 +71,9 @@ class Config(Frozen, frozen=True):
     upstream: Upstream = Upstream()
     tls: Tls | None = None
     access_log: AccessLog = AccessLog()
+    # The lowest level of the router's messages on standard error. Changes of a replica's state,
+    # such as `replica down`, have the level `warning`.
+    log_level: Literal["info", "warning", "error"] = "info"
     batches: Annotated[Batches, Restart] = Batches()
     drain: Drain = Drain()
     spot: Spot = Spot()

@@ -18,9 +18,13 @@ class Hedging(Frozen, frozen=True):
     dry_run: bool = False
     # The priority classes whose requests may be hedged.
     classes: tuple[str, ...] = ("critical", "high")
+    # The longest time from the dispatch of a class's request to its copy, for single classes. 0s:
+    # both copies are sent at once. The policy may send the copy earlier.
+    delay: dict[str, SecondsOrOff] = {}
     # Let clients ask for hedging with `x-hedge: on`. `x-hedge: off` is always obeyed.
     by_header: bool = False
-    # Maximum share of all uncached prompt tokens that may be tokens of second copies.
+    # Maximum share of all uncached prompt tokens that may be tokens of second copies. Copies at
+    # idle replicas do not count in this share. 0: no copies, not even at idle replicas.
     budget: Share = 0.05
     # No second copy is sent while the utilisation of the replicas is above this share.
     utilisation: Share = 0.7

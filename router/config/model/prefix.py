@@ -21,8 +21,8 @@ class Prefix(Frozen, frozen=True):
     kv_tokens: Count = 500_000  # KV cache size in tokens of a replica that does not report it.
     # Use a remembered prefix only for requests of the same API key (or the same client address).
     isolate_tenants: bool = False
-    # Use the engines' KV cache events and token IDs instead of estimates. This needs the optional
-    # packages `kv-events`.
+    # Use the engines' KV cache events and token IDs instead of estimates, where the events are
+    # complete. This needs the optional packages `kv-events`.
     exact: bool = False
     tokenizers: dict[str, str] = {}  # For `exact`: each model's tokenizer folder or file.
     tokens_wait_s: SecondsOrOff = 0.02  # For `exact`: maximum wait for a prompt's token IDs.

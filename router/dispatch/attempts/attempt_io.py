@@ -22,7 +22,10 @@ from abc import abstractmethod
 from time import monotonic
 from typing import Final
 
+import msgspec
+
 from router.core.errors import Reason
+from router.core.unreadable import NOT_JSON
 from router.dispatch.attempts.engine_priority import refuses
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt, Commit
@@ -39,6 +42,9 @@ from router.wire.replica import ReplicaConnection
 
 BUSY: Final = frozenset({429, 503})
 _UNAUTHORIZED: Final = frozenset({401, 403, 407})
+# The reason of an error that is not counted as a failure unless another replica contradicts it.
+_REFUSED: Final = Reason.REPLICA_REFUSED
+_ERROR_AT: Final = 32  # A body that is only an error names it within this many bytes.
 # An unfinished event of this many bytes counts as content. Otherwise each further read would scan
 # all bytes of the event again.
 EVENT_BYTES: Final = 32 * 1024
@@ -249,10 +255,15 @@ class AttemptIO(Waiter):
         if head.status == 200 and self._driver.priority_rejected_by is self.attempt.at:
             self._driver.went_without_priority(self.attempt.at)
         access = self.attempt.at.access
-        if access is not None and access.has_credential and head.status >= 400:
-            if head.status in _UNAUTHORIZED:
-                # The answer is about the router's credential, so the client must not get it.
-                return self._give_up(Reason.CREDENTIAL_REFUSED)
+        has_own = access is not None and access.has_credential
+        if head.status in _UNAUTHORIZED and (has_own or request.rules.has_token):
+            # The answer is about the router's credential, so the client must not get it.
+            self._driver.refuses_credential(self.attempt, head.status)
+            return self._give_up(Reason.CREDENTIAL_REFUSED)
+        is_doubted = False
+        if head.status >= 400 and request.route.inference:
+            is_doubted = self._holds = self._driver.doubts(self.attempt, head.status)
+        if access is not None and has_own and head.status >= 400:
             if any(access.is_shown_in(line) for line in head.lines):
                 return self._give_up(Reason.BAD_RESPONSE)
             self._holds = True  # The text is examined before it is relayed.
@@ -267,9 +278,15 @@ class AttemptIO(Waiter):
                 return False
         if not request.route.inference:
             return True
-        if head.status >= 500 and self._driver.falls_back_from(self.attempt, error_of(head.status)):
+        if (
+            head.status >= 500
+            and not is_doubted
+            and self._driver.falls_back_from(self.attempt, error_of(head.status))
+        ):
             return False
-        if head.status != 200 and self._driver.holds_errors():
+        if head.status == 404 and self._lists_model():
+            self._holds = True  # The text shows whether the engine refuses the model.
+        elif head.status != 200 and self._driver.holds_errors():
             # Another attempt may succeed, or the error of an earlier attempt has precedence.
             self._holds = True
         elif self._driver.state.commit == Commit.STATUS and (
@@ -330,12 +347,19 @@ class AttemptIO(Waiter):
             if access is not None and access.is_shown_in(b"".join(reader.parts)):
                 return self._give_up(Reason.BAD_RESPONSE)
             if whole:
+                if head.status == 404 and self._lists_model() and _names_model(reader.parts):
+                    reason = Reason.MODEL_REFUSED
+                    self._driver.lacks_model(self.attempt)
                 if head.status == self.refusal:
                     if self._is_refused(reader):
                         return False
                     if head.status in BUSY:
                         self._driver.refused(self.attempt, head.retry_after)
                 return reason is Reason.OK or self._may_send_error(reason)
+        elif whole and head.is_json and _is_only_error(reader.parts):
+            if not self._driver.doubts(self.attempt, head.status):
+                return not self._driver.holds_errors() or self._may_send_error(_REFUSED)
+            return self._may_send_error(_REFUSED)
         elif whole and self._driver.is_contested(self.attempt) and not _is_sound(reader.parts):
             reason = Reason.BAD_RESPONSE
         else:
@@ -343,6 +367,13 @@ class AttemptIO(Waiter):
         if not self._driver.holds_errors():
             return True
         return self._give_up(reason)
+
+    def _lists_model(self) -> bool:
+        """Whether the replica lists the model by the name that it was sent."""
+        request, models = self._request, self.attempt.at.models
+        target = request.target
+        name = request.asked.model if target is None else target.model
+        return models is not None and name in models and request.pinned is None
 
     def _give_up(self, reason: Reason) -> bool:
         """Fail the attempt because its answer cannot be used. Always returns False."""
@@ -367,7 +398,7 @@ class AttemptIO(Waiter):
         if not driver.is_contested(self.attempt):
             if reason in PASSING and driver.replace(self.attempt, reason):
                 return False
-            if not driver.holds_errors():
+            if not (driver.holds_errors() or self.attempt.is_doubted):
                 return True
         self._keep_error(reason)
         return False
@@ -404,10 +435,26 @@ def error_of(status: int) -> Reason:
     return Reason.SERVER_ERROR if status >= 500 else Reason.REPLICA_REFUSED
 
 
+def _names_model(parts: list[bytes]) -> bool:
+    """Whether a 404 is about a model. An unknown path or response gets a 404, too."""
+    return b"model" in b"".join(parts).lower()
+
+
 def _is_sound(parts: list[bytes]) -> bool:
     """Whether a complete response is plausible: it has a body, and JSON ends with a brace."""
     body = b"".join(parts).strip()
     return bool(body) and (body[:1] != b"{" or body[-1:] == b"}")
+
+
+def _is_only_error(parts: list[bytes]) -> bool:
+    """Whether a complete JSON response with the status 200 contains an error and nothing else."""
+    if not parts or b'"error"' not in parts[0][:_ERROR_AT]:
+        return False
+    try:
+        found = msgspec.json.decode(b"".join(parts))
+    except NOT_JSON:
+        return False
+    return isinstance(found, dict) and len(found) == 1 and bool(found.get("error"))
 
 
 def is_encoded(lines: list[bytes]) -> bool:

@@ -39,7 +39,11 @@ from router.fleet.replica import Replica
 
 # An attempt that ended for one of these reasons does not count towards the maximum number of
 # attempts of a request.
-UNREACHED: Final = UNSENT | {Reason.PREEMPTED, Reason.REGION_NOT_ALLOWED}
+UNREACHED: Final = UNSENT | {
+    Reason.PREEMPTED,
+    Reason.REGION_NOT_ALLOWED,
+    Reason.SUSPECT_REQUEST,
+}
 
 
 # The classes below are not enums, because access to an enum member costs a class lookup in compiled
@@ -95,15 +99,20 @@ class Attempt:
         "at",
         "began",
         "connect_due",
+        "copy_by",
         "copy_due",
+        "copy_price",
         "ended",
+        "error_status",
         "first_due",
         "held",
         "index",
         "io",
         "is_alone",
+        "is_doubted",
         "is_overdue",
         "is_sent",
+        "is_silent",
         "is_timed",
         "kind",
         "lease",
@@ -118,6 +127,7 @@ class Attempt:
         "speed_sample",
         "stale",
         "tokens",
+        "work_due",
     )
 
     def __init__(
@@ -160,9 +170,11 @@ class Attempt:
         self.first_due = inf  # Time at which the first content is due.
         # True if no other request waited at the replica when this attempt was sent.
         self.is_alone = False
-        # Time at which the first token may be overdue (`Outcomes.overdue` decides).
+        # Time at which the first sign of work for the attempt may be overdue.
         self.overdue_due = inf
-        self.is_overdue = False  # The first token is overdue, which counts against the replica.
+        self.is_overdue = False  # The first sign is overdue, which counts against the replica.
+        # Time of the next check whether the replica works; infinity: content has come.
+        self.work_due = inf
         # Time by which the attempt must be connected; set if the request's class has its own
         # connect timeout.
         self.connect_due = inf
@@ -171,9 +183,20 @@ class Attempt:
         # Uncached prompt tokens that waited at the replica at dispatch, including those of this
         # attempt; -1: unknown.
         self.ahead = -1
+        # Time at which the request's class asks for a hedge; infinity: only the policy does.
+        self.copy_by = inf
+        # Whether a hedge was sent because the replica shows no work.
+        self.is_silent = False
+        # The share of the tokens of this hedge that the hedging budget paid, 0 to 1.
+        self.copy_price = 1.0
         # Time at which a hedge that was counted but not sent (`dry_run`) would have answered; 0:
         # there was no such hedge.
         self.copy_due = 0.0
+        # The status of the attempt's error answer; 0: it has none, or the comparison of its answer
+        # with those of other replicas has ended (`fleet/error_answers.py`).
+        self.error_status = 0
+        # Whether another replica should get the request before the client gets the error answer.
+        self.is_doubted = False
         # The facts from which the replica's speed is learned; `None`: the request is not streamed.
         self.speed_sample: SpeedSample | None = None
 
@@ -396,11 +419,14 @@ class AttemptState:
             again = any(a.stale and a.replica_id == attempt.replica_id for a in self.attempts)
             attempt.stale = True
             return Step.ANSWER if again else Step.HERE
+        if self._has_died_with_it(attempt, reason) and self.lost > 1:
+            return Step.ANSWER
         if reason in LOST and self.lost > 1:
             # The request itself may crash replicas, so it must not reach more than two.
             return Step.ANSWER
         if len(self.recent) >= MOST_CONNECTS or (
-            verdict == RetryChoice.BUDGET and self.reached >= self.most
+            self.reached >= self.most
+            and (verdict == RetryChoice.BUDGET or reason is Reason.CREDENTIAL_REFUSED)
         ):
             return Step.ANSWER
         return Step.ELSEWHERE if verdict == RetryChoice.ELSEWHERE else Step.BUDGET
@@ -421,14 +447,33 @@ class AttemptState:
         """Return why the request failed, after all attempts have failed.
 
         The reason is that of the last attempt. If the last attempt was a hedge, and the attempt
-        before the hedge reached a replica, the reason is that of the attempt before the hedge.
+        before the hedge reached a replica, the reason is that of the attempt before the hedge. The
+        same applies if the last attempt could not connect to a replica that had just lost the
+        request.
         """
         last = self.attempts[-1]
+        if last.reason is Reason.CONNECT_FAILED and last.index:
+            before = self.attempts[last.index - 1]
+            if before.at is last.at and before.reason in LOST and not before.stale:
+                return before.reason
         if last.kind == Kind.HEDGE:
             first = self.attempts[last.index - 1]
             if first.reason not in UNSENT:
                 return first.reason
         return last.reason
+
+    def _has_died_with_it(self, attempt: Attempt, reason: Reason) -> bool:
+        """Whether a failed connection shows that the process died while it had the request.
+
+        Its pooled connection to the request was not stale then: the request may have been executed.
+        """
+        has_died = False
+        if reason is Reason.CONNECT_FAILED:
+            for other in self.attempts:
+                if other.stale and other.at is attempt.at:
+                    other.stale = False
+                    has_died = True
+        return has_died
 
     @staticmethod
     def _end(attempt: Attempt, now: float, reason: Reason) -> None:

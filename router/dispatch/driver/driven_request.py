@@ -149,6 +149,10 @@ class DrivenRequest(QueuedRequest):
     def can_resend(self) -> bool:
         """Whether the client's request is still kept, so that it can be sent again."""
 
+    def digest(self) -> bytes:
+        """Return the hash that identifies the request if an engine dies; b"": it has none."""
+        return b""
+
     @abstractmethod
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
         """Return fit replicas that are not in `tried`. Raises RouterError if there is none."""
@@ -173,6 +177,10 @@ class DrivenRequest(QueuedRequest):
     def see_work_of(self, pool: Sequence[Replica]) -> None:
         """Update the recorded progress of all replicas in `pool`, before one may get a hedge."""
         return
+
+    def evidence(self) -> int:
+        """Return a hash of the request's client and body."""
+        return 1
 
     # -- the client ---------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 A fallback is another model, or a model in another pool (`models.*.fallbacks` in the configuration).
 The conditions under which a request goes there are `models.*.fall_back_on`:
 
-    no_replica   no replica of the model is up, or none in the allowed regions
+    no_replica   no replica of the model is up, or none in the allowed regions, or the replicas
+                 answered 404 for the model although they list it
     queue_full   the queue is full, or all replicas are at their limits
     deadline     the first token would come too late
     failure      every attempt failed before any content
@@ -40,6 +41,7 @@ CONDITIONS: Final[dict[Reason, str]] = {
     Reason.NO_REPLICA: NO_REPLICA,
     Reason.MODEL_RESTARTING: NO_REPLICA,
     Reason.MODEL_NOT_FOUND: NO_REPLICA,
+    Reason.MODEL_REFUSED: NO_REPLICA,
     Reason.REGION_NOT_ALLOWED: NO_REPLICA,
     Reason.FLEET_FULL: QUEUE_FULL,
     Reason.QUEUE_FULL: QUEUE_FULL,
@@ -54,6 +56,7 @@ CONDITIONS: Final[dict[Reason, str]] = {
     Reason.BAD_RESPONSE: FAILURE,
     Reason.TTFT_TIMEOUT: FAILURE,
     Reason.WHOLE_TIMEOUT: FAILURE,
+    Reason.REPLICA_STALLED: FAILURE,
     Reason.EMPTY_STREAM: FAILURE,
     Reason.STREAM_ERROR: FAILURE,
     Reason.SERVER_ERROR: FAILURE,

@@ -2,7 +2,9 @@
 
 A new replica may serve the model of a request that no other replica serves; the first probe shows
 whether the new replica does. Before the probe, an error such as "this model does not exist" could
-be wrong. So the request waits, for `WAIT_S` seconds at most.
+be wrong. So the request waits, for `WAIT_S` seconds at most. In the same way, a request for an
+unknown model waits until the model lists of all replicas were read again, unless they were read a
+short time ago (`Table.may_learn`).
 
 Must never: hold a request that has ended, or a request for which a first probe changes nothing.
 """
@@ -48,13 +50,13 @@ class FirstProbes:
     def hold(
         self, request: QueuedRequest, retry: Callable[[], None], late: Callable[[], None]
     ) -> bool:
-        """Let a request wait. Returns False if no first probe is pending, or if too many requests
-        wait.
+        """Let a request wait. Returns False if no first probe and no read of lists is pending, or
+        if too many requests wait.
 
         `retry` is called after each first probe. `retry` must send the request (and call `forget`),
         hold it again, or end it. `late` is called when the waiting time is over.
         """
-        if not self._fleet.models.awaits_probe:
+        if not self._fleet.may_learn(request.view.model):
             return False
         wait = self._waiting.get(request)
         if wait is None:
@@ -73,7 +75,7 @@ class FirstProbes:
             wait.alarm.clear()
 
     def _decided(self) -> None:
-        """Handle the end of a replica's first probe.
+        """Handle the end of a replica's first probe, or of a read of all lists.
 
         The waiting requests are handled in a later turn of the event loop, because a reload may be
         in progress now.

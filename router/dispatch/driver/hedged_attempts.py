@@ -106,7 +106,7 @@ class HedgedAttempts(RunningAttempts):
             tried = self._tried()
             others = [replica for replica in others if replica not in tried]
         if not others:
-            asks_at = context.hedger.asks_again_at(first, now)
+            asks_at = context.hedger.asks_again_at()
             if asks_at != NEVER:
                 self._set_copy_alarm(asks_at)
             return
@@ -126,6 +126,8 @@ class HedgedAttempts(RunningAttempts):
         self._clear_alarms()
         attempt.first_due = NEVER
         request, context = self._request, self._context
+        if attempt.index and not attempt.error_status:
+            self._contradict()
         if len(self.live) > 1:
             losers = [other for other in self.live if other is not attempt]
             self.live = [attempt]
@@ -138,11 +140,27 @@ class HedgedAttempts(RunningAttempts):
                 context.hedger.outrun(request.view, other, tokens, now)
                 context.fleet.attempt_ended(other.at, other.began)
         ticket, queue = request.ticket, context.queue
-        if ticket is not None and queue is not None:
+        if ticket is None or queue is None:
+            pass
+        elif attempt.error_status and ticket.place is attempt.at:
+            queue.pools.stays(ticket)  # An error shows nothing about the speed of answers.
+        else:
             sample = attempt.speed_sample
             prefill_s = 0.0 if sample is None else sample.ttft_s
             queue.pools.shown(ticket, attempt.at, now, prefill_s)
         return True
+
+    def _contradict(self) -> None:
+        """Report that the request was answered, to the replicas that gave an error before."""
+        request, outcomes = self._request, self._context.fleet.outcomes
+        for attempt in self.state.recent:
+            if attempt.error_status:
+                is_own = attempt.reason is Reason.CREDENTIAL_REFUSED
+                evidence = None if is_own else request.evidence()
+                status, attempt.error_status = attempt.error_status, 0
+                outcomes.contradicted(
+                    attempt.at, status, evidence, attempt.began, request.request_id
+                )
 
     # -- warm-up -------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ or leave a lease or a timer behind. Every request ends in `cancel` or with its l
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -34,8 +35,10 @@ from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.driver.arrival_estimate import sent_at_once
 from router.dispatch.driver.attempt_state import Attempt, Commit, Step
 from router.dispatch.driver.retried_attempts import RetriedAttempts
-from router.dispatch.driver.retry import PASSING, UNSENT
+from router.dispatch.driver.retry import LOST, PASSING, UNSENT
+from router.fleet.error_answers import ErrorKind, kind_of
 from router.fleet.replica import Replica
+from router.observe.events import log_event
 from router.wire.sweep import NEVER
 
 # A stream that broke for one of these reasons, or a continuation that failed for one of them, may
@@ -53,6 +56,8 @@ _BREAKS: Final = frozenset(
         Reason.CONNECT_TIMEOUT,
     }
 )
+# An attempt at a silent replica is examined again after this part of `health.suspect_min_s`.
+_AGAIN: Final = 0.2
 
 
 class RequestDriver(RetriedAttempts):
@@ -88,13 +93,16 @@ class RequestDriver(RetriedAttempts):
     def may_send(self, attempt: Attempt) -> bool:
         """Whether the request may be sent over the connection that the attempt just got.
 
-        A reload may have changed the regions of the key or of the replica while the attempt waited
-        for its connection. Then the result is False, the attempt has ended, and the request
-        continues elsewhere or has ended, too.
+        While the attempt waited for its connection, a reload may have changed the regions of the
+        key or of the replica, or the request may have become suspect. Then the result is False, the
+        attempt has ended, and the request continues elsewhere or has ended, too.
         """
+        reason = Reason.REGION_NOT_ALLOWED
         if self.may_use(attempt.at):
-            return True
-        self.failed(attempt, Reason.REGION_NOT_ALLOWED, reused=False, received=False)
+            if not self.is_suspect(self._context.scheduler.now()):
+                return True
+            reason = Reason.SUSPECT_REQUEST
+        self.failed(attempt, reason, reused=False, received=False)
         return False
 
     # -- failing -------------------------------------------------------------------------------
@@ -135,16 +143,25 @@ class RequestDriver(RetriedAttempts):
                 return
         if self.falls_back(self.state.blame):
             return
-        if reason in UNSENT and self._wait_again(attempt.at):
+        is_safe = self.state.lost < 2  # Otherwise the request may crash replicas.
+        if reason in UNSENT and is_safe and self._wait_again(attempt.at):
             context.metrics.retries(reason)
             return
         is_last = step == Step.ELSEWHERE and self._can_send_again() and not self._others()
         if is_last and self._wait_for_probe(self.state.blame):
             return
+        if self.state.blame in LOST and self._may_become_suspect():
+            self._answer_later(self.state.blame)
+            return
         request.answer_failure(self.state.blame)
 
+    def _may_become_suspect(self) -> bool:
+        context = self._context
+        digest, now = self._request.digest(), context.scheduler.now()
+        return context.fleet.suspects.may_become(digest, now)
+
     def replace(self, attempt: Attempt, reason: Reason) -> bool:
-        """Try another replica or a fallback after a busy or error answer, if no content was sent.
+        """Try another replica or a fallback after an answer in `PASSING`, if no content was sent.
 
         Returns False if the answer must be sent to the client.
         """
@@ -159,11 +176,15 @@ class RequestDriver(RetriedAttempts):
             return False  # The client gets the kept error of an earlier attempt instead.
         if reason is Reason.STREAM_ERROR and (state.lost or not request.route.repeatable):
             return False
-        if self._others() is None or not self._take_budget():
+        is_free = reason is Reason.MODEL_REFUSED
+        if self._others() is None or not (is_free or self._take_budget()):
             return False
         request.discard(attempt)
         self._end_attempt(attempt, reason, reused=False, received=True)
-        self._retry(reason)
+        if is_free:
+            self._retry_now(reason)
+        else:
+            self._retry(reason)
         return True
 
     def ask_without_priority(self, attempt: Attempt) -> bool:
@@ -176,6 +197,7 @@ class RequestDriver(RetriedAttempts):
         if self.is_contested(attempt) or not can_send or not self.may_use(replica):
             return False
         self.priority_rejected_by = replica
+        attempt.error_status = 0
         request.free_connection(attempt)
         self._end_attempt(attempt, Reason.REPLICA_REFUSED, reused=False, received=True)
         self._context.metrics.retries(Reason.REPLICA_REFUSED)
@@ -196,8 +218,73 @@ class RequestDriver(RetriedAttempts):
         self.state.keep_error(attempt, reason, now)
         context.hedger.failed(self._request.view, attempt, now)
         context.fleet.attempt_ended(attempt.at, began)
-        if not self.live:
+        if not self.live and not (attempt.is_doubted and self._compare(attempt, reason)):
             self._send_kept_error()
+
+    def doubts(self, attempt: Attempt, status: int) -> bool:
+        """Handle an error answer, when its status is known, or the body of a 200.
+
+        Returns whether the answer must be held back until it is complete, because another replica
+        may get the request (`fleet/error_answers.py`).
+        """
+        attempt.error_status = status
+        kind, is_compared = kind_of(status), False
+        for earlier in self.state.recent:
+            if earlier is attempt or not earlier.error_status:
+                continue
+            is_compared = True
+            # All ranks of an address may be sick.
+            if kind_of(earlier.error_status) == kind and attempt.at not in earlier.at.ranks:
+                earlier.at.errors.confirmed(kind)
+                attempt.at.errors.confirmed(kind)
+            earlier.error_status = 0
+        if is_compared:
+            return False
+        outcomes, now = self._context.fleet.outcomes, self._context.scheduler.now()
+        is_doubted = outcomes.gave_error(attempt.at, status, now)
+        # A busy answer is repeated by its own rule (`replace`).
+        attempt.is_doubted = is_doubted and kind != ErrorKind.BUSY
+        return attempt.is_doubted and len(self._peers(attempt)) > 0
+
+    def refuses_credential(self, attempt: Attempt, status: int) -> None:
+        """Handle an answer with which a replica refuses the router's own credential."""
+        self.doubts(attempt, status)
+        log_event(
+            logging.WARNING,
+            "replica refuses the router's credential",
+            key=attempt.replica_id,
+            replica=attempt.replica_id,
+            status=status,
+        )
+
+    def _peers(self, attempt: Attempt) -> Sequence[Replica]:
+        """Return the replicas to which the request of an error answer may be sent."""
+        state = self.state
+        if not self._can_send_again() or state.reached >= state.most:
+            return ()
+        # An engine may have executed a part of a request that failed. The request itself may crash
+        # replicas, so it must not reach more than two.
+        is_executed = kind_of(attempt.error_status) == ErrorKind.FAILED
+        if is_executed and (state.lost or not self._request.route.repeatable):
+            return ()
+        others, ranks = self._others() or (), attempt.at.ranks
+        return others if len(ranks) == 1 else [other for other in others if other not in ranks]
+
+    def _compare(self, attempt: Attempt, reason: Reason) -> bool:
+        """Send the request of a kept error answer to another replica, to compare the answers.
+
+        Returns False if the answer must be sent to the client.
+        """
+        others = self._peers(attempt)
+        if not others:
+            return False
+        # As after a lost connection, the retry is free if the replica fails again and again.
+        kind = kind_of(attempt.error_status)
+        is_free = kind != ErrorKind.FAILED or attempt.at.errors.pauses(kind)
+        if not is_free and not self._take_budget():
+            return False
+        self._go_on(others, reason)
+        return True
 
     def _send_kept_error(self) -> None:
         """Send the client the error answer that was kept, unless the request has a fallback."""
@@ -305,8 +392,7 @@ class RequestDriver(RetriedAttempts):
     # -- deadlines -----------------------------------------------------------------------------
 
     def check_deadlines(self, now: float) -> None:
-        """Check deadlines: overdue first tokens, first content timeouts, and connect timeouts of
-        classes.
+        """Check deadlines: signs of work, first content timeouts, and connect timeouts of classes.
 
         A timeout ends only its own attempt; each attempt has its own deadlines.
         """
@@ -314,12 +400,8 @@ class RequestDriver(RetriedAttempts):
         for attempt in [*self.live]:
             if attempt not in self.live:
                 continue  # The end of another attempt has also ended this attempt.
-            if attempt.overdue_due <= now:
-                request.see_work(attempt)
-                attempt.overdue_due = self._context.fleet.outcomes.overdue(
-                    attempt.at, attempt.began, now, request.request_id
-                )
-                attempt.is_overdue = attempt.overdue_due == NEVER
+            if attempt.work_due <= now and self._check_work(attempt, now):
+                continue
             if attempt.connect_due <= now:
                 attempt.connect_due = NEVER
                 request.drop(attempt)
@@ -331,6 +413,52 @@ class RequestDriver(RetriedAttempts):
         copy = self.copy
         if copy is not None and copy.attempt.first_due <= now:
             copy.late(now)
+
+    def _check_work(self, attempt: Attempt, now: float) -> bool:
+        """Check whether the replica of an attempt without content works.
+
+        If it shows no work, the attempt counts against the replica. If the replica is then unfit,
+        the request is sent to another replica. Returns True if it is.
+        """
+        request, replica = self._request, attempt.at
+        outcomes = self._context.fleet.outcomes
+        request.see_work(attempt)
+        is_streamed = request.view.stream
+        suspect_min_s = replica.health.rules.suspect_min_s
+        works_until = outcomes.works_until(replica, attempt.began, now, is_streamed)
+        again = min(works_until, now + suspect_min_s)
+        if works_until <= now:
+            # The replica is ejected as soon as other attempts count against it, too.
+            again = now + suspect_min_s * _AGAIN
+            is_unfit = outcomes.is_unfit(replica, attempt.began, now)
+            if not is_unfit and attempt.overdue_due <= now:
+                attempt.overdue_due = NEVER
+                attempt.is_overdue = True
+                outcomes.overdue(replica, attempt.began, now, is_streamed, request.request_id)
+                is_unfit = outcomes.is_unfit(replica, attempt.began, now)
+            if is_unfit and self._leave_stalled(attempt):
+                return True
+        attempt.work_due = min(again, attempt.overdue_due) if attempt.overdue_due > now else again
+        return False
+
+    def _leave_stalled(self, attempt: Attempt) -> bool:
+        """Send the request to another replica, as if its connection to this replica were lost.
+
+        The retry budget and the limit of lost attempts apply. Returns False if the attempt stays,
+        because the replica may still answer.
+        """
+        state, request = self.state, self._request
+        if len(self.live) != 1 or not attempt.is_sent or not self._can_send_again():
+            return False
+        # The request itself may stop replicas, so it must not reach more than two.
+        if not request.route.repeatable or state.kept_error is not None or state.lost:
+            return False
+        if state.reached >= state.most or not self._others() or not self._take_budget():
+            return False
+        request.drop(attempt)
+        self._end_attempt(attempt, Reason.REPLICA_STALLED, reused=False, received=True)
+        self._retry(Reason.REPLICA_STALLED)
+        return True
 
     def _late(self) -> Reason:
         """Return the reason for an attempt whose first content did not come in time."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from policies.queueing.ticket import SENT
 from router.core.errors import Reason, RouterError
@@ -26,6 +27,8 @@ from router.dispatch.driver.fallbacks import CONDITIONS, next_fallback
 from router.dispatch.driver.hedged_attempts import HedgedAttempts
 from router.dispatch.queueing.queued_request import NOT_SINCE
 from router.fleet.replica import Replica
+
+_NOTICE_S: Final = 0.1  # Seconds in which the death of an engine is mostly noticed.
 
 
 class RetriedAttempts(HedgedAttempts):
@@ -255,6 +258,24 @@ class RetriedAttempts(HedgedAttempts):
         self.cancel(reason)
         self._request.send_kept_error()
         return True
+
+    def _answer_later(self, reason: Reason) -> None:
+        """Answer a request with an error after a pause, in which a death of an engine is noticed.
+
+        So a client that repeats the request at once is refused if the request kills engines.
+        """
+        self._pause()
+        scheduler = self._context.scheduler
+        alarm = self._retry_alarm = scheduler.alarm(partial(self._answer_now, reason))
+        alarm.set(scheduler.now() + _NOTICE_S)
+
+    def _answer_now(self, reason: Reason) -> None:
+        request = self._request
+        self._retry_alarm = None
+        try:
+            request.answer_failure(reason)
+        except Exception as err:
+            request.crashed(err)
 
     # -- the end -------------------------------------------------------------------------------
 

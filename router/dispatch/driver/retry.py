@@ -15,10 +15,23 @@ none. After content has reached the client, the request is not repeated; a conti
     lost, no byte of the response yet      reused       same replica once, on a new connection
     lost                                   new          elsewhere if repeatable, on the budget;
                                                         free if the replica is known to be dead
+    the replica was ejected or went down,  -            as if lost on a new connection; without
+    no content yet, no sign of work                     another replica, the attempt stays
     429 or 503                             -            elsewhere, on the budget
+    404 for a model that the replica       -            elsewhere, free: the engine did nothing,
+    lists: it may have restarted                        and its list is read again at once
+    the router's own credential is         -            elsewhere, free: nothing was executed
+    refused (401, 403 or 407)
+    any other error answer that is         -            elsewhere, once, free; after a 5xx, and
+    compared (`fleet/error_answers.py`)                 after a 200 with an error body, if
+                                                        repeatable and on the budget
     the stream contains an error before    -            elsewhere if repeatable, on the budget
     any content, or ends without content
     everything else                        -            no
+
+If the new connection to the same replica fails, its process died with the request, so the attempt
+counts as lost on a new connection. A request that was lost at two replicas is not sent again. A
+body that was in flight at the deaths of two processes is refused (`fleet/suspects.py`).
 
 A maximum of attempts is not enough: if a fleet is overloaded, three attempts for every request
 triple the load. So a budget limits the retries that run at once to a fifth of all running requests,
@@ -41,9 +54,22 @@ class RetryChoice(IntEnum):
 
 
 UNSENT = frozenset({Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT})
+# No engine has executed the request.
+UNEXECUTED = UNSENT | {
+    Reason.REGION_NOT_ALLOWED,
+    Reason.CREDENTIAL_REFUSED,
+    Reason.MODEL_REFUSED,
+}
 # Errors of an engine after which another replica may succeed.
-PASSING = frozenset({Reason.REPLICA_BUSY, Reason.STREAM_ERROR})
-LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR})
+PASSING = frozenset({Reason.REPLICA_BUSY, Reason.STREAM_ERROR, Reason.MODEL_REFUSED})
+LOST = frozenset(
+    {
+        Reason.REPLICA_RESET,
+        Reason.REPLICA_STALLED,
+        Reason.EMPTY_STREAM,
+        Reason.STREAM_ERROR,
+    }
+)
 
 
 def judge(
@@ -54,7 +80,7 @@ def judge(
     `received`: at least one byte of the response has arrived. `repeatable`: repeating a request of
     this route is safe.
     """
-    if reason in UNSENT or reason is Reason.REGION_NOT_ALLOWED:
+    if reason in UNEXECUTED:
         return RetryChoice.ELSEWHERE
     if reason is Reason.REPLICA_BUSY:
         return RetryChoice.BUDGET

@@ -16,6 +16,7 @@ from router.core.errors import Reason
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, AttemptState
 from router.dispatch.driver.driven_request import DrivenRequest
+from router.dispatch.driver.retry import LOST
 from router.dispatch.driver.speed_samples import sample_cut, sample_dispatched, sample_shown
 from router.dispatch.queueing.queued_request import NOT_SINCE
 from router.fleet.replica import Replica
@@ -70,9 +71,9 @@ class RunningAttempts:
             queue.sent(request, replica, now, is_extra=hedge or continues)
         if request.view.stream:
             attempt.is_alone = replica.waiting <= 1
-            attempt.overdue_due = now + replica.overdue_after_s(replica.pending_tokens)
             if request.route.inference and not (continues or request.route.light):
                 sample_dispatched(attempt, request.view.prompt_tokens, now)
+        self._expect_work(attempt, now)
         if request.times.is_own:
             # The connect timeout of the class is shorter than that of the pool of connections.
             attempt.connect_due = now + request.times.connect_s
@@ -81,8 +82,20 @@ class RunningAttempts:
         else:
             self.live = [attempt]  # takes less memory than the list after an append
         request.attach(attempt)
-        request.check_by(min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
+        request.check_by(min(attempt.first_due, min(attempt.work_due, attempt.connect_due)))
         return attempt
+
+    def _expect_work(self, attempt: Attempt, now: float) -> None:
+        """Begin to check whether the replica works, from `now` on (`RequestDriver._check_work`)."""
+        request, replica = self._request, attempt.at
+        route = request.route
+        is_streamed = request.view.stream
+        if not is_streamed and (route.light or not (route.inference and route.is_known)):
+            return  # The engine may answer such a request without a sign of work.
+        attempt.work_due = now + replica.health.rules.suspect_min_s
+        if not attempt.is_overdue:
+            tokens = replica.pending_tokens
+            attempt.overdue_due = now + replica.overdue_after_s(tokens, is_streamed)
 
     def may_use(self, replica: Replica) -> bool:
         """Whether the request may be sent to the region of a replica now."""
@@ -103,7 +116,7 @@ class RunningAttempts:
         `ttft_s`: seconds to the first content; `None` if the content is the whole answer.
         """
         request, context, replica = self._request, self._context, attempt.at
-        attempt.overdue_due = NEVER
+        attempt.work_due = NEVER
         context.fleet.outcomes.showed_content(
             replica,
             now,
@@ -129,7 +142,7 @@ class RunningAttempts:
 
     def shows_refusal(self, attempt: Attempt, now: float) -> None:
         """Note that the winner's answer is an error, so the replica has prefilled nothing."""
-        attempt.overdue_due = NEVER
+        attempt.work_due = NEVER
         view, replica = self._request.view, attempt.at
         self._context.chooser.withdrawn(view, replica, attempt.held)
         self._context.hedger.failed(view, attempt, now)
@@ -151,6 +164,10 @@ class RunningAttempts:
     def refused(self, attempt: Attempt, retry_after: bytes | None) -> None:
         """Report a busy answer to the fleet, so that the replica gets no requests for a while."""
         self._context.fleet.outcomes.busy(attempt.at, retry_after, self._context.scheduler.now())
+
+    def lacks_model(self, attempt: Attempt) -> None:
+        """Report an answer 404 for a model that the replica lists, so that its list is read."""
+        self._context.fleet.read_list(attempt.at)
 
     def went_without_priority(self, replica: Replica) -> None:
         """Stop sending priorities to a replica that accepted the same request without one."""
@@ -183,6 +200,8 @@ class RunningAttempts:
         `shown`: the time at which the attempt last showed content, or else of its dispatch.
         """
         request = self._request
+        if reason in LOST or reason is Reason.SERVER_ERROR:
+            self.lost(attempt)
         request.see_work(attempt)
         self._context.fleet.outcomes.failed(
             attempt.at,
@@ -192,6 +211,16 @@ class RunningAttempts:
             was_overdue=attempt.is_overdue,
             request_id=request.request_id,
         )
+
+    def lost(self, attempt: Attempt) -> None:
+        """Note that the replica has lost the request, perhaps because its process has died."""
+        if attempt.is_sent:
+            self._context.fleet.lost(attempt.at, self._request.digest())
+
+    def is_suspect(self, now: float) -> bool:
+        """Whether the same body was in flight when two engines died."""
+        suspects = self._context.fleet.suspects
+        return not suspects.is_empty and suspects.refuses(self._request.digest(), now)
 
     def _tried(self, besides: Attempt | None = None) -> list[Replica]:
         """Return the replicas where the request failed; a preempted attempt has not failed.
@@ -207,7 +236,7 @@ class RunningAttempts:
         """Return the time at which the driver must next check the attempts (`check_deadlines`)."""
         due = NEVER
         for attempt in self.live:
-            due = min(due, min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
+            due = min(due, min(attempt.first_due, min(attempt.work_due, attempt.connect_due)))
         return due
 
     def stop_first_content_timers(self) -> None:
@@ -219,22 +248,20 @@ class RunningAttempts:
         for attempt in self.live:
             attempt.is_timed = False
             attempt.first_due = NEVER
-            attempt.overdue_due = NEVER
+            attempt.work_due = NEVER
 
     def restart_first_content_timers(self, soonest: float) -> None:
         """Restart the first-content timers when the client reads again.
 
         The first content is due at `soonest`, or at the time when it was due before, whichever is
-        later. The time after which a first token is overdue (`Replica.overdue_after_s`) starts
+        later. The time after which a sign of work is overdue (`Replica.overdue_after_s`) starts
         again.
         """
         request, now = self._request, self._context.scheduler.now()
         for attempt in self.live:
             if attempt is not self.state.winner:
                 attempt.first_due = max(soonest, attempt.began + request.first_s)
-                if request.view.stream and not attempt.is_overdue:
-                    replica = attempt.at
-                    attempt.overdue_due = now + replica.overdue_after_s(replica.pending_tokens)
+                self._expect_work(attempt, now)
 
     # -- the end -------------------------------------------------------------------------------
 

@@ -1,11 +1,12 @@
 """The budget for hedges: a token bucket to which every request adds a share of its prompt tokens.
 
 Each request deposits the share b of its uncached prompt tokens. Each hedge, which is a second copy
-of a request, withdraws its own uncached prompt tokens. Cached tokens are free. Every request and
+of a request, withdraws its own uncached prompt tokens, times the price of a copy at its replica
+(`copy_price.py`): 1 under load, 0 at an idle replica. Cached tokens are free. Every request and
 every copy counts as at least one token, so copies stay a share of the requests even if tokens are
 not counted. The bucket begins empty and is never overdrawn, so at any time
 
-    tokens of copies <= b * tokens of all requests.
+    paid tokens of copies <= b * tokens of all requests.
 
 The size of the bucket is a few median prompts, or the deposits of thirty seconds if that is more.
 So the deposits of an hour without copies cannot be used in one second. The deposits of ten seconds,
@@ -72,17 +73,17 @@ class HedgeBudget:
         self._recent += paid
         self._add(paid)
 
-    def fits(self, tokens: int) -> bool:
-        """Whether the bucket has enough tokens for a copy."""
-        return max(tokens, 1) <= self.level
+    def fits(self, tokens: int, price: float = 1.0) -> bool:
+        """Whether the bucket has enough tokens for a copy of this price, 0 to 1."""
+        return price * max(tokens, 1) <= self.level
 
-    def take(self, tokens: int) -> None:
+    def take(self, tokens: int, price: float = 1.0) -> None:
         """Withdraw the tokens of a copy from the budget. `fits` must have returned True."""
-        self.level = max(0.0, self.level - max(tokens, 1))
+        self.level = max(0.0, self.level - price * max(tokens, 1))
 
-    def give_back(self, tokens: int) -> None:
+    def give_back(self, tokens: int, price: float = 1.0) -> None:
         """Refund the tokens of a copy that never reached a replica."""
-        self._add(float(max(tokens, 1)))
+        self._add(price * max(tokens, 1))
 
     def fits_spare(self, tokens: int) -> bool:
         """Whether the spare tokens pay for a warm-up copy."""

@@ -4,13 +4,18 @@ The policy (`policies/hedging`) decides how late an attempt must be. The hedger 
 that hold for every policy: which requests may be hedged, the budget, the limit of the pool's
 utilisation, and which replicas may take a copy.
 
+A copy is sent for one of three causes: the policy's delay has passed, the replica shows no work and
+another replica is idle (`silence.py`), or the request's class asks for a copy (`hedging.delay`). At
+an idle replica a copy costs no budget (`copy_price.py`).
+
 The hedger learns the usual time to first content from all requests, hedgeable or not
 (`learned_times.py`).
 
 For each attempt, the hedger gets a call of `dispatched` or `sent`, then exactly one call of
 `shown`, `outrun` or `failed`. The hedger's data about an attempt is stored in the attempt
-(`predicted_s`, `ahead`, `copy_due`), so the hedger keeps no data of ended attempts. An attempt
-without the first call, such as a continuation, may have the second call, which then does nothing.
+(`predicted_s`, `ahead`, `is_silent`, `copy_by`, `copy_due`, `copy_price`), so the hedger keeps no
+data of ended attempts. An attempt without the first call, such as a continuation, may have the
+second call, which then does nothing.
 
 Must never: do I/O, set a timer, read a clock, choose the replica, or check more replicas in one
 call than `backups.WINDOW` and `backups.HOLDERS` allow.
@@ -27,14 +32,16 @@ from policies.hedging.contract import HedgingPolicy, make_policy
 from router.config.model import Hedging
 from router.dispatch.driver.attempt_state import Attempt, Kind
 from router.dispatch.hedging.backups import ENOUGH, HOLDERS, RANK, WINDOW, apart, obstacle, window
+from router.dispatch.hedging.copy_price import EMPTY_BUSY, price
 from router.dispatch.hedging.hedge_budget import HedgeBudget
 from router.dispatch.hedging.learned_times import LearnedTimes
+from router.dispatch.hedging.silence import limit_s, silent_from
 from router.dispatch.hedging.ttfts import Ttfts
 from router.dispatch.hedging.warm_up import WarmUp
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.fleet.utilisation import utilisation
-from router.observe.hedge_counts import HedgeCounts, Refusal
+from router.observe.hedge_counts import Cause, HedgeCounts, Refusal
 from router.wire.sweep import NEVER
 
 # The class of a request whose own class is not hedged, but whose header `x-hedge: on` asks for a
@@ -55,11 +62,12 @@ _FINAL: Final = frozenset({Refusal.LONG, Refusal.ALONE})
 class Offer:
     """A replica that could take a copy."""
 
-    __slots__ = ("replica", "takes_s", "tokens")
+    __slots__ = ("price", "replica", "takes_s", "tokens")
 
-    def __init__(self, replica: Replica, tokens: int) -> None:
+    def __init__(self, replica: Replica, tokens: int, price: float) -> None:
         self.replica = replica
         self.tokens = tokens  # Uncached prompt tokens of the request at this replica.
+        self.price = price  # The share of these tokens that the budget must pay, 0 to 1.
         self.takes_s = 0.0  # Predicted seconds to the first content.
 
 
@@ -81,6 +89,10 @@ class Hedger:
         self._tick_at = 0.0
         self._ticked = 0.0  # Time of the hedger's last tick; 0: there was no tick.
         self._refused: Refusal | None = None  # Why the last call of `backup` was refused.
+        self._again_at = 0.0  # When to call `backup` again after the last call.
+        # The result of the last call of `backup`: the possible copies, and the cause.
+        self._offers: list[Offer] = []
+        self._cause = Cause.LATE
         self.times = LearnedTimes(self._plan)
         # Sends copies to cold replicas, within the budget of hedges; `None`: no copies are sent.
         self.warm_up: WarmUp | None = None
@@ -96,6 +108,7 @@ class Hedger:
         self._policy: HedgingPolicy = policy
         self._rules = rules
         self._idle = policy.idle
+        self._watches = policy.watches
         self._hedged = frozenset(rules.classes)
         classes = self._hedged | {ASKED}
         if policy.only is not None:
@@ -108,6 +121,7 @@ class Hedger:
             self.warm_up.adopt(rules)
         else:
             self.warm_up = WarmUp(rules, self._fleet, self._budget, self.metrics)
+        self._delays = rules.delay
         self.times.outdate()
 
     # -- which requests may be hedged ---------------------------------------------------------
@@ -154,6 +168,7 @@ class Hedger:
             self._plan(ttfts)
         attempt.ahead = attempt.at.pending_tokens
         attempt.predicted_s = self.times.predict(ttfts, attempt)
+        self.times.dispatched(view.model, attempt, now)
         may_be = hedges_as in self._classes
         self._budget.deposit(attempt.tokens, may_be)
         if not may_be:
@@ -161,9 +176,27 @@ class Hedger:
         longest = self._rules.prompt_tokens
         if longest and view.prompt_tokens > longest:
             return self._never(Refusal.LONG)
-        if ttfts.ratio == NEVER:
+        due = self._late_at(ttfts, attempt, attempt.predicted_s)
+        if self._delays and hedges_as in self._delays:
+            attempt.copy_by = now + self._delays[hedges_as]
+            due = min(due, attempt.copy_by)
+        if self._watches and self.times.busy_share(attempt.at, now) < EMPTY_BUSY:
+            # Under load no replica is idle, so this time would be useless.
+            first_s, _ = self.times.usual_s(view.model, attempt, view.stream)
+            due = min(due, now + limit_s(first_s))
+        if due == NEVER:
             return self._never(Refusal.GAIN)
-        return now + max(ttfts.ratio * attempt.predicted_s, ttfts.seconds)
+        return due
+
+    def _late_at(self, ttfts: Ttfts, attempt: Attempt, predicted_s: float) -> float:
+        """Return when an attempt is late by the plan of the policy."""
+        if ttfts.ratio == NEVER:
+            return NEVER
+        return attempt.began + max(ttfts.ratio * predicted_s, ttfts.seconds)
+
+    def _silent_from(self, view: RequestView, attempt: Attempt) -> float:
+        first_s, whole_s = self.times.usual_s(view.model, attempt, view.stream)
+        return silent_from(attempt.at, attempt.began, view.stream, first_s, whole_s)
 
     def _never(self, why: Refusal) -> float:
         self.metrics.suppressed[why] += 1
@@ -188,34 +221,74 @@ class Hedger:
             return self._refuse(Refusal.ALONE)
         ttfts = self.times.of(view.model, view.stream, now)
         predicted_s = self.times.predict(ttfts, primary)
-        # The plan, or the fitted line of times to first token, may have changed since the dispatch;
-        # by the current ones, no copy is sent, or the attempt is not late.
-        if now - primary.began < _NEARLY * ttfts.ratio * predicted_s:
+        silent_at = self._silent_from(view, primary)
+        causes = self._causes_now(ttfts, primary, predicted_s, silent_at, now)
+        if not causes:
             return self._refuse(Refusal.COLD if ttfts.is_cold else Refusal.GAIN)
-        if not ttfts.fit.answers and ttfts.ratio:
-            return self._refuse(Refusal.COLD)
         self._turn += 1
         seen = window(pool, self._turn)
-        if self._is_busy(replica, seen):
+        # A replica that shows no work is not busy, however many requests wait there.
+        if self._is_busy(None if now >= silent_at else replica, seen):
             return self._refuse(Refusal.UTILISATION)
         held = self._fleet.knowledge.held(view)
         if len(pool) > WINDOW and held:
             holders = self._holders(view, held)
             seen = [*holders, *[r for r in seen if r not in holders]]
-        found, why = self._able(view, replica, seen, held, now)
-        if found:
-            found = self._paying(ttfts, now - primary.began, predicted_s, found)
-            why = Refusal.GAIN
+        is_free = view.stream or now >= silent_at
+        for cause in causes:
+            found, why = self._able(view, replica, seen, held, cause, is_free, now)
+            self._rank(ttfts, found)
+            if found and cause is Cause.LATE:
+                found = self._paying(ttfts, now - primary.began, predicted_s, found)
+                why = Refusal.GAIN
+            if found:
+                break
         if not found:
+            if why is Refusal.BUDGET and cause is Cause.SILENT and ttfts.is_cold:
+                why = Refusal.COLD
             return self._refuse(why)
         if self._rules.dry_run:
             self._would_fire(primary, found[0], now)
             return ()
+        self._offers, self._cause = found, cause
+        primary.is_silent = cause is Cause.SILENT
         return apart(replica, [offer.replica for offer in found])
 
-    def _is_busy(self, replica: Replica, seen: Sequence[Replica]) -> bool:
-        """Whether the utilisation of the replicas in the window is too high for a copy."""
-        used = utilisation([replica, *[r for r in seen if r is not replica]])
+    def _causes_now(
+        self, ttfts: Ttfts, primary: Attempt, predicted_s: float, silent_at: float, now: float
+    ) -> list[Cause]:
+        """Return why a copy is due now, and set when to call `backup` again without one.
+
+        The plan, or the fitted line of times to first token, may have changed since the dispatch.
+        Before the first answer, only policies without predictions know what is late.
+        """
+        causes = []
+        again_at = now + TICK_S  # The plan may change each second.
+        if now >= primary.copy_by:
+            causes.append(Cause.CLASS)
+        else:
+            again_at = min(again_at, primary.copy_by)
+        if not self._watches:
+            pass
+        elif now >= silent_at:
+            causes.append(Cause.SILENT)
+        else:
+            again_at = min(again_at, silent_at)
+        if not ttfts.fit.answers and ttfts.ratio:
+            pass
+        elif now - primary.began >= _NEARLY * ttfts.ratio * predicted_s:
+            causes.append(Cause.LATE)
+        else:
+            again_at = min(again_at, self._late_at(ttfts, primary, predicted_s))
+        if causes:
+            again_at = min(again_at, now + max(AGAIN_S, 0.1 * (now - primary.began)))
+        self._again_at = max(again_at, now + AGAIN_S)
+        return causes
+
+    def _is_busy(self, replica: Replica | None, seen: Sequence[Replica]) -> bool:
+        """Whether the utilisation of `replica` and those in the window is too high for a copy."""
+        others = [r for r in seen if r is not replica]
+        used = utilisation(others if replica is None else [replica, *others])
         try:
             most = float(self._policy.most_utilised())
         except Exception:  # A third-party policy may raise any exception.
@@ -249,11 +322,15 @@ class Hedger:
         replica: Replica,
         seen: Sequence[Replica],
         held: Mapping[Replica, int],
+        cause: Cause,
+        is_free: bool,
         now: float,
     ) -> tuple[list[Offer], Refusal]:
         """Return the first replicas that can take a copy within the budget.
 
-        If there is no such replica, the second value is the reason.
+        If there is no such replica, the second value is the reason. `is_free`: False for an answer
+        that is not streamed while its replica shows work. The answer may just be long, and then its
+        copy takes as long. So if the answer is late, the budget pays at an idle replica, too.
         """
         kv_usage = self._rules.kv_usage
         tokens, block = view.prompt_tokens, view.block_tokens
@@ -268,8 +345,12 @@ class Hedger:
             if why is None:
                 # The uncached tokens are computed as in `Chooser.dispatched`.
                 cost = max(0, tokens - int(held.get(other, 0) * block))
-                if self._budget.fits(cost):
-                    found.append(Offer(other, cost))
+                is_paid = cause is Cause.LATE and not is_free
+                its_price = 1.0 if is_paid else self._price(other, now)
+                if its_price == 0.0 or (
+                    cause is not Cause.SILENT and self._budget.fits(cost, its_price)
+                ):
+                    found.append(Offer(other, cost, its_price))
                     if len(found) == ENOUGH:
                         break
                     continue
@@ -278,14 +359,22 @@ class Hedger:
                 furthest = why
         return found, furthest
 
-    def _paying(
-        self, ttfts: Ttfts, waited_s: float, predicted_s: float, offers: list[Offer]
-    ) -> list[Offer]:
-        """Return the offers for which the policy allows a copy, the fastest offer first."""
+    def _price(self, replica: Replica, now: float) -> float:
+        if self._budget.share == 0.0:
+            return 1.0
+        return price(self.times.busy_share(replica, now), replica.load)
+
+    def _rank(self, ttfts: Ttfts, offers: list[Offer]) -> None:
+        """Sort the offers, the fastest one first."""
         for offer in offers:
             tokens = offer.tokens + offer.replica.pending_tokens
             offer.takes_s = self.times.predict_at(ttfts, offer.replica, tokens)
         offers.sort(key=_takes_s)
+
+    def _paying(
+        self, ttfts: Ttfts, waited_s: float, predicted_s: float, offers: list[Offer]
+    ) -> list[Offer]:
+        """Return the offers for which the policy allows a copy; `offers` are sorted."""
         policy, curve = self._policy, ttfts.curve
         # Binary search: if the policy rejects an offer, it also rejects all slower offers.
         low, high = 0, len(offers)
@@ -301,12 +390,12 @@ class Hedger:
             return []
         return offers[:low]
 
-    def asks_again_at(self, primary: Attempt, now: float) -> float:
+    def asks_again_at(self) -> float:
         """Return when to call `backup` again after an empty result; NEVER if this is useless."""
         why = self._refused
         if why is None or why in _FINAL:
             return NEVER
-        return now + max(AGAIN_S, 0.1 * (now - primary.began))
+        return self._again_at
 
     def _refuse(self, why: Refusal) -> Sequence[Replica]:
         self._refused = why
@@ -321,7 +410,7 @@ class Hedger:
         metrics = self.metrics
         metrics.would_fire += 1
         metrics.would_fire_tokens += offer.tokens
-        self._budget.take(offer.tokens)
+        self._budget.take(offer.tokens, offer.price)
         metrics.budget_tokens = self._budget.level
         primary.copy_due = now + offer.takes_s
 
@@ -332,8 +421,16 @@ class Hedger:
         metrics = self.metrics
         metrics.fired += 1
         metrics.fired_tokens += hedge.tokens
-        self._budget.take(hedge.tokens)
+        metrics.causes[self._cause] += 1
+        for offer in self._offers:
+            if offer.replica is hedge.at:
+                hedge.copy_price = offer.price
+        self._offers = []
+        metrics.idle += hedge.copy_price == 0.0
+        metrics.idle_tokens += hedge.tokens * (1.0 - hedge.copy_price)
+        self._budget.take(hedge.tokens, hedge.copy_price)
         metrics.budget_tokens = self._budget.level
+        self.times.dispatched(view.model, hedge, now)
         hedge.ahead = hedge.at.pending_tokens
         ttfts = self.times.of(view.model, view.stream, now)
         hedge.predicted_s = self.times.predict(ttfts, hedge)
@@ -395,7 +492,7 @@ class Hedger:
     def _refund(self, hedge: Attempt) -> None:
         """Refund the tokens of a copy that never reached its replica."""
         metrics = self.metrics
-        self._budget.give_back(hedge.tokens)
+        self._budget.give_back(hedge.tokens, hedge.copy_price)
         metrics.fired_tokens -= hedge.tokens
         metrics.returned_tokens += hedge.tokens
         metrics.budget_tokens = self._budget.level

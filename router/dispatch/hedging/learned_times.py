@@ -17,6 +17,7 @@ from typing import Final
 
 from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.hedging.speed import Speed, Speeds
+from router.dispatch.hedging.ttft_prior import STREAMS
 from router.dispatch.hedging.ttfts import Ttfts
 from router.fleet.replica import Replica
 
@@ -27,6 +28,9 @@ MODELS_MAX: Final = 256
 # another model.
 _IDLE_S: Final = 60.0
 _LEAST_S: Final = 1e-4  # The shortest possible time to first content, in seconds.
+# Number of answers from which on the usual time is known. Before that, the fitted line of a model
+# that is ten times as quick as assumed may still be the assumed one (`ttft_fit.py`).
+_KNOWN: Final = 2
 
 
 class LearnedTimes:
@@ -96,6 +100,41 @@ class LearnedTimes:
         factor = self.factor(replica, ttfts.is_streamed)
         return ttfts.predict(tokens, factor) + replica.speed.rtt_s
 
+    def usual_s(
+        self, model: str | None, attempt: Attempt, is_streamed: bool
+    ) -> tuple[float, float]:
+        """Return the usual seconds to the first token and to the end of an answer; 0: unknown.
+
+        The tokens of requests that wait before the attempt are not included. The second value is 0
+        for a stream.
+        """
+        name, replica, tokens = model or "", attempt.at, attempt.tokens
+        whole_s = 0.0
+        if not is_streamed:
+            ttfts = self._wholes.get(name)
+            if ttfts is not None and ttfts.fit.answers >= _KNOWN:
+                whole_s = self._usual_s(ttfts, replica, tokens)
+        ttfts = self._streams.get(name)
+        if ttfts is not None and ttfts.fit.answers >= _KNOWN:
+            return self._usual_s(ttfts, replica, tokens), whole_s
+        # Whole answers alone do not show the time to the first token, so it stays the assumed one.
+        return (STREAMS.base_s + STREAMS.token_s * tokens if whole_s else 0.0), whole_s
+
+    def _usual_s(self, ttfts: Ttfts, replica: Replica, tokens: int) -> float:
+        """Return the predicted seconds, but at most the usual time of the replica's own answers.
+
+        While a replica hangs, its factor grows with each attempt that is cancelled there. The
+        replica may have hung since it joined, so the factor does not count before its first answer.
+        """
+        progress, line_s = replica.progress, ttfts.fit.predict(tokens)
+        own_s = progress.whole_s
+        if ttfts.is_streamed:
+            own_s = progress.first_s * max(1.0, tokens / max(progress.first_tokens, 1.0))
+        if own_s > 0.0:
+            factor = self.factor(replica, ttfts.is_streamed)
+            line_s = min(line_s * factor + replica.speed.rtt_s, own_s)
+        return line_s
+
     def factor(self, replica: Replica, is_streamed: bool) -> float:
         """Return the speed factor of a replica; 1.0 if nothing was learned."""
         speeds = self._speeds.get(replica)
@@ -122,6 +161,22 @@ class LearnedTimes:
         left = int(attempt.ahead * (1.0 - waited_s / predicted_s))
         return max(0, tokens - left)
 
+    # -- the work of each replica ---------------------------------------------------------------
+
+    def dispatched(self, model: str | None, attempt: Attempt, now: float) -> None:
+        """Add an attempt's time to first token to the recent work of its replica."""
+        ttfts = self._streams.get(model or "")
+        if ttfts is None:
+            line_s = STREAMS.base_s + STREAMS.token_s * attempt.tokens
+        else:
+            line_s = ttfts.fit.predict(attempt.tokens)
+        self._of(attempt.at).work.add(line_s, now)
+
+    def busy_share(self, replica: Replica, now: float) -> float:
+        """Return the share of its time that the replica needed lately for first tokens."""
+        speeds = self._speeds.get(replica)
+        return 0.0 if speeds is None else speeds.work.share(now)
+
     # -- learning -----------------------------------------------------------------------------
 
     def shown(self, ttfts: Ttfts, attempt: Attempt, now: float) -> None:
@@ -140,17 +195,21 @@ class LearnedTimes:
         waited_s = _without_network(now - attempt.began, attempt.at)
         speed = self._speed(attempt.at, ttfts.is_streamed)
         line_s = ttfts.fit.predict(attempt.ahead)
-        ttfts.cut(attempt.ahead, waited_s, speed.factor, now)
-        if not ttfts.is_cold:
+        ttfts.cut(attempt.ahead, waited_s, speed.factor, attempt.is_silent, now)
+        if not (ttfts.is_cold or attempt.is_silent):
             speed.cut(waited_s, line_s, now)
 
     def _speed(self, replica: Replica, is_streamed: bool) -> Speed:
+        speeds = self._of(replica)
+        return speeds.streams if is_streamed else speeds.wholes
+
+    def _of(self, replica: Replica) -> Speeds:
         speeds = self._speeds.get(replica)
         if speeds is None:
             speeds = Speeds()
             if not replica.removed:
                 self._speeds[replica] = speeds
-        return speeds.streams if is_streamed else speeds.wholes
+        return speeds
 
 
 def _without_network(seconds: float, replica: Replica) -> float:

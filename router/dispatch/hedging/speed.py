@@ -34,6 +34,8 @@ from __future__ import annotations
 from math import exp, log
 from typing import Final
 
+from router.dispatch.hedging.copy_price import RecentWork
+
 FIRST: Final = 8  # Number of answers that set the factor at once.
 MOST: Final = 8.0  # The largest factor; the smallest factor is 1/MOST.
 DOUBLING_S: Final = 300.0
@@ -107,13 +109,14 @@ class Speed:
 
 
 class Speeds:
-    """The speed factors of one replica for streams and for whole answers.
+    """The speed factors of one replica for streams and for whole answers, and its recent work.
 
     The two factors are separate, because prefill and decode differ in speed.
     """
 
-    __slots__ = ("streams", "wholes")
+    __slots__ = ("streams", "wholes", "work")
 
     def __init__(self) -> None:
         self.streams = Speed()
         self.wholes = Speed()
+        self.work = RecentWork()

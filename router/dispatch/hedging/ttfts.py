@@ -78,11 +78,16 @@ class Ttfts:
             self._ratios.add(took_s / self.fit.predict(tokens))
             self.fit.add(tokens, took_s, now)
 
-    def cut(self, tokens: int, waited_s: float, speed: float, now: float) -> None:
-        """Learn from an attempt that ended after `waited_s` without content."""
+    def cut(self, tokens: int, waited_s: float, speed: float, is_silent: bool, now: float) -> None:
+        """Learn from an attempt that ended after `waited_s` without content.
+
+        `is_silent`: the replica hung, so the wait shows nothing about the model's times. A replica
+        that hangs in a small fleet gets so many requests that the line would follow their waits.
+        """
         waited_s /= speed
         self._ratios.add_cut(waited_s / self.fit.predict(tokens))
-        self.fit.add_cut(tokens, waited_s, now)
+        if not is_silent:
+            self.fit.add_cut(tokens, waited_s, now)
 
     def refresh(self, now: float) -> bool:
         """Compute either the curve or the line again, depending on which is due.

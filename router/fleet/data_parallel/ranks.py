@@ -6,7 +6,10 @@ cache. So each rank is a replica in the fleet's table, with its own load, leases
 and learned speed.
 
 The first rank is the configured replica, the *lead*, with the replica's own ID. The other ranks
-have the IDs `<id>@1`, `<id>@2` and so on. Everything that concerns the address belongs to the lead,
+have the IDs `<id>@1`, `<id>@2` and so on. The ranks of one engine may be behind several addresses;
+then the ranks of an address are numbered from another number than 0. The IDs, the KV events and the
+header have the engine's numbers. But some front ends count from 0 in the header
+(`Engine.local_ranks_at`). Everything that concerns the address belongs to the lead,
 and applies to all of its ranks: settings, credential, connections, probes, the model list, polls,
 duties, standby, and membership. Only the lead is probed and polled.
 
@@ -15,7 +18,7 @@ Must never: do I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -23,9 +26,11 @@ from router.config.model import Replica as Config
 from router.fleet.replica import Replica
 
 
-def rank_config(config: Config, rank: int) -> Config:
+def rank_config(config: Config, replica: Replica) -> Config:
     """Return the settings of a rank. `config`: those of its lead."""
-    return msgspec.structs.replace(config, id=f"{config.id}@{rank}") if rank else config
+    if not replica.rank:
+        return config
+    return msgspec.structs.replace(config, id=f"{config.id}@{replica.rank_number}")
 
 
 def with_ranks(leads: Iterable[Replica]) -> list[Replica]:
@@ -37,13 +42,14 @@ def with_ranks(leads: Iterable[Replica]) -> list[Replica]:
     for lead in leads:
         ranks = [*lead.ranks[: lead.rank_count]]
         ranks += [_made(lead, rank) for rank in range(len(ranks), lead.rank_count)]
-        _join(ranks)
+        join(ranks)
         found += ranks
     return found
 
 
 def _made(lead: Replica, rank: int) -> Replica:
-    made = Replica(rank_config(lead.config, rank), lead.health.rules, lead.connections)
+    config = msgspec.structs.replace(lead.config, id=f"{lead.config.id}@{lead.first_rank + rank}")
+    made = Replica(config, lead.health.rules, lead.connections)
     made.rank = rank
     made.access = lead.access
     made.continues(lead)
@@ -52,10 +58,13 @@ def _made(lead: Replica, rank: int) -> Replica:
     return made
 
 
-def _join(ranks: list[Replica]) -> None:
-    joined = tuple(ranks)
+def join(ranks: Sequence[Replica]) -> None:
+    """Make these replicas the ranks of one address. The first one is the lead."""
+    joined, lead = tuple(ranks), ranks[0]
+    local_at = lead.descriptor.local_ranks_at
+    first = 0 if local_at and lead.server == local_at else lead.first_rank
     for replica in ranks:
         replica.ranks = joined
         replica.rank_line = b""
         if len(ranks) > 1:
-            replica.rank_line = b"\r\nx-data-parallel-rank: %d" % replica.rank
+            replica.rank_line = b"\r\nx-data-parallel-rank: %d" % (first + replica.rank)

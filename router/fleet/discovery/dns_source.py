@@ -1,6 +1,8 @@
 """A DNS name whose records are replicas, as a source.
 
 Each look asks only the questions that are due. The targets of SRV records are looked up as well.
+NXDOMAIN and answers without records are valid: if two lookups in a row, at least `ttl_min` apart,
+find no address, the name has no replicas. A lookup that fails changes nothing.
 
 Must never: wait for more lookups at once than `_AT_ONCE`, so that a long answer does not flood the
 name server.
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from router.fleet.discovery.dns_client import DnsClient
 
 _AT_ONCE: Final = 16  # Maximum number of lookups of one source at once.
+_EMPTY_LOOKUPS: Final = 2  # Number of lookups in a row without an address that count as an answer.
 
 
 class DnsSource(Source):
@@ -44,10 +47,13 @@ class DnsSource(Source):
         self._records: list[object] = []  # The records from which `_found` was made.
         self._found: list[Found] = []
         self._client: DnsClient | None = None  # `None`: it must be created (again).
+        self._empty_lookups = 0  # Number of lookups in a row without an address.
+        self._had_found = False  # Whether the name had replicas.
 
     async def look(self) -> Look:
         name, cache = self._dns_name, self._cache
         questions = first_questions(name)
+        is_new = bool(cache.due(questions, monotonic()))
         problems = await self._ask(questions)
         services = services_of(name, cache, self._rules.replicas_max)
         targets = target_questions(services)
@@ -60,11 +66,19 @@ class DnsSource(Source):
             self._records = records
             self._found = found_by(name, cache, services)
         found = self._found
-        if not found and not problems:
+        self._had_found = self._had_found or bool(found)
+        if found or not cache.is_empty(questions):
+            self._empty_lookups = 0
+        elif is_new:
+            self._empty_lookups += 1
+            if self._empty_lookups < _EMPTY_LOOKUPS:
+                cache.ask_again(questions, monotonic())
+        is_empty = self._empty_lookups >= _EMPTY_LOOKUPS
+        if not (found or problems or (is_empty and self._had_found)):
             problems = ["no record names a replica"]
         return Look(
             max(cache.wait_s(monotonic()), self._rules.ttl_min_s / 2),
-            found or None,
+            found if found or is_empty else None,
             all(cache.is_settled(question) for question in questions),
             problems[0] if problems else "",
         )

@@ -3,6 +3,9 @@
 An invalid content is decoded again after a time that doubles, because it may name a credential that
 cannot be read yet.
 
+An empty list (`[]`) is a valid content: the file names no replica. A file that is missing, empty or
+invalid says nothing.
+
 Must never: use a part of a file.
 """
 
@@ -69,8 +72,8 @@ class FileSource(Source):
             self._problem = summary(err.problems)
             return Look(wait_s, problem=self._problem)
         self._failures = 0
-        self._problem = "" if replicas else "lists no replica"
-        return Look(wait_s, [Found(replica) for replica in replicas], problem=self._problem)
+        self._problem = ""
+        return Look(wait_s, [Found(replica) for replica in replicas])
 
 
 def file_name(path: str) -> str:

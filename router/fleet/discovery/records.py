@@ -105,6 +105,19 @@ class RecordCache:
             return False
         return known.has_reply or known.failures >= _AWAITED_FAILURES
 
+    def is_empty(self, questions: Iterable[Question]) -> bool:
+        """Return whether the last lookup of each question was answered, and none has an address."""
+        known = [self._known.get(question) for question in questions]
+        return all(
+            k is not None and k.has_reply and not k.failures and not k.reply.addresses
+            for k in known
+        )
+
+    def ask_again(self, questions: Iterable[Question], now: float) -> None:
+        """Ask these questions again after the shortest time, whatever the TTL of their replies."""
+        for question in questions:
+            self._known[question].due = now + self._rules.ttl_min_s
+
     def keep(self, questions: Sequence[Question]) -> None:
         """Forget all other questions."""
         self._known = {q: self._known[q] for q in questions if q in self._known}

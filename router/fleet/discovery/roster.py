@@ -54,7 +54,8 @@ class Roster:
 
         `replicas_max`: maximum number of replicas of one source.
         """
-        self._answers: dict[str, tuple[Found, ...]] = dict.fromkeys(sources, ())
+        # By source. `None`: the source has not answered yet. An empty answer names no replica.
+        self._answers: dict[str, tuple[Found, ...] | None] = dict.fromkeys(sources)
         self._most = replicas_max
         self._removed: set[Engine] = set()  # Removed by the operator, and named by a source.
         # Removed by the operator before a restart, and not yet named by a source. Sources that have
@@ -65,12 +66,17 @@ class Roster:
     @property
     def sizes(self) -> dict[str, int]:
         """The number of replicas in the last valid answer of each source."""
-        return {name: len(answer) for name, answer in self._answers.items()}
+        return {name: len(answer or ()) for name, answer in self._answers.items()}
+
+    @property
+    def answering(self) -> list[str]:
+        """The sources that have answered."""
+        return [name for name, answer in self._answers.items() if answer is not None]
 
     @property
     def has_all_answers(self) -> bool:
         """Whether every source has answered."""
-        return all(self._answers.values())
+        return len(self.answering) == len(self._answers)
 
     @property
     def removed_engines(self) -> list[Engine]:
@@ -84,20 +90,21 @@ class Roster:
         """
         roster = Roster(sources, replicas_max)
         for name, renew in sources.items():
-            roster._answers[name] = tuple(map(renew, self._answers.get(name, ())))
+            answer = self._answers.get(name)
+            roster._answers[name] = None if answer is None else tuple(map(renew, answer))
         return roster
 
     def answered(self, source: str, found: Sequence[Found], *, is_complete: bool = True) -> int:
-        """Store a valid answer, which names at least one replica.
+        """Store a valid answer. An answer without replicas removes those of the answer before.
 
         `is_complete`: False if a part of the source has never answered. Then the replicas of the
         answer before are kept. Returns the number of replicas that are left out because the answer
         is too long. Replicas of the answer before are kept first, so that a long answer in random
         order changes nothing.
         """
-        before = self._answers.get(source)
-        if before is None:  # A reload has removed the source.
+        if source not in self._answers:  # A reload has removed the source.
             return 0
+        before = self._answers[source] or ()
         answer = [*found]
         if not is_complete:
             named = {each.replica.id for each in found}
@@ -107,7 +114,7 @@ class Roster:
             known = {each.replica.id for each in before}
             answer.sort(key=lambda each: (each.replica.id not in known, each.replica.id))
         after = tuple(answer[: self._most])
-        if after != before:
+        if after != self._answers[source]:
             self._answers[source] = after
             self._forget_unnamed()
             self.version += 1
@@ -133,7 +140,8 @@ class Roster:
         self._passed_on = set() if self.has_all_answers else self._passed_on - named
 
     def _named(self) -> set[Engine]:
-        return {_engine(each.replica) for answer in self._answers.values() for each in answer}
+        answers = self._answers.values()
+        return {_engine(each.replica) for answer in answers for each in answer or ()}
 
     def members(self, others: Iterable[Replica], config: Config) -> dict[str, Member]:
         """Return the replicas that the sources add to the fleet, by ID.
@@ -148,7 +156,7 @@ class Roster:
             engines.add(_engine(replica))
         members: dict[str, Member] = {}
         for source, answer in self._answers.items():
-            for replica, priority, *_ in answer:
+            for replica, priority, *_ in answer or ():
                 engine = _engine(replica)
                 if replica.id not in ids and engine not in engines:
                     ids.add(replica.id)

@@ -14,7 +14,8 @@ class Look(NamedTuple):
     """The result of one look at a source."""
 
     wait_s: float  # Seconds until the next look.
-    # The replicas that the source names now; `None`: nothing has changed, or nothing is known.
+    # The replicas that the source names now, which may be none; `None`: nothing has changed, or
+    # nothing is known.
     found: Sequence[Found] | None = None
     # False: a part of the source has never answered. Then no replica is removed.
     is_complete: bool = True

@@ -13,5 +13,9 @@ ENGINE: Final = Engine(
     order=1000,
     sources=(TextSource("/metrics", NAMES, read),),
     control_below=("/debug/", "/metrics/"),
+    # `migration_request`: LMDeploy reads the prompt's cache from the address in this member.
+    private_members=frozenset({"migration_request"}),
+    # Some servers treat the members of `extra_body` like those of the body itself.
+    member_nests=frozenset({"extra_body"}),
     is_recognised=False,
 )

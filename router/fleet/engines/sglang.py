@@ -142,23 +142,22 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
     )
 
 
-def _ranks(samples: Samples) -> int:
-    """Return the number of data-parallel ranks that a request header can choose.
+def _ranks(samples: Samples) -> range:
+    """Return the data-parallel ranks that a request header can choose.
 
     The label is present only if there are several. Older versions than `_RANKS_SINCE` have no page
     size.
     """
-    return (
-        samples.numbers("dp_rank", *_both(RUNNING)) if samples.series(*_both(PAGE_SIZE))[1] else 1
-    )
+    has_page_size = bool(samples.series(*_both(PAGE_SIZE))[1])
+    return samples.numbers("dp_rank", *_both(RUNNING)) if has_page_size else range(0)
 
 
 _RANKS_SINCE: Final = (0, 5, 14)  # The first version whose ranks are routed to.
 _RANKS: Final = Ranks("dp_rank", _ranks, frozenset(_both(ADAPTER_SLOTS)))
 
 
-def _split_loads(document: Any) -> list[Any]:
-    """Return the loads of each data-parallel rank as a document of its own.
+def _split_loads(document: Any) -> dict[int, Any]:
+    """Return the loads of each data-parallel rank as a document of its own, by its number.
 
     The result is empty if a request header cannot choose the rank.
     """
@@ -167,11 +166,13 @@ def _split_loads(document: Any) -> list[Any]:
     numbers = [whole(part) for part in version.split(".")[:3]]
     is_recent = None not in numbers and tuple(number or 0 for number in numbers) >= _RANKS_SINCE
     if not isinstance(loads, list) or not is_recent:
-        return []
+        return {}
     by_rank = {mapping(load).get("dp_rank"): load for load in loads}
-    if len(by_rank) != len(loads) or by_rank.keys() != {*range(len(loads))}:
-        return []
-    return [{"loads": [by_rank[rank]]} for rank in range(len(loads))]
+    first = min([rank for rank in by_rank if type(rank) is int and rank >= 0], default=0)
+    ranks = range(first, first + len(loads))
+    if by_rank.keys() != {*ranks}:
+        return {}
+    return {rank: {"loads": [by_rank[rank]]} for rank in ranks}
 
 
 def _gauge(samples: Samples, short: str) -> int | None:
@@ -473,6 +474,22 @@ ENGINE: Final = Engine(
             "x-override-routed-dp-rank",
         }
     ),
+    # The prefill replica of a request, the data-parallel ranks that serve it, and the socket to
+    # which its output is sent. Batches of prompts have lists of them.
+    private_members=frozenset(
+        {
+            "bootstrap_host",
+            "bootstrap_pair_key",
+            "bootstrap_port",
+            "bootstrap_room",
+            "data_parallel_rank",
+            "decode_tp_size",
+            "disagg_prefill_dp_rank",
+            "http_worker_ipc",
+            "routed_dp_rank",
+        }
+    ),
+    member_nests=frozenset({"parameters"}),  # On /vertex_generate.
     lists_adapters=True,
     names_adapters=True,
     # SGLang clients name an adapter as `model:adapter`. If `model` has only the adapter's name,

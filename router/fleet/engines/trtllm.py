@@ -188,6 +188,7 @@ ENGINE: Final = Engine(
             "/v1/kv_cache_hints",
         }
     ),
+    private_members=frozenset({"disaggregated_params"}),
     dialect=DIALECT,
     # TensorRT-LLM's defaults of StreamOptions: include_usage True, continuous_usage_stats True.
     usage_ask=UsageAsk(

@@ -92,8 +92,8 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
     )
 
 
-def _ranks(samples: Samples) -> int:
-    """Return the number of data-parallel ranks that a request header can choose.
+def _ranks(samples: Samples) -> range:
+    """Return the data-parallel ranks that a request header can choose.
 
     vLLM reads the header from version 0.13 on, which is also the first with the sleep state. All
     ranks have a sleep state from the start, but not the other gauges.
@@ -287,6 +287,10 @@ ENGINE: Final = Engine(
     ),
     control_below=("/fault_tolerance/",),
     private_headers=frozenset({"x-vllm-priority", "x-data-parallel-rank"}),
+    private_members=frozenset({"kv_transfer_params", "ec_transfer_params"}),
+    # `sampling_params.extra_args` on /inference/v1/generate, `vllm_xargs` elsewhere; in a form,
+    # `vllm_xargs` is a JSON text.
+    member_nests=frozenset({"vllm_xargs", "sampling_params", "extra_args"}),
     refuses_models=True,
     lists_adapters=True,
     adapters=Adapters({}),  # vLLM reads `model` on every path.
@@ -311,4 +315,6 @@ ENGINE: Final = Engine(
     ),
     gauges_lag=True,
     has_ranks=True,
+    # The Python front end of 0.32 does; the front end in Rust does not.
+    local_ranks_at="uvicorn",
 )

@@ -120,6 +120,7 @@ class Asker:
                 except NoAnswer:
                     response.close()  # Discard the rest of the answer.
                     raise
+                replica.server = response.headers.get("server", "")
                 return response.status
 
     async def post(

@@ -44,6 +44,7 @@ from router.fleet.engines.common.exposition import Reader
 from router.fleet.engines.common.models import owners
 from router.fleet.engines.common.registry import engine_of
 from router.fleet.monitor.ask import Asker, NoAnswer, Problem, keep
+from router.fleet.monitor.nap import Nap
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
 
@@ -69,8 +70,9 @@ class Members(Protocol):
     def members(self) -> list[Replica]:
         """The replicas that are polled. Their data-parallel ranks are polled with them."""
 
-    def set_ranks(self, replica: Replica, count: int, /) -> None:
-        """Set the number of data-parallel ranks behind the address of a replica."""
+    def set_ranks(self, replica: Replica, count: int, first: int | None, /) -> None:
+        """Set the number of data-parallel ranks behind the address of a replica, and the number of
+        the first one (`None`: as before)."""
 
 
 class Observer(Protocol):
@@ -155,7 +157,7 @@ class Poller:
         turn = self._turns.get(replica.ranks[0])  # All ranks of an address are polled together.
         if turn is not None:
             turn.is_early = True
-            turn.wake()
+            turn.nap.wake()
 
     async def stop(self) -> None:
         self._is_open = False
@@ -216,7 +218,7 @@ class Poller:
         if replica.removed:
             return
         count = replica.config.data_parallel_ranks or max(1, len(turn.by_rank))
-        self._fleet.set_ranks(replica, count)
+        self._fleet.set_ranks(replica, count, min(turn.by_rank, default=None))
         each = _each(signals, turn.by_rank, turn.facts, len(replica.ranks))
         for rank, own in zip(replica.ranks, each, strict=True):
             number = numbers[rank.rank] if rank.rank < len(numbers) else poll_begins(rank, now)
@@ -282,7 +284,7 @@ class Poller:
             await self._get(turn, engine, source.path, timeout_s, keep(pieces), size)
             body = b"".join(pieces)
             signals = source.parse(body, known, odd)
-            turn.by_rank = source.by_rank(body, known) if isinstance(source, JsonSource) else []
+            turn.by_rank = source.by_rank(body, known) if isinstance(source, JsonSource) else {}
             turn.empty = turn.empty + 1 if body.strip() == b"[]" else 0
         for name in odd:
             self.odd[name] = self.odd.get(name, 0) + 1
@@ -393,7 +395,6 @@ class _Turn:
     """The schedule of one replica's polls, and what earlier polls found."""
 
     __slots__ = (
-        "_waiter",
         "asked",
         "began",
         "by_rank",
@@ -405,6 +406,7 @@ class _Turn:
         "is_early",
         "last",
         "misses",
+        "nap",
         "replica",
         "seen_at",
         "signals_from",
@@ -422,7 +424,7 @@ class _Turn:
         self.is_early = False
         self.misses = 0  # Number of polls in a row that the replica answered without metrics.
         self.engine_at = 0.0  # The time at which to try engine detection again.
-        self._waiter: asyncio.Future[None] | None = None
+        self.nap = Nap()
         self.engine: Engine | None = None
         self.forget(None)
 
@@ -433,7 +435,8 @@ class _Turn:
         self.sources_at = 0.0  # The time at which to try the better sources of metrics again.
         self.facts: Facts = NO_FACTS
         self.facts_at = 0.0
-        self.by_rank: list[Signals] = []  # The last signals by rank; empty: there is one rank.
+        # The last signals, by the rank's number; empty: there is one rank.
+        self.by_rank: dict[int, Signals] = {}
         self.last = NO_SIGNALS
         self.signals_from = ""  # The path that gave the last signals.
         self.empty = 0
@@ -455,7 +458,6 @@ class _Turn:
     async def rest(self, pause: float, gap_s: float) -> None:
         """Wait until the next poll is due, or an early one is requested. `gap_s`: minimum seconds
         per request."""
-        loop = asyncio.get_running_loop()
         soonest = self.began + self.asked * gap_s
         until = max(monotonic() + pause, soonest)
         while True:
@@ -465,22 +467,10 @@ class _Turn:
             if left <= 0:
                 self.is_early = False
                 return
-            waiter = self._waiter = loop.create_future()
-            handle = loop.call_later(left, self.wake)
-            try:
-                await waiter
-            finally:
-                handle.cancel()
-                self._waiter = None
-
-    def wake(self) -> None:
-        """Let `rest` compute the time of the next poll again."""
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+            await self.nap.sleep(left)
 
 
-def _each(whole: Signals, by_rank: list[Signals], facts: Facts, count: int) -> list[Signals]:
+def _each(whole: Signals, by_rank: dict[int, Signals], facts: Facts, count: int) -> list[Signals]:
     """Return the signals of each of `count` ranks. `whole`: the signals of all ranks together.
 
     If the engine does not report each rank, only facts that hold for every rank are known.
@@ -496,7 +486,7 @@ def _each(whole: Signals, by_rank: list[Signals], facts: Facts, count: int) -> l
         started_at=whole.started_at,
     )
     slots = None if facts.slots is None else facts.slots // count or None
-    found = by_rank if len(by_rank) == count else [own] * count
+    found = [*by_rank.values()] if len(by_rank) == count else [own] * count
     facts = msgspec.structs.replace(facts, slots=slots)
     return [_with_facts(signals, facts) for signals in found]
 

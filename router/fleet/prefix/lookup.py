@@ -2,15 +2,16 @@
 
 The answer comes from two indexes. The approximate index of sent prompts always exists. The exact
 index gets the engines' KV events; it is opt-in, and used for requests whose token IDs are known in
-time. Both results are in blocks of `prefix.block_bytes` bytes. The module also estimates the number
-of tokens of a prompt.
+time. It replaces the approximate index for a replica only where its knowledge is proven to be
+complete; otherwise the larger number of blocks counts. The results are in blocks of
+`prefix.block_bytes` bytes. The module also estimates the number of tokens of a prompt.
 
 Must never: do I/O, or make a request wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, cast
 
 from policies.contract import RequestView
@@ -25,6 +26,9 @@ from router.fleet.replica import Replica
 _NOBODY: Final[Mapping[Replica, int]] = {}
 # A replica's capacity in the index is updated only if it changes by more than this share.
 _WORTH: Final = 0.05
+# The latest blocks count beside the exact index, up to this part of a replica's cache. Their KV
+# events come only after the prefill, and a cache does not evict its latest blocks.
+_RECENT: Final = 16
 
 
 class PrefixLookup:
@@ -34,6 +38,10 @@ class PrefixLookup:
         """`shards`: number of dicts in the prefix index."""
         self.rules = rules
         self.prefixes: PrefixIndex[Replica] = PrefixIndex(rules.entries, shards)
+        # The latest part of `prefixes`, for which no KV event may have arrived yet.
+        self._recent: PrefixIndex[Replica] | None = (
+            PrefixIndex(rules.entries // _RECENT, shards) if rules.exact else None
+        )
         self.ratio = TokenRatio()
         self.exact: ExactIndex | None = None  # None: `prefix.exact` is off
         self._capacities: dict[Replica, int] = {}
@@ -45,17 +53,23 @@ class PrefixLookup:
 
     def add_all(self, replicas: Sequence[Replica]) -> None:
         self.prefixes.add_replicas(replicas)
+        if self._recent is not None:
+            self._recent.add_replicas(replicas)
         for replica in replicas:
             self.sized(replica)
 
     def remove_all(self, replicas: Sequence[Replica]) -> None:
         self.prefixes.remove_replicas(replicas)
+        if self._recent is not None:
+            self._recent.remove_replicas(replicas)
         for replica in replicas:
             self._capacities.pop(replica, None)
 
     def restarted(self, replica: Replica) -> None:
         """Clear the replica's entries: its engine restarted, so its cache is empty."""
         self.prefixes.clear(replica)
+        if self._recent is not None:
+            self._recent.clear(replica)
 
     def sized(self, replica: Replica) -> None:
         """Update a replica's capacity from its KV cache size and the measured bytes per token."""
@@ -66,10 +80,14 @@ class PrefixLookup:
         if known is None or abs(blocks - known) > _WORTH * known:
             self._capacities[replica] = blocks
             self.prefixes.set_capacity(replica, blocks)
+            if self._recent is not None:
+                self._recent.set_capacity(replica, blocks // _RECENT)
 
     def tend(self) -> None:
         """Free the memory of removed replicas, a little with each call."""
         self.prefixes.tend()
+        if self._recent is not None:
+            self._recent.tend()
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -93,10 +111,18 @@ class PrefixLookup:
         exact = self.exact
         if exact is None or not isinstance(chains, TokenChains):
             return roughly
-        found = exact.match(chains, view.block_tokens)
-        # If all KV events of a replica since its start were received, the exact index alone
-        # decides.
-        held = {r: n for r, n in roughly.items() if not exact.is_complete(r)}
+        doubtful: set[Hashable] = set()
+        found = exact.match(chains, view.block_tokens, doubtful)
+        # The exact index alone decides about a replica only if it applied all KV events since the
+        # replica's start, and its result is certain. Otherwise the larger number counts.
+        held = {
+            r: n
+            for r, n in roughly.items()
+            if r in doubtful or not exact.is_complete(r, chains.root)
+        }
+        if self._recent is not None:
+            for replica, depth in self._recent.match(view.blocks).items():
+                held[replica] = max(depth, held.get(replica, 0))
         for key, depth in found.items():
             replica = cast(Replica, key)
             held[replica] = max(depth, held.get(replica, 0))
@@ -104,14 +130,20 @@ class PrefixLookup:
 
     def sent(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
         self.prefixes.insert(replica, blocks, held)
+        if self._recent is not None:
+            self._recent.insert(replica, blocks)
 
     def begun(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
         """Record the first token: the replica has prefilled the whole prompt."""
         self.prefixes.confirm(replica, blocks, held)
+        if self._recent is not None:
+            self._recent.confirm(replica, blocks)
 
     def failed(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
         """Record that an attempt ended before its first token, so the prompt may not be held."""
         self.prefixes.withdraw(replica, blocks, held)
+        if self._recent is not None:
+            self._recent.withdraw(replica, blocks)
 
     def counted(self, model: str | None, prompt_bytes: int, prompt_tokens: int | None) -> None:
         """Learn from an engine's report of the number of tokens in a prompt."""

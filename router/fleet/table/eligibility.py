@@ -5,7 +5,7 @@ Must never: choose among the replicas; a routing policy does.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from policies.allowed import Allowed
@@ -24,7 +24,7 @@ RETRY_AFTER_S: Final = 2
 class Eligibility:
     """Answers for one request at a time, from the current lists of one fleet."""
 
-    __slots__ = ("_models", "_replicas", "_response_affinity", "_serving")
+    __slots__ = ("_clock", "_models", "_replicas", "_response_affinity", "_serving")
 
     def __init__(
         self,
@@ -32,9 +32,11 @@ class Eligibility:
         models: FleetModels,
         serving: Serving,
         response_affinity: ResponseAffinity,
+        clock: Callable[[], float],
     ) -> None:
         """`replicas`: the fleet's own dict, which changes over time. `response_affinity`: the
-        replicas that hold stored responses."""
+        replicas that hold stored responses. `clock`: monotonic seconds."""
+        self._clock = clock
         self._replicas = replicas
         self._models = models
         self._serving = serving
@@ -82,8 +84,8 @@ class Eligibility:
                 raise _unnamed()
         elif self._is_unknown(model):
             raise self._none_for(model, None)
-        if allowed is not None and not self._serving.resident(model, allowed).is_served:
-            raise not_allowed(model, allowed)
+        if self._is_elsewhere(model, allowed):
+            raise self._none_for(model, allowed)
 
     def refusal(self, model: str | None, allowed: Allowed | None) -> RouterError | None:
         """Return the error for requests that wait for a model that no allowed region has.
@@ -97,9 +99,15 @@ class Eligibility:
             return None
         if model is not None and self._is_unknown(model):
             return self._none_for(model, None)
-        if allowed is not None and not self._serving.resident(model, allowed).is_served:
-            return not_allowed(model, allowed)
+        if self._is_elsewhere(model, allowed):
+            return self._none_for(model, allowed)
         return None
+
+    def _is_elsewhere(self, model: str | None, allowed: Allowed | None) -> bool:
+        """Whether the fleet has replicas, and none of the allowed regions serves the model."""
+        if allowed is None or not self._replicas:
+            return False
+        return not self._serving.resident(model, allowed).is_served
 
     def _is_unknown(self, model: str) -> bool:
         serving = self._serving
@@ -111,6 +119,9 @@ class Eligibility:
 
     def _none_for(self, model: str | None, allowed: Allowed | None) -> RouterError:
         ready = self._serving.ready
+        if not self._replicas:
+            words = "the fleet has no replicas at the moment"
+            return RouterError(Reason.NO_REPLICA, words, retry_after_s=RETRY_AFTER_S)
         if allowed is not None:
             residents = self._serving.resident(model, allowed)
             if not residents.is_served:
@@ -124,6 +135,9 @@ class Eligibility:
         if not ready:
             return RouterError(Reason.NO_REPLICA, "no replica is up", retry_after_s=RETRY_AFTER_S)
         if model is not None and model not in self._models.known:
+            if self._clock() < self._models.unread_until:
+                words = f"no replica lists the model `{model}`, and some replicas are not up yet"
+                return RouterError(Reason.MODEL_RESTARTING, words, retry_after_s=RETRY_AFTER_S)
             return RouterError(
                 Reason.MODEL_NOT_FOUND, f"the model `{model}` does not exist", param="model"
             )

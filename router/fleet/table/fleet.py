@@ -15,7 +15,7 @@ from random import Random
 from time import monotonic
 
 from router.config.model import Health as HealthRules
-from router.fleet.data_parallel.ranks import with_ranks
+from router.fleet.data_parallel.ranks import join, with_ranks
 from router.fleet.engines.common.base import MOST_RANKS
 from router.fleet.names import Names
 from router.fleet.prefix.lookup import PrefixLookup
@@ -84,6 +84,7 @@ class Fleet(Table):
         for replica in gone:
             del self.replicas[replica.id]
             replica.removed = True
+            replica.note_state(self.clock())
             self.same_engine.remove(replica)
             if replica.inflight:
                 self.leaving.add(replica)
@@ -93,6 +94,7 @@ class Fleet(Table):
             if models is not None:
                 replica.models = self.models.pools.same(models)
             self.replicas[replica.id] = replica
+            replica.joined = self.clock()
             self.speeds.share(replica)
         self.knowledge.add_all(added)
         self._on_change(frozenset(self.replicas))
@@ -107,22 +109,32 @@ class Fleet(Table):
         """The replicas that can join and leave: all but the further ranks of an address."""
         return [replica for replica in self.replicas.values() if not replica.rank]
 
-    def set_ranks(self, replica: Replica, count: int) -> None:
+    def set_ranks(self, replica: Replica, count: int, first: int | None = None) -> None:
         """Set the number of data-parallel ranks behind the address of a replica.
 
-        `replica`: the first rank. `count`: a number above MOST_RANKS counts as MOST_RANKS. A rank
-        that leaves gets no new request; its requests in progress finish.
+        `replica`: the first rank. `count`: a number above MOST_RANKS counts as MOST_RANKS. `first`:
+        the engine's number of the first rank; `None`: as before. A rank that leaves gets no new
+        request; its requests in progress finish.
         """
         count = min(count, MOST_RANKS)
         before = replica.ranks
-        if replica.removed or replica.rank or count == len(before):
+        if replica.removed or replica.rank:
+            return
+        stays = min(count, len(before))
+        if first is not None and first != replica.first_rank:
+            replica.first_rank = first
+            stays = 1
+        if stays == len(before) == count:
+            if replica.first_rank:
+                join(before)  # Another front end may answer now.
             return
         replica.rank_count = count
+        replica.ranks = before[:stays]
         ranks = with_ranks((replica,))
-        self.change([r.id for r in before[count:]], ranks[len(before) :])
+        self.change([r.id for r in before[stays:]], ranks[stays:])
         tell = self.on_ranks
         if tell is not None:
-            tell(replica, before[count:])
+            tell(replica, before[stays:])
         self.on_event(f"has {count} data-parallel ranks", replica)
 
     def adopt_names(self, names: Names) -> None:

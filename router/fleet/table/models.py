@@ -10,6 +10,7 @@ Must never: look at the health of a replica, except to see whether it has answer
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from router.fleet.aliases import Aliases
@@ -32,6 +33,7 @@ class FleetModels:
         "lists_models",
         "names",
         "pools",
+        "unread_until",
     )
 
     def __init__(self, replicas: dict[str, Replica]) -> None:
@@ -45,6 +47,8 @@ class FleetModels:
         self.known: dict[str, None] = {}
         self.lists_models = False  # Whether any replica of the fleet lists its models.
         self.awaits_probe = False  # Whether any replica of the fleet waits for its first probe.
+        # Until this time, a replica that is not up yet may serve a model that no replica lists.
+        self.unread_until = -inf
 
     # -- names --------------------------------------------------------------------------------
 

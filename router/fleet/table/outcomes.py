@@ -11,6 +11,7 @@ from time import time
 from typing import Final
 
 from router.core.errors import Reason
+from router.fleet.error_answers import ErrorKind, kind_of
 from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.membership import Duty
 from router.fleet.replica import Replica
@@ -42,6 +43,8 @@ class Outcomes:
         """Record that an attempt succeeded. `content`: the attempt was a request to generate
         content."""
         replica.served += 1
+        if content and not replica.errors.is_clean:
+            replica.errors.worked()
         health = replica.health
         if health.refusals:
             health.took(dispatched)
@@ -85,34 +88,56 @@ class Outcomes:
             health.showed_content(now, dispatched)
         self._table.room(replica)
 
-    def overdue(
-        self, replica: Replica, dispatched: float, now: float, request_id: bytes = b""
+    def works_until(
+        self, replica: Replica, dispatched: float, now: float, is_streamed: bool
     ) -> float:
-        """Record that the first token of an attempt is overdue. `dispatched`: when the attempt was
-        sent.
+        """Return until when a replica with an attempt without content counts as working.
 
-        Returns when to check the attempt again, if the replica still works for other requests.
-        Returns NEVER if the attempt now counts against the replica, or if the replica has left the
-        fleet.
+        `dispatched`: when the attempt was sent. A replica shows no work if the result is not later
+        than `now`. NEVER: the work for the attempt cannot be seen.
+        """
+        if is_streamed or (replica.health.zombie and self.is_unfit(replica, dispatched, now)):
+            silence_s = replica.silence_s(now)
+        else:
+            silence_s = replica.whole_silence_s(now)
+        return max(replica.progress.at, dispatched) + silence_s
+
+    def is_unfit(self, replica: Replica, dispatched: float, now: float) -> bool:
+        """Return whether a replica is down, or was ejected after an attempt was sent at
+        `dispatched` and has not proved itself since."""
+        health = replica.health
+        if not health.up or health.is_ejected(now):
+            return True
+        return health.half_open and dispatched < health.ended
+
+    def overdue(
+        self,
+        replica: Replica,
+        dispatched: float,
+        now: float,
+        is_streamed: bool = True,
+        request_id: bytes = b"",
+    ) -> None:
+        """Record that the first sign of work for an attempt is overdue, and that the replica shows
+        no work for other requests either (`works_until`). `dispatched`: when the attempt was sent.
         """
         if replica.removed:
-            return NEVER
+            return
         table = self._table
         silent_since = max(replica.progress.at, dispatched)
-        again = silent_since + replica.silence_s(now)
-        if again > now:
-            return again
         health = replica.health
         was_suspect = health.is_suspect(now) or health.is_ejected(now)
         is_ejected = health.overdue(now, table.rng, table.may_eject(replica, now), dispatched)
         if not is_ejected and (was_suspect or not health.is_suspect(now)):
-            return NEVER
-        health.why = (
-            f"no first token for {now - dispatched:.1f} s, usual {replica.progress.first_s:.2f} s, "
-            f"and no sign of work for {now - silent_since:.1f} s{_by(request_id)}"
-        )
+            return
+        waited = f"{now - dispatched:.1f} s"
+        if is_streamed:
+            lacks = f"no first token for {waited}, usual {replica.progress.first_s:.2f} s"
+        else:
+            lacks = f"no answer for {waited}"
+        silent_s = now - silent_since
+        health.why = f"{lacks}, and no sign of work for {silent_s:.1f} s{_by(request_id)}"
         self._turned_against(replica, is_ejected)
-        return NEVER
 
     def outrun(self, replica: Replica, dispatched: float, now: float) -> bool:
         """Record that an attempt lost the race to its hedged copy, which was sent later.
@@ -163,6 +188,45 @@ class Outcomes:
             # time.
             self._table.rebuild_soon(now)
 
+    def gave_error(self, replica: Replica, status: int, now: float) -> bool:
+        """Record an error answer. Returns whether another replica should get its request, too.
+
+        An error comes sooner than an answer, so the replica seems to have little load. After some
+        errors in a row it pauses, so that it does not get more requests than the others.
+        """
+        errors, health, kind = replica.errors, replica.health, kind_of(status)
+        is_doubted = errors.came(kind) or (health.half_open and health.ejected_by == kind)
+        if kind != ErrorKind.BUSY and errors.pauses(kind):
+            self.busy(replica, None, now)
+        return is_doubted
+
+    def contradicted(
+        self,
+        replica: Replica,
+        status: int,
+        evidence: int | None,
+        dispatched: float,
+        request_id: bytes = b"",
+    ) -> None:
+        """Record that another replica has answered the request of an error answer.
+
+        `status`: the status of the error answer. `evidence`: a hash of the request's client and
+        body; `None`: the error is about the router's own credential, so the client has no part in
+        it. `dispatched`: when the attempt with the error answer was sent.
+        """
+        if replica.removed:
+            return
+        table, health, kind = self._table, replica.health, kind_of(status)
+        now = table.clock()
+        is_enough = replica.errors.contradicted(kind, evidence, now)
+        if kind == ErrorKind.BUSY:
+            # A replica with requests is busy, and not sick.
+            is_enough = is_enough and not replica.inflight and not replica.foreign_load
+        may_eject = table.may_eject(replica, now)
+        if health.contradicted(now, table.rng, may_eject, kind, dispatched, is_enough=is_enough):
+            health.why = f"{status} for requests that other replicas answer{_by(request_id)}"
+            self._turned_against(replica, True)
+
     def failed(
         self,
         replica: Replica,
@@ -184,13 +248,15 @@ class Outcomes:
             return  # Requests that wait for a connection leave a reclaimed replica.
         table = self._table
         now = table.clock()
+        if reason is Reason.CONNECT_FAILED:
+            table.died(replica)
         if reason in UNCONNECTED:
             # No rank of the address can be reached.
             for other in replica.ranks:
                 if other is replica or other.removed:
                     continue
                 if other.health.failed(now, table.rng, table.may_eject(other, now)):
-                    other.health.why = f"{reason.value} at rank {replica.rank}"
+                    other.health.why = f"{reason.value} at rank {replica.rank_number}"
                     self._turned_against(other, True)
         if reason in SILENT:
             worked_at = replica.progress.at
@@ -204,6 +270,7 @@ class Outcomes:
             may_eject,
             was_overdue=was_overdue,
             dispatched=None if dispatched == NEVER else dispatched,
+            kind=ErrorKind.FAILED if reason is Reason.SERVER_ERROR else 0,
         ):
             last = f"{reason.value}{_by(request_id)}"
             health.why = f"{health.failures} failures in a row, the last: {last}"

@@ -13,6 +13,7 @@ from router.fleet.engines.common.orca import read_load_header
 from router.fleet.monitor.signal_changes import has_worked, restarted
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
+from router.fleet.table.still_page import credible
 from router.fleet.table.table import Table
 
 # Number of failed polls in a row after which an engine is treated as one without metrics.
@@ -37,9 +38,10 @@ class PollResults:
         if replica.removed:
             return
         table = self._table
-        before, last = replica.signals, replica.last_signals
-        replica.signals = replica.last_signals = signals
+        before, last, polled_at = replica.signals, replica.last_signals, replica.signals_at
+        replica.last_signals = signals
         replica.signals_at = now
+        replica.signals = signals = credible(replica, last, signals, now)
         replica.slots = signals.slots
         table.noticed(replica)
         table.same_engine.observed(replica, last)
@@ -62,7 +64,7 @@ class PollResults:
         replica.speed_learner.look(replica, now)
         table.speeds.share(replica)
         if has_worked(last, signals):
-            replica.progress.at = now
+            replica.progress.polled(polled_at, now)
             if table.look(replica, now):
                 table.rebuild()
         table.knowledge.sized(replica)
@@ -75,6 +77,8 @@ class PollResults:
             # The new process may be another version of the engine.
             replica.refuses_priority = False
             table.on_event("restarted", replica)
+            table.read_list(replica)  # The new process may serve another model.
+            table.died(replica)
         elif replica.misses_cache(last.cache_hits, signals.cache_hits, now):
             table.knowledge.restarted(replica)
             table.on_event("cache_reset", replica)

@@ -49,6 +49,23 @@ class ProbeResults:
         if was_new:
             self._table.first_probe_done()
 
+    def is_excused(self, replica: Replica) -> bool:
+        """Return whether a probe that timed out is not counted, because the engine works.
+
+        A server may answer late while its engine computes. Content on a stream, or totals that have
+        grown in a poll, show this. The probe then counts neither as good nor as bad, and ends a row
+        of bad probes. Work does not bring a replica up that is down.
+        """
+        now = self._table.clock()
+        if not replica.health.up:
+            return False
+        since = now - replica.health.rules.suspect_min_s
+        if all(rank.progress.at <= since for rank in replica.ranks):
+            return False
+        for rank in replica.ranks:
+            rank.health.probe_streak = max(rank.health.probe_streak, 0)
+        return True
+
     def _probed(self, replica: Replica, good: bool) -> bool:
         """Record a probe of the address for all of its ranks. Returns whether a state changed."""
         now = self._table.clock()
@@ -56,6 +73,21 @@ class ProbeResults:
         for rank in replica.ranks:
             has_changed = rank.health.probed(good, now) or has_changed
         return has_changed
+
+    def unlisted(self, replica: Replica, problem: str, *, is_final: bool) -> None:
+        """Record that the replica's model list could not be read. `problem`: text for people.
+
+        `is_final`: a later request would have the same result. Then the problem is reported, unless
+        it is known already, or the table reports it because other replicas list their models.
+        """
+        if replica.removed or replica.config.models is not None:
+            return
+        is_known = replica.models_problem == problem
+        for rank in replica.ranks:
+            rank.models_problem = problem
+        is_told = replica.is_unlisted or not self._table.models.lists_models
+        if is_final and is_told and not is_known:
+            self._table.on_event("lists no models", replica)
 
     def learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> None:
         """Record the replica's answer to /v1/models.
@@ -77,6 +109,7 @@ class ProbeResults:
             replica.reported_lengths = reported
         lengths = lengths_of(replica.config.max_model_len, replica.reported_lengths)
         replica.listed = listed
+        replica.models_problem = ""
         listed_adapters = adapters(objects)
         models = served(replica.config, replica.listed)
         assert models is not None, "the replica has just listed its models"

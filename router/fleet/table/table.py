@@ -28,6 +28,7 @@ from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.response_affinity import ResponseAffinity
 from router.fleet.regions.nearest import Nearest
 from router.fleet.replica import Replica
+from router.fleet.suspects import Suspects
 from router.fleet.table.absent_since import AbsentSince
 from router.fleet.table.checks import next_check
 from router.fleet.table.eligibility import Eligibility
@@ -68,7 +69,7 @@ class Table:
         self.serving = Serving(self.replicas, self.models, clock)
         self.response_affinity = ResponseAffinity()
         self.eligibility = Eligibility(
-            self.replicas, self.models, self.serving, self.response_affinity
+            self.replicas, self.models, self.serving, self.response_affinity, clock
         )
         self.absent_since = AbsentSince(self.serving, clock())
         self.listing = Listing(self.replicas, self.models, self.serving)
@@ -77,16 +78,37 @@ class Table:
         self.nearest = Nearest(self.serving.everywhere)  # The order of regions by distance.
         self.same_engine = SameEngine()
         self.speeds = ModelSpeeds()
-        # Called when the first probe of a replica has returned, or when a replica leaves the fleet
-        # before its first probe.
+        self.suspects = Suspects()  # The bodies that were in flight when engines died.
+        # Called when the first probe of a replica has returned, when a replica leaves the fleet
+        # before its first probe, and when all lists were read after `on_unknown_model`.
         self.on_first_probe: Callable[[], None] | None = None
+        # Called to read the model list of a replica again soon, and to read the lists of all
+        # replicas; the second one returns whether they are being read. `None`: in a simulation.
+        self.on_doubted_list: Callable[[Replica], None] | None = None
+        self.on_unknown_model: Callable[[], bool] | None = None
         # Called with a replica that may have free capacity now. Called with `None` if fleet
         # membership or fitness changed, so that everything must be recomputed.
         self.on_room: Callable[[Replica | None], None] | None = None
+        # Called with a replica whose process may have died, because it has lost a request.
+        self.on_lost: Callable[[Replica], None] | None = None
         # The next time (monotonic seconds) at which an ejection, a suspicion, a pause or a slow
         # start must be checked.
         self.deadline = NEVER
         self._sweeper = sweeper
+
+    # -- deaths of engines --------------------------------------------------------------------
+
+    def lost(self, replica: Replica, body: bytes) -> None:
+        """Record that a replica has lost a request. `body`: the hash of its body; b"": unknown."""
+        if body and not replica.removed and self.suspects.is_enabled:
+            self.suspects.lost(replica.ranks[0].id, body, self.clock())
+            if self.on_lost is not None:
+                self.on_lost(replica.ranks[0])
+
+    def died(self, replica: Replica) -> None:
+        """Record that the process at the address of a replica has died."""
+        if self.suspects.died(replica.ranks[0].id, self.clock()):
+            self.on_event("died from a suspect request", replica)
 
     # -- changes ------------------------------------------------------------------------------
 
@@ -105,21 +127,27 @@ class Table:
         away: set[Replica] = set()
         ejected: set[Replica] = set()
         awaits_list = False
+        unread_until = -NEVER
         for replica in self.replicas.values():
             health = replica.health
             if replica.is_away:
                 away.add(replica)
                 awaits_list = awaits_list or replica.models is None
+                if replica.models is None and not health.up:
+                    unread_until = max(unread_until, replica.joined + self.rules.models_wait_s)
             if health.is_ejected(now):
                 ejected.add(replica)
             replica.weight = replica.config.weight * health.factor(now)
             replica.limit = replica.limit_now
+        models.unread_until = unread_until
         pools = models.rebuild(self.on_event)
         for pool in pools.all:
             pool.judge(away, ejected, self.rules.panic_share)
         self.serving.rebuild(pools, now)
         self.listing.rebuild()
         models.remember(awaits_list)
+        for replica in self.replicas.values():
+            replica.note_state(now)
         nearest = self.nearest
         nearest.rebuilt(list(self.replicas.values()))
         self.absent_since.rebuild(models.known, self.replicas, pools.all, nearest.is_used, now)
@@ -144,6 +172,21 @@ class Table:
         tell = self.on_room
         if tell is not None:
             tell(replica)
+
+    def read_list(self, replica: Replica) -> None:
+        """Let the model list of a replica be read again soon, because it may be out of date."""
+        tell = self.on_doubted_list
+        if tell is not None:
+            tell(replica.ranks[0])
+
+    def may_learn(self, model: str | None) -> bool:
+        """Whether a read in progress may show a replica for a model that now has none: a first
+        probe, or a read of all model lists. If no replica lists the model, such a read begins,
+        unless the last one was a short time ago."""
+        models, read = self.models, self.on_unknown_model
+        is_unknown = model is not None and model not in models.known
+        is_read = is_unknown and read is not None and read()
+        return is_read or models.awaits_probe
 
     def first_probe_done(self) -> None:
         """Report that a replica waits no longer for its first probe."""

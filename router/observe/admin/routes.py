@@ -19,9 +19,9 @@ from aiohttp.typedefs import Middleware
 
 from router.core.errors import ConfigError
 from router.observe.admin.actions import AdminActions, Refused
-from router.observe.admin.answers import answered, refused
+from router.observe.admin.answers import answered, refused, wants_text
 from router.observe.admin.authority import Authority
-from router.observe.admin.fleet_page import fleet_page
+from router.observe.admin.fleet_page import fleet_page, queue_page
 from router.observe.admin.member_routes import MEMBERS, add_member_routes
 from router.observe.admin.usage_query import read_query
 from router.observe.events import log_event
@@ -37,12 +37,12 @@ KEEP_ALIVE_S = 75.0
 
 _INDEX = f"""hedgerow admin
 GET  /metrics   Prometheus metrics
-GET  /livez     200 while the process runs
-GET  /readyz    200 if new requests are accepted, else 503 and the reason
+GET  /livez     200 while the process runs; also /healthz
+GET  /readyz    200 if new requests are accepted, else 503 and the reason; also /health
 GET  /fleet     the replicas and the queue, as text
 GET  /replicas  the fleet, as JSON
 GET  /hedging   when second copies are sent, and their gain, as JSON
-GET  /queue     waiting requests by class and tenant, as JSON
+GET  /queue     waiting requests by class and tenant, as JSON; ?format=text gives text
 GET  /usage     tokens, requests and cost by tenant and class, as JSON; ?from=2026-11-01 and
                 ?to=2026-11-30 select days (with `usage.file`), ?format=csv gives a row for each day
 {MEMBERS}POST /reload    read the configuration again
@@ -78,8 +78,12 @@ def _add_probes(router: web.UrlDispatcher, actions: AdminActions, collector: Col
         return web.Response(status=200 if ready else 503, text=f"{why or 'ready'}\n")
 
     router.add_get("/metrics", metrics)
-    router.add_get("/livez", livez)
-    router.add_get("/readyz", readyz)
+    # `/healthz` has the meaning that it has in Kubernetes, and `/health` that of the engines.
+    for path, handler in (
+        *(("/livez", livez), ("/healthz", livez)),
+        *(("/readyz", readyz), ("/health", readyz)),
+    ):
+        router.add_get(path, handler)
 
 
 def build(actions: AdminActions, collector: Collector, authority: Authority) -> web.Application:
@@ -98,7 +102,8 @@ def build(actions: AdminActions, collector: Collector, authority: Authority) -> 
         return answered(actions.hedging())
 
     async def queue(request: web.Request) -> web.Response:
-        return answered(actions.queue())
+        state = actions.queue()
+        return web.Response(text=queue_page(state)) if wants_text(request) else answered(state)
 
     async def usage(request: web.Request) -> web.Response:
         first, last, is_csv = read_query(request.query.items())

@@ -33,6 +33,26 @@ FAMILIES: Final[tuple[Family[HedgeCounts], ...]] = (
         lambda c: c.fired,
     ),
     Family(
+        "hedge_causes",
+        COUNTER,
+        "Second copies sent, by cause: the request was late, its replica showed no work (silent), "
+        "or its class asked for a copy.",
+        lambda c: {cause.value: count for cause, count in c.causes.items()},
+        ("cause",),
+    ),
+    Family(
+        "hedges_idle",
+        COUNTER,
+        "Second copies sent to idle replicas, which cost no budget.",
+        lambda c: c.idle,
+    ),
+    Family(
+        "hedge_idle_tokens",
+        COUNTER,
+        "Uncached prompt tokens of second copies that the budget did not pay.",
+        lambda c: c.idle_tokens,
+    ),
+    Family(
         "hedge_tokens",
         COUNTER,
         "Uncached prompt tokens of second copies.",

@@ -258,7 +258,7 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
     Family(
         "replica_ejections",
         COUNTER,
-        "Ejections of replicas after failures in a row.",
+        "Ejections of replicas after failures, or errors that other replicas do not give.",
         lambda m: m.ejections_by_replica,
         ("replica",),
     ),

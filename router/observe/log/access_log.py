@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -29,8 +30,8 @@ STDOUT = 1
 class AccessLog:
     """Writes `Record`s to the file `path`. "-" means standard output, and "" means no log.
 
-    `flush_s`: seconds until a line is written. `salt`, `blocks`: see `Salter`. Raises OSError if
-    the file cannot be opened.
+    `flush_s`: seconds until a line is written. `salt`, `blocks`: see `Salter`. `iso_time`: adds
+    `time` to each line. Raises OSError if the file cannot be opened.
     """
 
     def __init__(
@@ -40,10 +41,12 @@ class AccessLog:
         queue_bytes: int = 4 << 20,
         salt: str = "",
         blocks: int = 64,
+        iso_time: bool = False,
     ) -> None:
         self.enabled = path != ""
         self.salter = Salter(salt, blocks)
         self._flush_s = flush_s
+        self._iso_time = iso_time
         # `queue_bytes` also includes two batches of lines: the batch that is being filled, and the
         # batch that is being handed to the sink.
         self._batch_bytes = min(BATCH_BYTES, queue_bytes // 4)
@@ -91,6 +94,8 @@ class AccessLog:
         model = record.model
         if model is not None and len(model) > TEXT_CHARS_MAX:
             record.model = model[:TEXT_CHARS_MAX]
+        if self._iso_time:
+            record.time = datetime.fromtimestamp(round(record.ts, 3), UTC)
         line = self._encoded(record)
         if not line:
             self._dropped += 1

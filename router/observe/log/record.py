@@ -7,6 +7,8 @@ Must never: hold text of a prompt or of a response, or a secret.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 # One attempt: the replica, the kind of the attempt, the reason of its end, and its milliseconds.
@@ -91,6 +93,8 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     replica_type: str = ""  # the configured type of the replica
     # The model that was requested from replicas; "": the value of `model`.
     served_model: str = ""
+    # The value of `ts` as a date and a time in UTC; None: `access_log.iso_time` is off.
+    time: datetime | None = None
 
 
 # The defaults of fields that are mutable, because msgspec stores a factory for them instead.

@@ -42,6 +42,9 @@ class PlaceAdvice:
     capacity: float
     # Highest tokens/s that the plan must serve: the forecast demand and the waiting requests.
     peak: float
+    # True: no replica was full when its throughput was measured. Then the capacity is a lower
+    # bound, and no more replicas are advised than run now.
+    is_at_least: bool
     # Utilisation of the present replicas in the last window; None: unknown.
     utilisation: float | None
     # The share of the slots that class batch may use until the next plan; None: the forecast is not

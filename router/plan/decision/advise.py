@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from router.plan.decision.advice import Advice, PlaceAdvice, PoolAdvice
 from router.plan.decision.batch_share import batch_share
-from router.plan.decision.binding import binding
+from router.plan.decision.binding import MAXIMUM, binding
 from router.plan.decision.demand_ahead import loaded, planned_windows, segments
 from router.plan.decision.present import COOLDOWN, QUEUE, Present, present
 from router.plan.decision.problem import PlanError, Pool, PoolId, Problem, Solution
@@ -22,6 +22,7 @@ from router.plan.forecasts.forecast import Forecast
 from router.plan.observed import Observed, Place
 from router.plan.types_file import ReplicaType, Types
 
+AT_LEAST = "no full replica"  # the binding constraint if the throughput is only a lower bound
 REACTIVE = "reactive rule"  # the binding constraint of places for which the reactive rule decides
 
 Counts = Mapping[str, int]  # number of replicas by type
@@ -74,6 +75,8 @@ def advise(types: Types, observed: Observed, forecasts: Mapping[Place, Forecast]
             if place not in fixed:
                 minimums = {one.name: state.limits(one)[0] for one in state.types}
                 reason = binding(problem, solution, place, minimums, bars[place])
+                if reason == MAXIMUM and state.is_at_least:
+                    reason = AT_LEAST
                 share = batch_share(problem, solution, place)
             known = forecasts[place], planned[place], reason, share
             places.append(_place(types, observed, state, *known, solution))
@@ -203,7 +206,9 @@ def _place(
         forecast=forecast,
         prompt_share=state.prompt_share,
         binding=reason,
-        short=max((short.get(state.place, 0.0) for short in solution.short), default=0.0),
+        short=0.0
+        if state.is_at_least
+        else max((short.get(state.place, 0.0) for short in solution.short), default=0.0),
         shifted={
             region: share
             for (place, region), share in solution.shifted.items()
@@ -212,5 +217,6 @@ def _place(
         capacity=types.utilisation * state.capacity(planned),
         peak=max(ahead, default=0.0) / observed.window_s + state.waiting_per_s,
         utilisation=state.utilisation,
+        is_at_least=state.is_at_least,
         batch_share=share,
     )

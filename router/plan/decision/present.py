@@ -38,19 +38,29 @@ class Present:
     # tokens as the mean request of the last day.
     waiting_per_s: float
     unchanged_s: float | None  # seconds since the last start or stop; None: none is known
+    # True: the throughput of the types was measured without a full replica, so it is a lower bound.
+    is_at_least: bool = False
 
     @property
     def utilisation(self) -> float | None:
         """The busy share of the replicas in the last window; None: unknown, or no replica runs."""
-        return None if self.counts is None else reactive.utilisation(self._pools(self.tokens_per_s))
+        if self.counts is None or self.is_at_least:
+            return None
+        return reactive.utilisation(self._pools(self.tokens_per_s))
 
     def count(self, kind: str) -> int:
         return 0 if self.counts is None else self.counts.get(kind, 0)
 
     def limits(self, one: ReplicaType) -> tuple[int, int]:
-        """Return the minimum and the maximum number of replicas of a type at the place."""
+        """Return the minimum and the maximum number of replicas of a type at the place.
+
+        If the throughput is a lower bound, the maximum is the present number: no replica was full,
+        and the log does not show how many more a larger demand needs.
+        """
         speed = one.speed(self.place.model)
         assert speed is not None  # `types` has only types that serve the model
+        if self.is_at_least:
+            return speed.min, min(speed.max, self.count(one.name))
         return speed.min, speed.max
 
     def pools(self) -> list[Scaled]:
@@ -117,4 +127,5 @@ def present(types: Types, observed: Observed, place: Place) -> Present:
         if series is None
         else waiting * series.tokens_per_request(windows) / observed.window_s,
         unchanged_s=observed.unchanged_s.get(place),
+        is_at_least=place.model in observed.at_least,
     )

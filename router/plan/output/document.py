@@ -58,6 +58,7 @@ def _place(place: PlaceAdvice, window_s: float) -> dict[str, Any]:
         "not_served": place.short,
         "served_in": dict(place.shifted),
         "capacity_tokens_per_s": place.capacity,
+        "capacity_at_least": place.is_at_least,
         "peak_tokens_per_s": place.peak,
         "prompt_share": place.prompt_share,
         "utilisation": place.utilisation,

@@ -38,9 +38,9 @@ def facts(made: Planned) -> list[tuple[str, str]]:
     found += [
         (
             f"measured, {model or 'no model'}",
-            f"{number(one.tokens_per_s)} tokens/s per replica, from {one.windows} windows within "
-            f"the SLO, up to {one.busiest:,} answers in one; a lower bound if the fleet was never "
-            "full",
+            f"{'' if one.was_full else 'at least '}{number(one.tokens_per_s)} tokens/s per "
+            f"replica, from {one.windows} windows within the SLO, up to {one.busiest:,} answers in "
+            f"one{'' if one.was_full else '; no replica was full'}",
         )
         for model, one in observed.throughput.items()
     ]
@@ -73,6 +73,12 @@ def _costs(advice: Advice) -> list[str]:
 
 def _place(place: PlaceAdvice) -> list[str]:
     found = []
+    if place.is_at_least:
+        found.append(
+            f"{place.place}: no replica was full in the log, so a replica serves at least the "
+            "measured throughput, and perhaps much more. The plan has at most the present number "
+            "of replicas. To plan for more, name the throughput in a file with --types."
+        )
     if place.short > 0.0:
         found.append(
             f"{place.place}: {place.short:.1%} of the demand in the worst window is above the "

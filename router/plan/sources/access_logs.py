@@ -53,7 +53,9 @@ def read(
     begin, end = windows.bounds()
     demand = windows.series()
     rates = sightings.throughput()
+    at_least: frozenset[str] = frozenset()
     if types is None:
+        at_least = frozenset(model for model, one in rates.items() if not one.was_full)
         known = {model: one.tokens_per_s for model, one in rates.items()}
         if not known:
             raise ValueError(
@@ -79,6 +81,7 @@ def read(
             place: series.requests[-1] for place, series in waits.series_of(begin, end).items()
         },
         throughput=rates,
+        at_least=at_least,
         notes=notes,
     )
     return found, types
@@ -110,11 +113,17 @@ def _count(
     windows.add(place, at, 1.0, share * prompt, share * output)
     if logged is None:
         return
+    waited = logged.wait_s >= _WAITED_S and not is_batch
     if logged.replica and logged.is_ok:
-        at_place = Place(place.model, logged.region or region)
         sightings.add(
-            at_place, at, logged.replica, logged.replica_type, prompt + output, logged.ttft_s
+            Place(place.model, logged.region or region),
+            at,
+            logged.replica,
+            logged.replica_type,
+            prompt + output,
+            logged.ttft_s,
+            waited=waited,
         )
-    if logged.wait_s >= _WAITED_S and not is_batch:
+    if waited:
         # By Little's law, the sum is the mean number of requests that waited at the same time.
         waits.add(place, at, logged.wait_s / waits.width_s, 0.0, 0.0)

@@ -2,8 +2,7 @@
 
 A replica is running if it answered in one of the last `LATELY` windows. A replica that first
 answered after the begin of the log was started; a replica that no longer answers was stopped. All
-functions are pure. Must never: call a throughput a maximum, because the fleet may never have been
-full.
+functions are pure. Must never: call the throughput of a fleet that was never full a capacity.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from router.plan.types_file import Types
 LATELY: Final = 2  # a replica runs if it answered in one of this many last windows
 IN_SLO: Final = 0.95  # share of the answered requests of a window that must meet the TTFT SLO
 ANSWERS_MIN: Final = 20  # minimum number of answered requests of a window that is compared
+# A window with at least this share of the measured throughput shows whether the replicas were full.
+NEAR: Final = 0.9
 BUSY: Final = 0.95  # this quantile of the windows' throughputs is the throughput of a replica
 REPLICAS_MAX: Final = 10_000
 
@@ -24,13 +25,23 @@ REPLICAS_MAX: Final = 10_000
 class _Window:
     """The answers of one model in one region and window."""
 
-    __slots__ = ("answered", "in_slo", "replicas", "tokens")
+    __slots__ = ("answered", "in_slo", "replicas", "tokens", "waited")
 
     def __init__(self) -> None:
         self.answered = 0
         self.in_slo = 0
+        self.waited = 0  # number of answers within the SLO that waited in the router's queue
         self.tokens = 0.0
         self.replicas: set[str] = set()
+
+    @property
+    def is_in_slo(self) -> bool:
+        return self.in_slo >= IN_SLO * self.answered
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the replicas had no room for some of the requests."""
+        return self.in_slo - self.waited < IN_SLO * self.answered
 
 
 class Sightings:
@@ -55,11 +66,13 @@ class Sightings:
         kind: str,
         tokens: float,
         ttft_s: float | None,
+        *,
+        waited: bool = False,
     ) -> None:
         """Count an answer of a replica of the type `kind`; "": the log does not state its type.
 
         `place`: the model, and the region of the replica. `ttft_s` None: the answer is not a
-        stream, and counts as within the SLO.
+        stream, and counts as within the SLO. `waited`: the request waited in the router's queue.
         """
         number = int(at // self._width_s)
         seen = self._seen.setdefault(place, {})
@@ -69,7 +82,9 @@ class Sightings:
             self._types[replica] = kind
         window = self._windows.setdefault(place, {}).setdefault(number, _Window())
         window.answered += 1
-        window.in_slo += ttft_s is None or ttft_s <= self._slo_s
+        is_in_slo = ttft_s is None or ttft_s <= self._slo_s
+        window.in_slo += is_in_slo
+        window.waited += is_in_slo and waited
         window.tokens += tokens
         window.replicas.add(replica)
 
@@ -117,19 +132,20 @@ class Sightings:
 
         It is measured in the busiest windows within the SLO.
         """
-        by_model: dict[str, list[tuple[float, int]]] = {}
+        by_model: dict[str, list[tuple[float, _Window]]] = {}
         for place, windows in self._windows.items():
             rates = by_model.setdefault(place.model, [])
             for window in windows.values():
-                if window.answered >= ANSWERS_MIN and window.in_slo >= IN_SLO * window.answered:
+                if window.answered >= ANSWERS_MIN:
                     replica_s = len(window.replicas) * self._width_s
-                    rates.append((window.tokens / replica_s, window.answered))
+                    rates.append((window.tokens / replica_s, window))
         return {model: measured for model, rates in by_model.items() if (measured := _busy(rates))}
 
 
-def _busy(rates: list[tuple[float, int]]) -> Measured | None:
-    ranked = sorted(rates)
+def _busy(rates: list[tuple[float, _Window]]) -> Measured | None:
+    ranked = sorted((rate, window.answered) for rate, window in rates if window.is_in_slo)
     if not ranked or ranked[-1][0] <= 0.0:
         return None
     rate, answered = ranked[min(len(ranked) - 1, int(BUSY * len(ranked)))]
-    return Measured(rate, len(ranked), answered)
+    was_full = any(window.is_full and other >= NEAR * rate for other, window in rates)
+    return Measured(rate, len(ranked), answered, was_full)

@@ -48,7 +48,7 @@ class Row:
 
     part: str  # such as "all", "class high", "model m" or "group 1: …"
     figure: str  # a key of `FIGURES`
-    quantile: float
+    quantile: float | None  # None: the figure is a share of all tokens
     logged: float | None  # the logged value, in `unit`
     # The simulated value, in `unit`; infinity: the request at this quantile was not answered.
     simulated: float | None
@@ -60,7 +60,8 @@ class Row:
 
     @property
     def name(self) -> str:
-        return f"{self.figure} p{100 * self.quantile:g}"
+        at = "" if self.quantile is None else f" p{100 * self.quantile:g}"
+        return f"{self.figure}{at}"
 
     @property
     def error(self) -> float | None:
@@ -78,10 +79,20 @@ class _Side:
 
     values: Sketch = field(default_factory=lambda: Sketch(_ACCURACY, 16_384))
     without: int = 0  # requests that were not answered
+    tokens: int = 0  # for a share: the prompt tokens of the requests with a value
+    part: int = 0  # for a share: those of these tokens that count
 
-    def at(self, q: float, scale: float) -> float | None:
+    def at(self, q: float | None, scale: float) -> float | None:
+        if q is None:
+            return scale * self.part / self.tokens if self.tokens else None
         found = self.values.quantile(q, above=self.without)
         return None if found is None else scale * found
+
+    def add(self, value: float, tokens: int, is_share: bool) -> None:
+        self.values.add(value)
+        if is_share:
+            self.tokens += tokens
+            self.part += round(value * tokens)
 
 
 class Judged:
@@ -119,14 +130,15 @@ class Judged:
         ):
             if one is None:
                 continue
+            is_share = FIGURES[figure] == "%"
             for part in [*parts, *logged_group]:
-                self._side(part, figure, 0).values.add(one)
+                self._side(part, figure, 0).add(one, prompt, is_share)
             for part in [*parts, *simulated_group]:
                 side = self._side(part, figure, 1)
                 if not is_whole:
-                    side.without += figure != "hit rate"
+                    side.without += not is_share
                 elif other is not None:
-                    side.values.add(other)
+                    side.add(other, prompt, is_share)
 
     def rows(self) -> Iterator[Row]:
         """Yield the figures of every part with enough requests.
@@ -141,7 +153,7 @@ class Judged:
                     continue
                 logged, simulated = sides
                 scale = _SCALES[unit]
-                for q in QUANTILES:
+                for q in (None,) if unit == "%" else QUANTILES:
                     yield Row(
                         part,
                         figure,

@@ -13,6 +13,8 @@ from router.replay.truth.judged import ALL, Row
 
 # The largest accepted error of TTFT and TPOT, in percent, by quantile.
 TRUSTED: Final = {0.5: 20.0, 0.9: 30.0}
+# The largest accepted error of the hit rate, in percentage points.
+TRUSTED_HITS: Final = 15.0
 RESOLUTION_MS: Final = 1.0  # smaller differences between times are ignored
 _JUDGED: Final = ("TTFT", "TPOT")
 _PAIRS_MAX: Final = 10  # maximum number of lines about pairs of candidates
@@ -41,12 +43,13 @@ class Trust:
         if not self.off:
             return [
                 "The simulation matches the second half of the log: the errors of TTFT and TPOT "
-                f"are at most {TRUSTED[0.5]:g} % at p50 and {TRUSTED[0.9]:g} % at p90."
+                f"are at most {TRUSTED[0.5]:g} % at p50 and {TRUSTED[0.9]:g} % at p90, that of the "
+                f"hit rate is at most {TRUSTED_HITS:g} pt."
             ]
         return [
             *(
                 f"{row.part}: the error of {row.name} is {row.error_text} (allowed: "
-                f"{TRUSTED[row.quantile]:g} %)"
+                f"{_most(row):g} {'pt' if row.unit == '%' else '%'})"
                 for row in self.off
             ),
             "This engine model is not accurate enough to rank candidates.",
@@ -57,9 +60,16 @@ def trust_of(rows: Sequence[Row]) -> Trust:
     return Trust(tuple(rows), tuple(row for row in rows if _is_off(row)))
 
 
+def _most(row: Row) -> float | None:
+    """Return the largest accepted error of a figure; None: its error is only reported."""
+    if row.quantile is None:
+        return TRUSTED_HITS
+    return TRUSTED.get(row.quantile) if row.figure in _JUDGED else None
+
+
 def _is_off(row: Row) -> bool:
-    most = TRUSTED.get(row.quantile)
-    if most is None or row.figure not in _JUDGED or row.logged is None:
+    most = _most(row)
+    if most is None or row.logged is None:
         return False
     error = row.error
     if error is None or row.simulated is None:
@@ -80,7 +90,10 @@ def not_ranked(rows: Sequence[Row], candidates: Mapping[str, Figures]) -> list[s
     errors = {
         (row.figure, row.quantile): abs(row.error)
         for row in rows
-        if row.part == ALL and row.figure in _JUDGED and row.error is not None
+        if row.part == ALL
+        and row.figure in _JUDGED
+        and row.quantile is not None
+        and row.error is not None
     }
     found = []
     labels = list(candidates)

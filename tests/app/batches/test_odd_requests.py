@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.batches.helpers import open_door, sdk, submit, until
+from tests.app.batches.helpers import open_door, results, sdk, submit, until
 from tests.batches.lines import CHAT, jsonl, line
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import post_json, request
@@ -99,3 +99,16 @@ async def test_a_malformed_file_fails_its_batch_with_line_numbers(tmp_path: Path
         assert router.replica.requests == []
         # A batch whose lines never ran does not hold its input file: the file may be removed.
         assert (await client.files.delete(batch.input_file_id)).deleted
+
+
+@scenario
+async def test_a_line_with_a_member_that_only_a_router_may_set(tmp_path: Path) -> None:
+    lines = jsonl(line("a"), line("b", kv_transfer_params={"remote_host": "10.0.0.1"}))
+    async with open_door(tmp_path, json_ok) as router, sdk(router) as client:
+        batch = await until(client, (await submit(client, lines)).id)
+        found = await results(client, batch)
+        assert found["a"]["response"]["status_code"] == 200
+        refused = found["b"]["response"]
+        assert refused["status_code"] == 400
+        assert refused["body"]["error"]["code"] == "private_member"
+        assert not any(b"remote_host" in one.body for one in router.replica.requests)

@@ -80,15 +80,31 @@ async def test_addresses_change() -> None:
 
 
 @scenario
-async def test_a_name_that_vanishes_or_fails_keeps_the_fleet() -> None:
+async def test_a_name_without_records_has_no_replicas() -> None:
+    """The addresses of pods are reused, so the last replica must not stay."""
+    source = "dns:vllm.test:8000"
+    async with name_server() as server:
+        await server.serve("vllm A 127.0.0.2")
+        async with discovering(server, at("vllm.test"), timeout_s=0.5) as router:
+            for records in ("other A 127.0.0.9", "vllm TXT empty"):  # NXDOMAIN, NODATA
+                assert members(router) == {"127.0.0.2"}
+                await server.serve(records)
+                await become(router)
+                await keeps(router, source, "ok")
+                await server.fail()
+                await keeps(router, source)
+                await server.serve("vllm A 127.0.0.2")
+                await become(router, "127.0.0.2")
+            await server.serve("vllm A 0.0.0.0")  # A filter of names answers this.
+            await keeps(router, source)
+
+
+@scenario
+async def test_a_name_that_fails_keeps_the_fleet() -> None:
     source = "dns:vllm.test:8000"
     async with name_server() as server:
         await server.serve("vllm A 127.0.0.2", "vllm A 127.0.0.3")
         async with discovering(server, at("vllm.test"), timeout_s=0.5) as router:
-            await server.serve("other A 127.0.0.9")  # NXDOMAIN
-            await keeps(router, source)
-            await server.serve("vllm TXT empty")  # NODATA
-            await keeps(router, source)
             await server.fail()  # SERVFAIL
             await keeps(router, source)
             await server.serve("vllm A 127.0.0.3", "vllm A 127.0.0.4")
@@ -124,12 +140,12 @@ async def test_a_chain_of_aliases() -> None:
             assert members(router) == {"127.0.0.2"}
             await server.serve("vllm CNAME c7", "c7 A 127.0.0.3")
             await become(router, "127.0.0.3")
-            await server.serve("vllm CNAME gone")
-            await keeps(router, "dns:vllm.test:8000")
             await server.serve("vllm CNAME other", "other CNAME vllm")  # a circle
             await keeps(router, "dns:vllm.test:8000")
             await server.serve("vllm A 127.0.0.4")
             await become(router, "127.0.0.4")
+            await server.serve("vllm CNAME gone")
+            await become(router)
 
 
 @scenario
@@ -183,13 +199,15 @@ async def test_services_have_ports_and_weights() -> None:
                 ),
                 "the new services",
             )
-            # A target without an address, and the target "." of a service that is not available.
+            # The target "." of a service that is not available, and a target without an address.
             # The other addresses stay, because a look may be in progress.
             addresses = "gpu-1 A 127.0.0.1", "gpu-2 A 127.0.0.1"
-            await server.serve(f"_h._tcp.vllm SRV 1 10 {b.port} gpu-3", *addresses)
-            await keeps(router, "srv:_h._tcp.vllm.test")
             await server.serve("_h._tcp.vllm SRV 0 0 0 .", *addresses)
-            await keeps(router, "srv:_h._tcp.vllm.test")
+            await eventually(lambda: states(router) == {}, "no services")
+            await server.serve(f"_h._tcp.vllm SRV 1 10 {b.port} gpu-1", *addresses)
+            await eventually(lambda: len(states(router)) == 1, "a service")
+            await server.serve(f"_h._tcp.vllm SRV 1 10 {b.port} gpu-3", *addresses)
+            await eventually(lambda: states(router) == {}, "no address")
 
 
 @scenario

@@ -13,12 +13,13 @@ import msgspec
 import pytest
 
 from router.config.model import Discovery
+from router.core.errors import Reason
 from router.fleet.monitor import small_file
 from tests.app.members.test_changes import Streams, post, states
 from tests.harness.behaviours import chat_either, json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import HostileReplica, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, assert_error, running, scenario
 
 FAST_S = 0.02
 
@@ -108,7 +109,7 @@ def test_a_broken_file_keeps_the_fleet(tmp_path: Path) -> None:
                 assert states(router) == {"a": "ready"}
                 for broken in (
                     "",  # written, but not flushed
-                    "[]",
+                    "# nothing",
                     whole + "- {",
                     whole + "- url: ht",
                     "replicas:\n" + whole,
@@ -137,6 +138,31 @@ def test_a_broken_file_keeps_the_fleet(tmp_path: Path) -> None:
                     in (page)
                 )
                 assert f'hedgerow_discovery_age_seconds{{source="file:{file}"}}' in page
+
+    story()
+
+
+def test_an_empty_list_removes_the_last_replica(tmp_path: Path) -> None:
+    """Its address may be reused, so it must not get requests with the fleet's credential."""
+    file = tmp_path / "replicas.yaml"
+
+    @scenario
+    async def story() -> None:
+        async with Engines(json_ok, json_ok) as (a, b):
+            write(file, {"url": a.url, "id": "a"})
+            async with running(discovery=rules(file)) as router:
+                assert (await router.ask()).status == 200
+                write(file)
+                await eventually(lambda: states(router) == {}, "the empty fleet")
+                ok = looks(router, file, "ok")
+                await eventually(lambda: looks(router, file, "ok") > ok + 2, "good looks")
+                answer = await router.ask()
+                assert_error(answer, Reason.NO_REPLICA)
+                assert answer.header("retry-after") is not None
+                assert len(a.requests) == 1
+                write(file, b.url)
+                await eventually(lambda: "ready" in states(router).values(), "the new one")
+                assert (await router.ask()).status == 200
 
     story()
 

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from router.config.model import Discovery, KubernetesReplicas, Replica
+from router.core.errors import Reason
 from router.fleet.discovery.kubernetes import client as _imported_early  # noqa: F401  (slow)
 from tests.app.discovery.test_files import Engines
 from tests.app.members.test_changes import Streams, states
@@ -27,7 +28,7 @@ from tests.harness.api_server import (
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import HostileReplica, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, assert_error, running, scenario
 
 FAST_S = 0.02
 SERVICE = "kubernetes:vllm"
@@ -162,7 +163,9 @@ def pod(name: str, engine: HostileReplica, *, ready: bool = True) -> dict[str, A
     return pod_of(name, "127.0.0.1", port=engine.port, ready=ready)
 
 
-def test_an_empty_answer_keeps_the_fleet(tmp_path: Path) -> None:
+def test_the_last_replica_stays_only_while_its_object_exists(tmp_path: Path) -> None:
+    """Another pod may get the address of a deleted pod. It gets no requests and no credential."""
+
     @scenario
     async def story() -> None:
         async with api_server() as server:
@@ -171,21 +174,49 @@ def test_an_empty_answer_keeps_the_fleet(tmp_path: Path) -> None:
             async with discovering(service(server, tmp_path)) as router:
                 server.put(SLICES, slice_of("s", a, endpoint("127.0.0.3", "b", terminating=True)))
                 await become(router, "127.0.0.2")
-                for last in (
-                    slice_of("s", endpoint("127.0.0.2", "a", terminating=True)),
-                    slice_of("s"),
-                    {**slice_of("s"), "endpoints": None, "ports": None},
-                ):
-                    before = looks(router, SERVICE, "failed")
-                    server.put(SLICES, last)
-                    await eventually(lambda n=before: looks(router, SERVICE, "failed") > n, "look")  # type: ignore[misc]
+                server.put(SLICES, slice_of("s", endpoint("127.0.0.2", "a", terminating=True)))
+                server.put(SLICES, slice_of("t", endpoint("127.0.0.9", "c", ready=False)))
+                last = {**slice_of("s"), "endpoints": None, "ports": None}
+                for gone in (lambda: server.put(SLICES, last), lambda: server.delete(SLICES, "s")):
+                    ok = looks(router, SERVICE, "ok")
+                    await eventually(lambda n=ok: looks(router, SERVICE, "ok") > n, "a look")  # type: ignore[misc]
                     assert hosts(router) == {"127.0.0.2"}
-                before = looks(router, SERVICE, "failed")
-                server.delete(SLICES, "s")
-                await eventually(lambda: looks(router, SERVICE, "failed") > before, "look")
-                assert hosts(router) == {"127.0.0.2"}
-                server.put(SLICES, slice_of("s", endpoint("127.0.0.4", "c")))
+                    gone()
+                    await become(router)
+                    server.put(SLICES, slice_of("s", a))
+                    await become(router, "127.0.0.2")
+                    server.put(SLICES, slice_of("s", endpoint("127.0.0.2", "a", terminating=True)))
+                server.put(SLICES, slice_of("s", endpoint("127.0.0.4", "d")))
                 await become(router, "127.0.0.4")
+
+    story()
+
+
+def test_a_reused_address_is_no_replica(tmp_path: Path) -> None:
+    """The last pod is deleted, or its labels change; then a stranger listens at its address."""
+
+    @scenario
+    async def story() -> None:
+        async with api_server() as server, Engines(json_ok) as (engine,):
+            one = pod("a", engine)
+            other = {**one, "metadata": {**one["metadata"], "labels": {"app": "web"}}}
+            server.put(PODS, one)
+            source = pods(server, tmp_path)
+            async with discovering(source, health={"interval_s": 0.02}) as router:
+                for gone in (lambda: server.delete(PODS, "a"), lambda: server.put(PODS, other)):
+                    await eventually(lambda: "ready" in states(router).values(), "the engine")
+                    assert (await router.ask()).status == 200
+                    gone()
+                    await become(router)
+                    engine.control.models = ("stranger",)
+                    asked = len(engine.requests)
+                    answer = await router.ask(chat(model="stranger"))
+                    assert_error(answer, Reason.NO_REPLICA)
+                    assert answer.header("retry-after") is not None
+                    assert len(engine.requests) == asked
+                    assert looks(router, source.name, "failed") == 0, "zero may be intended"
+                    engine.control.models = ("m",)
+                    server.put(PODS, one)
 
     story()
 

@@ -46,9 +46,9 @@ class Told:
     def members(self) -> list[Replica]:
         return self.table.fleet.members
 
-    def set_ranks(self, replica: Replica, count: int, /) -> None:
+    def set_ranks(self, replica: Replica, count: int, first: int | None, /) -> None:
         if self.has_ranks:
-            self.table.fleet.set_ranks(replica, count)
+            self.table.fleet.set_ranks(replica, count, first)
 
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float, /) -> None:
         self.signals.append((replica.id, signals, poll))

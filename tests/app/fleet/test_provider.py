@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -150,6 +151,20 @@ async def test_a_prompt_of_token_ids_is_known_at_once() -> None:
         assert question.is_done and question.chains is not None
         assert question.chains.of(4) == TokenChains(pack(IDS)).of(4)
         question.cancel()
+
+
+@scenario
+async def test_no_list_of_prompts_is_sent_to_a_replica() -> None:
+    """/tokenize takes one text, so it would refuse these lists."""
+    async with asking(answering()) as asker:
+        for prompt in (list(range(20_000)), [list(range(20_000))], [[1], [2]], ["a", "b"]):
+            question = asker.ask(Facts("completions", "m", prompt=raw(prompt)))
+            assert question.is_done and question.chains is None, prompt
+        assert asker.provider.counters.unknown == 4
+        chains = await asker.answer(Facts("completions", "m", prompt=raw(["a"])))
+        assert chains is not None
+        (request,) = asker.server.requests
+        assert json.loads(bytes(request.body)) == {"model": "m", "prompt": "a"}
 
 
 @pytest.mark.parametrize(

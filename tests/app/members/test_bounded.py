@@ -41,7 +41,9 @@ def held() -> Counter[str]:
     """The number of objects of the router's classes, by class."""
     gc.collect()
     kinds = (type(thing) for thing in gc.get_objects())
-    return Counter(kind.__qualname__ for kind in kinds if kind.__module__.startswith("router."))
+    return Counter(
+        kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("router.")
+    )
 
 
 @long_scenario
@@ -57,6 +59,8 @@ async def test_added_and_removed_replicas_leave_nothing() -> None:
         # Source addresses whose connections are closed are dropped later (`core/ranking.py`).
         grown.pop("Origin", None)
         assert grown == {}
-        assert (await router.admin("/metrics")).body.count(b"\n") == series
+        # Values that have become unknown, such as the KV usage of a page that stands still, have no
+        # series.
+        assert (await router.admin("/metrics")).body.count(b"\n") <= series
         assert not router.app.parts.reclaims._reclaims
     await other.stop()

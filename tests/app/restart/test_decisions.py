@@ -30,9 +30,9 @@ def test_a_new_process_waits_for_the_replicas_that_the_old_one_uses() -> None:
 
 
 def test_a_new_process_waits_for_the_sources_that_have_answered_the_old_one() -> None:
-    assert unanswered(["a", "b"], {"a": 3, "b": 0, "c": 0}) == ["b"]
-    assert unanswered(["a", "b"], {"a": 1}) == []  # b is not in the new configuration
-    assert unanswered([], {"a": 0}) == []
+    assert unanswered(["a", "b"], ["a", "b", "c"], ["a"]) == ["b"]
+    assert unanswered(["a", "b"], ["a"], ["a"]) == []  # b is not in the new configuration
+    assert unanswered([], ["a"], []) == []
 
 
 def test_a_process_without_replicas_does_not_replace_one_that_serves() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -57,6 +58,8 @@ def test_a_reload_that_fails_is_over_for_systemd(
     async def reload() -> None:
         process = _Process(Config(), read, None, None)
         process._is_serving = True
+        log = SimpleNamespace(reopen=lambda: None)
+        process._app.parts = SimpleNamespace(log=log)  # type: ignore[assignment]
         await process._reload()
 
     path = str(tmp_path / "notify")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isclose
+from statistics import fmean
 
 import pytest
 
@@ -143,9 +144,11 @@ def test_urgent_requests_do_not_wait_for_slots_that_other_routers_fill(
     simulated: dict[Setup, Figures],
 ) -> None:
     assert [seen.errors for seen in simulated.values()] == [0, 0, 0]
-    # If they do, 41 % of those of four routers are in time, and with KV events 46 %.
-    assert simulated[Setup(4)].in_slo > 0.6
-    assert simulated[Setup(4, is_exact=True)].in_slo > 0.6
+    # If they do, 41 % of those of four routers are in time, and with KV events 46 %. A run has
+    # about 40 urgent requests, so single runs range from 49 to 81 %.
+    for setup in (Setup(4), Setup(4, is_exact=True)):
+        others = [Task(setup, seed, SHORT).run() for seed in (2, 3, 4)]
+        assert fmean(seen.in_slo for seen in (simulated[setup], *others)) > 0.6
 
 
 def test_routers_with_kv_events_find_more_in_the_caches(simulated: dict[Setup, Figures]) -> None:

@@ -144,9 +144,15 @@ def test_a_list_is_read_in_yaml_and_json(raw: bytes) -> None:
     )
 
 
-@pytest.mark.parametrize("raw", [b"", b"\n", b"[]", b"# nothing\n", b"null"])
+@pytest.mark.parametrize("raw", [b"[]", b"[ ]\n", b"# nothing\n[]\n"])
 def test_an_empty_list(raw: bytes) -> None:
     assert parse_replicas(raw, Config()) == ()
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n", b"# nothing\n", b"null"])
+def test_an_empty_file_is_no_list(raw: bytes) -> None:
+    with pytest.raises(ConfigError, match="is empty"):
+        parse_replicas(raw, Config())
 
 
 @pytest.mark.parametrize(

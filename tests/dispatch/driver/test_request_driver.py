@@ -35,6 +35,108 @@ from tests.dispatch.driver.driver_tables import (
     run,
 )
 
+# -- errors that another replica may contradict ----------------------------------------------------
+
+COMPARED = [
+    case(
+        "another replica answers",
+        """
+        a arrives         -> send a to r0
+        r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
+        r1 ends a         -> show a from r1; release a at r1; end a: ok
+        """,
+    ),
+    case(
+        "another replica gives the same error, and the client gets the first one",
+        """
+        a arrives         -> send a to r0
+        r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
+        r1 says-401-to a  -> put a aside: replica_refused of r1; tell a: replica_refused of r0
+        """,
+    ),
+    case(
+        "another replica gives another error, and the request reaches no third one",
+        """
+        a arrives         -> send a to r0
+        r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
+        r1 says-500-to a  -> put a aside: server_error of r1; tell a: replica_refused of r0
+        """,
+    ),
+    case(
+        "another replica loses the request, and the client gets the error",
+        """
+        a arrives         -> send a to r0
+        r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
+        r1 resets a       -> tell a: replica_refused of r0
+        """,
+    ),
+    case(
+        "the client leaves during the comparison",
+        """
+        a arrives         -> send a to r0
+        r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
+        a leaves          -> drop a at r1; end a: client_gone
+        """,
+    ),
+    case(
+        "the first 400 is the client's",
+        """
+        a arrives         -> send a to r0
+        r0 says-400-to a  -> release a at r0; end a: replica_refused
+        """,
+    ),
+    case(
+        "a request that crashed one replica and failed at another reaches no third one",
+        """
+        a arrives         -> send a to r0
+        r0 resets a       -> nothing
+        0.3s passes       -> retry a to r1
+        r1 says-500-to a  -> release a at r1; end a: server_error
+        """,
+        retry=PAUSES,
+    ),
+    case(
+        "a request that may have been stored is not repeated after a 500",
+        """
+        a arrives once    -> send a to r0
+        r0 says-500-to a  -> release a at r0; end a: server_error
+        """,
+    ),
+    case(
+        "a request that may be stored is repeated after a 401, which stores nothing",
+        """
+        a arrives once    -> send a to r0
+        r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
+        r1 ends a         -> show a from r1; release a at r1; end a: ok
+        """,
+    ),
+    case(
+        "without a budget a 500 is the client's, and a 401 is repeated",
+        """
+        a arrives         -> send a to r0
+        r0 says-500-to a  -> put a aside: server_error of r0; tell a: server_error of r0
+        b arrives         -> send b to r0
+        r0 says-401-to b  -> put b aside: replica_refused of r0; retry b to r1
+        r1 ends b         -> show b from r1; release b at r1; end b: ok
+        """,
+        retry=NO_RETRY,
+    ),
+    case(
+        "a request whose body is gone is not repeated",
+        """
+        a arrives         -> send a to r0
+        a forgets         -> nothing
+        r0 says-401-to a  -> release a at r0; end a: replica_refused
+        """,
+    ),
+]
+
+
+@pytest.mark.parametrize(("table", "settings"), COMPARED)
+def test_errors_are_compared(table: str, settings: dict[str, Any]) -> None:
+    run(table, settings)
+
+
 # -- one attempt after another --------------------------------------------------------------------
 
 RETRIES = [

@@ -18,6 +18,7 @@ from tests.dispatch.driver.driver_tables import (
     play,
     run,
 )
+from tests.dispatch.hedging.hedged_fleet import work_much
 
 # -- copies ---------------------------------------------------------------------------------------
 
@@ -366,6 +367,8 @@ def test_hedges(table: str, settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("ends", ["r0 shows a", "a leaves", "r1 refuses a"])
 def test_a_copy_that_never_had_a_connection_is_refunded(had_connection: bool, ends: str) -> None:
     world = World(hedging=HEDGED)
+    for replica in world.replicas:
+        work_much(world.hedger, replica, world.time.now())
     play(world, "a arrives -> send a to r0")
     paid_in = world.hedger._budget.level
     play(world, "1s passes -> copy a to r1")

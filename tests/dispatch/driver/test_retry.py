@@ -17,14 +17,23 @@ COMBINATIONS = [
     {"reused": a, "received": b, "repeatable": c, "known_dead": d}
     for a, b, c, d in product(BOOLS, repeat=4)
 ]
-LOST = (Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR)
+UNEXECUTED = (
+    *(Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT, Reason.REGION_NOT_ALLOWED),
+    *(Reason.CREDENTIAL_REFUSED, Reason.MODEL_REFUSED),
+)
+LOST = (
+    Reason.REPLICA_RESET,
+    Reason.REPLICA_STALLED,
+    Reason.EMPTY_STREAM,
+    Reason.STREAM_ERROR,
+)
 
 
 @pytest.mark.parametrize("flags", COMBINATIONS)
 @pytest.mark.parametrize("reason", list(Reason))
 def test_the_table(reason: Reason, flags: dict[str, bool]) -> None:
     verdict = judge(reason, **flags)
-    if reason in (Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT, Reason.REGION_NOT_ALLOWED):
+    if reason in UNEXECUTED:
         expected = RetryChoice.ELSEWHERE
     elif reason is Reason.REPLICA_BUSY:
         expected = RetryChoice.BUDGET

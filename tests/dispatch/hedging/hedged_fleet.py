@@ -10,11 +10,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
+from math import exp
 from random import Random
 
 from policies.contract import RequestView
 from router.config.model import Hedging
 from router.dispatch.driver.attempt_state import Attempt, AttemptState, Kind
+from router.dispatch.hedging.copy_price import WINDOW_S
 from router.dispatch.hedging.hedger import Hedger
 from router.fleet.replica import Replica
 from router.observe.hedge_counts import HedgeCounts
@@ -23,6 +25,11 @@ from tests.fleet.helpers import Table
 
 BASE_S = 0.05
 TOKEN_S = 1e-4
+
+
+def work_much(hedger: Hedger, replica: Replica, now: float) -> None:
+    """Make the replica busy for an hour: the budget must pay for each copy there."""
+    hedger.times._of(replica).work.add(WINDOW_S * exp(3600.0 / WINDOW_S), now)
 
 
 class Request:
@@ -58,10 +65,15 @@ class HedgedFleet:
         factor: float = 10.0,
         high: float = 0.2,
         sigma: float = 0.1,
+        is_quiet: bool = False,
     ) -> None:
+        """`is_quiet`: False if the budget must pay for copies from the beginning."""
         self.fleet = fleet = table.fleet
         self.counts = HedgeCounts()
         self.hedger = Hedger(rules, fleet, self.counts)
+        if not is_quiet:
+            for replica in fleet.replicas.values():
+                work_much(self.hedger, replica, 100.0)
         self.requests: list[Request] = []
         self.tokens = 0  # tokens of first attempts
         self.slowness: Callable[[float], float] = lambda now: 1.0  # factor on times, by time
@@ -134,7 +146,7 @@ class HedgedFleet:
         if found:
             backup = self._rng.choice(found)
             hedger.sent(view, self._begins(request, backup, now, hedge=True), now)
-        elif (due := hedger.asks_again_at(primary, now)) != NEVER:
+        elif (due := hedger.asks_again_at()) != NEVER:
             self._at(due, lambda at: self._asks(request, primary, at))
 
     def _shows(self, request: Request, attempt: Attempt, now: float) -> None:
@@ -142,7 +154,8 @@ class HedgedFleet:
         if state.over or not state.content(attempt):
             return
         request.ttft_s = now - request.began
-        self.fleet.outcomes.showed_content(attempt.at, now, attempt.began, None, attempt.tokens)
+        ttft_s = now - attempt.began
+        self.fleet.outcomes.showed_content(attempt.at, now, attempt.began, ttft_s, attempt.tokens)
         hedger.shown(view, attempt, now)
         for loser in state.outrun(now):
             hedger.outrun(view, loser, -1, now)

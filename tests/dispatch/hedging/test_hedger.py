@@ -23,6 +23,7 @@ from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from router.observe.hedge_counts import HedgeCounts, Refusal
 from router.wire.sweep import NEVER
+from tests.dispatch.hedging.hedged_fleet import work_much
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
@@ -31,9 +32,12 @@ TOKENS = 1000
 
 
 class World:
-    """A hedger, a fleet of three and its counters. `now` is moved manually."""
+    """A hedger, a fleet of three and its counters. `now` is moved manually.
 
-    def __init__(self, **rules: Any) -> None:
+    The fleet has had so much work lately that the budget must pay for each copy, unless `is_quiet`.
+    """
+
+    def __init__(self, *, is_quiet: bool = False, **rules: Any) -> None:
         self.table = Table()
         self.a, self.b, self.c = (self.table.add(id) for id in "abc")
         self.counts = HedgeCounts()
@@ -41,6 +45,9 @@ class World:
         self.hedger = Hedger(self.rules, self.table.fleet, self.counts)
         self.now = 1000.0
         self.view = RequestView(model="m", stream=True, prompt_tokens=TOKENS)
+        if not is_quiet:
+            for replica in (self.a, self.b, self.c):
+                work_much(self.hedger, replica, self.now)
 
     @property
     def refused(self) -> dict[str, int]:
@@ -71,7 +78,8 @@ class World:
         """The attempt delivers its first content now and ends."""
         assert state.content(attempt)
         fleet = self.table.fleet
-        fleet.outcomes.showed_content(attempt.at, self.now, attempt.began, None, attempt.tokens)
+        ttft_s = self.now - attempt.began if self.view.stream else None
+        fleet.outcomes.showed_content(attempt.at, self.now, attempt.began, ttft_s, attempt.tokens)
         self.hedger.shown(self.view, attempt, self.now)
         losers = state.outrun(self.now)
         for loser in losers:
@@ -116,7 +124,7 @@ async def test_the_first_requests_have_a_time_to_ask() -> None:
     w.now = due
     assert w.ask(attempt) == []
     assert w.refused == {"cold": 1}
-    assert w.now < w.hedger.asks_again_at(attempt, w.now) < w.now + 1.0
+    assert w.now < w.hedger.asks_again_at() < w.now + 1.0
     other, second, _ = w.dispatch(w.b)
     w.now += TOOK_S
     w.answer(other, second)
@@ -290,7 +298,7 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
         assert w.ask(attempt, others=[b]) == []
         before[why] += 1
         assert w.counts.suppressed == before
-        due = hedger.asks_again_at(attempt, w.now)
+        due = hedger.asks_again_at()
         assert w.now < due < w.now + 1.0 if again else due == NEVER
 
     def told(**signals: Any) -> None:
@@ -324,9 +332,9 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
     w.now += 0.9 * TOOK_S
     assert hedger.backup(w.view, attempt, [], w.now) == ()
     assert w.counts.suppressed[Refusal.ALONE] == 1
-    assert hedger.asks_again_at(attempt, w.now) == NEVER
+    assert hedger.asks_again_at() == NEVER
     assert w.ask(attempt, others=[b]) == ["b"]
-    assert hedger.asks_again_at(attempt, w.now) == NEVER  # the attempt was not refused
+    assert hedger.asks_again_at() == NEVER  # the attempt was not refused
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
@@ -559,7 +567,7 @@ async def test_a_dry_run_sends_nothing_and_counts_what_would_be() -> None:
     assert w.ask(primary) == []  # at most one copy per request
     counts = w.counts
     assert (counts.would_fire, counts.would_fire_tokens, counts.fired) == (1, TOKENS, 0)
-    assert w.hedger.asks_again_at(primary, w.now) == NEVER
+    assert w.hedger.asks_again_at() == NEVER
     w.now += 9 * TOOK_S
     w.answer(state, primary)
     assert counts.would_win == 1
@@ -647,7 +655,7 @@ def test_a_policy_that_changes_its_plan_meanwhile_sends_nothing(
             w.counts.suppressed = dict.fromkeys(Refusal, 0)
             assert w.ask(attempt) == found
             assert w.refused == ({} if found else {"gain": 1})
-            assert (w.hedger.asks_again_at(attempt, w.now) < NEVER) == (not found)
+            assert (w.hedger.asks_again_at() < NEVER) == (not found)
         late.end(Reason.CLIENT_GONE, w.now)
         w.close()
 

@@ -121,7 +121,7 @@ def test_answers_of_a_slow_kind_are_taken_for_what_they_are() -> None:
 def test_what_is_absurdly_late_is_no_error() -> None:
     ttfts = learned()
     ttfts.shown(100, 1e300, 1.0, 0.6)
-    ttfts.cut(100, 1e300, 1.0, 0.6)
+    ttfts.cut(100, 1e300, 1.0, False, 0.6)
     ttfts.shown(100, 0.0, 1.0, 0.6)
     refreshed(ttfts, 1.0)
     assert ttfts.curve.quantile(0.5) == pytest.approx(1.0, rel=0.05)

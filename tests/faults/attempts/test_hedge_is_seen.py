@@ -77,6 +77,8 @@ async def test_the_log_line_of_a_request_shows_its_hedge(slow: Behaviour) -> Non
         found = await metrics(router)
         assert found["hedges_fired_total"] == 1
         assert found['hedges_ended_total{outcome="won"}'] == 1
+        assert found['hedge_causes_total{cause="late"}'] == found["hedges_idle_total"] == 1
+        assert found["hedge_idle_tokens_total"] == found["hedge_tokens_total"] > 0
         assert found['attempts_total{attempt="hedge",reason="ok",replica="r1"}'] == 1
         lost = 'attempts_total{attempt="primary",reason="hedge_lost",replica="r0"}'
         assert found[lost] == 1
@@ -95,6 +97,8 @@ async def test_the_hedging_page_shows_the_policy_and_its_effect() -> None:
         assert page["utilisation"] is None  # no replica was polled
         counts = page["counts"]
         assert (counts["fired"], counts["won"], counts["dry_run"]["fired"]) == (1, 1, 0)
+        assert (counts["causes"], counts["idle"]["fired"]) == ({"late": 1}, 1)
+        assert 0 < counts["idle"]["tokens"] == counts["tokens"]
         (model,) = page["models"]
         assert (model["model"], model["stream"], model["is_warm"]) == ("m", True, False)
         assert model["delay_s"] == 0.02

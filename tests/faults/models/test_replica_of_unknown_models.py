@@ -120,7 +120,7 @@ async def test_a_probe_that_never_ends_holds_a_request_for_a_while_only() -> Non
     old, new = Engine("a"), Engine("b", lists=False)
     async with fleet(old) as router:
         await add(router, new)
-        assert_error(await ask(router, "b"), Reason.MODEL_NOT_FOUND)
+        assert_error(await ask(router, "b"), Reason.MODEL_RESTARTING)
         assert old.served == new.served == []
         new.lists.set()
 

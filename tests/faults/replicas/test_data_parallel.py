@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
@@ -13,9 +14,10 @@ import pytest
 from router.config.model import Replica
 from router.core.errors import Reason
 from router.emulator.http.faults import NONE, Faults
+from tests.harness.control import METRICS
 from tests.harness.emulated import Emulated, emulated
-from tests.harness.messages import chat
-from tests.harness.replica import eventually
+from tests.harness.messages import chat, completion
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
 PERSONAS = pytest.mark.parametrize("persona", ["vllm", "sglang"])
@@ -155,3 +157,66 @@ async def test_an_address_that_is_down_takes_no_rank_of_its_requests() -> None:
                 lambda: [r.id for r in fleet.serving.ready] == ["r1"], "all ranks down"
             )
             assert sum(asked(other)) == 4
+
+
+class Node(HostileReplica):
+    """One of several nodes of an engine: it has the ranks from `first` on, as its metrics show."""
+
+    def __init__(self, first: int, count: int) -> None:
+        super().__init__(self._answer)
+        self.numbers = range(first, first + count)
+        self.asked: list[str | None] = []  # the rank of each request, in the header
+        self.server = b""  # the header lines that name the front end
+        self.control.at[METRICS] = self._metrics
+
+    async def _metrics(self, connection: ReplicaConnection) -> None:
+        load = self.load
+        lines = [f"process_start_time_seconds {self.control.started_at}"]
+        for rank in self.numbers:
+            labels = f'engine="{rank}",model_name="m"'
+            lines += [
+                f"vllm:num_requests_running{{{labels}}} 0",
+                f"vllm:num_requests_waiting{{{labels}}} 0",
+                f'vllm:engine_sleep_state{{{labels},sleep_state="awake"}} 1.0',
+                f"vllm:prompt_tokens_total{{{labels}}} {load.prompt_tokens}",
+                f"vllm:generation_tokens_total{{{labels}}} {load.generated}",
+            ]
+        page = "\n".join([*lines, ""]).encode()
+        head = b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n" % (self.server, len(page))
+        await connection.send(head, page)
+
+    async def _answer(self, connection: ReplicaConnection) -> None:
+        while request := await connection.recv_request():
+            self.asked.append(request.header("x-data-parallel-rank"))
+            await connection.send(completion())
+
+
+@scenario
+async def test_ranks_that_do_not_begin_at_0() -> None:
+    """Two nodes of one engine: each rank counts as a replica, and is asked by its number."""
+    first, second = Node(0, 4), Node(4, 4)
+    async with running(first, second, policy="round_robin") as router:
+        ids = ["r0", "r0@1", "r0@2", "r0@3", "r1", "r1@5", "r1@6", "r1@7"]
+        await eventually(lambda: ranks(router) == ids, "the ranks")
+        for _ in range(16):
+            assert await ask(router) == 200
+        assert Counter(first.asked) == {str(rank): 2 for rank in range(4)}
+        assert Counter(second.asked) == {str(rank): 2 for rank in range(4, 8)}
+
+
+@scenario
+async def test_a_front_end_that_counts_its_own_ranks_from_0() -> None:
+    """vLLM's Python front end refuses the number 4 if it has the ranks 4 to 7."""
+    node = Node(4, 4)
+    node.server = b"Server: uvicorn\r\n"
+    async with running(node, policy="round_robin") as router:
+        await eventually(lambda: ranks(router) == ["r0", "r0@5", "r0@6", "r0@7"], "the ranks")
+        for _ in range(8):
+            assert await ask(router) == 200
+        assert Counter(node.asked) == {str(rank): 2 for rank in range(4)}
+        node.server = b""  # The front end in Rust uses the numbers of the engine.
+        lines = [b"\r\nx-data-parallel-rank: %d" % rank for rank in range(4, 8)]
+        fleet = router.app.parts.fleet.replicas
+        await eventually(lambda: [r.rank_line for r in fleet.values()] == lines, "the new front")
+        shown = [each["data_parallel_rank"] for each in router.app.replicas()]
+        assert shown == [4, 5, 6, 7]

@@ -89,7 +89,7 @@ async def test_one_that_does_not_list_its_models(tmp_path: Path) -> None:
         async with serving(config_of(tmp_path, f"{replica.url}, {other.url}")) as process:
             (said,) = [event for event in process.events if "down" in event]
             assert said["message"] == "ready"
-            assert said["down"].endswith(": it does not list its models")
+            assert said["down"].endswith(": /v1/models answered 500")
     finally:
         for each in (replica, other):
             await each.stop()

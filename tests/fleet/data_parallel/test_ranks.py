@@ -77,6 +77,30 @@ async def test_the_number_of_ranks_follows_the_metrics() -> None:
 
 
 @scenario
+async def test_ranks_get_other_numbers() -> None:
+    """Ranks with other numbers are other engines, so they are made again."""
+    table = Table()
+    lead, fleet = table.add("a"), table.fleet
+    fleet.set_ranks(lead, 3, 4)
+    assert ids(*lead.ranks) == ["a", "a@5", "a@6"]
+    assert [r.rank_line[-2:] for r in lead.ranks] == [b" 4", b" 5", b" 6"]
+    lease = table.lease(lead.ranks[1])
+    before = lead.ranks
+    fleet.set_ranks(lead, 3)
+    fleet.set_ranks(lead, 3, 4)
+    assert lead.ranks is before, "nothing has changed"
+    fleet.set_ranks(lead, 2, 0)
+    assert ids(*fleet.replicas.values()) == ["a", "a@1"]
+    assert [r.rank_line[-2:] for r in lead.ranks] == [b" 0", b" 1"]
+    assert fleet.leaving == {before[1]}
+    lease.release()
+    fleet.attempt_ended(before[1])
+    fleet.set_ranks(lead, 1, 5)
+    assert ids(*fleet.replicas.values()) == ["a"]
+    table.close()
+
+
+@scenario
 async def test_ranks_are_different_engines_and_the_ones_that_left_are_forgotten() -> None:
     table = Table()
     lead = table.add("a")

@@ -29,6 +29,7 @@ from router.fleet.engines.common.priority import EPOCH, SILENT
 from router.fleet.engines.common.registry import DIALECTS, ENGINES, UNDETECTED, publishers_of
 from router.fleet.replica import Replica
 from router.intake.authority import CHOOSERS
+from router.intake.body import read_fields
 from router.intake.fields import Fields
 from router.intake.routes import JSON, KINDS, POSTS, classify
 from router.intake.urgency import number_in
@@ -178,6 +179,17 @@ def test_a_header_that_it_obeys_never_passes(engine: Engine) -> None:
         assert header == header.lower()
         assert REQUEST.sort(header + b": 1")[0] == DROP
         assert REQUEST.sort(header.title() + b": 1")[0] == DROP
+
+
+@every
+def test_a_member_that_chooses_where_it_reads_or_writes_is_refused(engine: Engine) -> None:
+    route = POSTS[b"/v1/chat/completions"]
+    for member in engine.private_members:
+        for body in ({member: 0}, *[{nest: {member: 0}} for nest in engine.member_nests]):
+            raw = json.dumps(body).encode()
+            with pytest.raises(RouterError) as refused:
+                read_fields(route, [raw], len(raw), None, None)
+            assert refused.value.reason is Reason.PRIVATE_MEMBER
 
 
 @every

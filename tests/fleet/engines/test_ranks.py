@@ -19,9 +19,19 @@ SGLANG, LOADS = ENGINES["sglang"].sources
 
 def ranks_of(source: Any, page: bytes) -> list[Signals]:
     if isinstance(source, JsonSource):
-        return source.by_rank(page, NOTHING_KNOWN)
+        return [*source.by_rank(page, NOTHING_KNOWN).values()]
     assert isinstance(source, TextSource)
-    return source.by_rank(read(page, source.wanted), NOTHING_KNOWN)
+    return [*source.by_rank(read(page, source.wanted), NOTHING_KNOWN).values()]
+
+
+def test_ranks_that_do_not_begin_at_0() -> None:
+    """The ranks of one engine may be behind several addresses (hybrid load balancing)."""
+    page = page_bytes("vllm-0.32.txt").replace(b'engine="1"', b'engine="5"')
+    assert ranks_of(VLLM, page) == [], "they are not consecutive"
+    page = page.replace(b'engine="0"', b'engine="4"')
+    assert isinstance(VLLM, TextSource)
+    found = VLLM.by_rank(read(page, VLLM.wanted), NOTHING_KNOWN)
+    assert {rank: signals.running for rank, signals in found.items()} == {4: 3, 5: 5}
 
 
 def test_vllm_reports_each_rank() -> None:
@@ -130,7 +140,7 @@ def test_loads_of_old_versions_show_no_ranks(version: object, count: int) -> Non
         [],
         [{"dp_rank": 0}],
         [{"dp_rank": 0}, {"dp_rank": 0}],
-        [{"dp_rank": 1}, {"dp_rank": 2}],
+        [{"dp_rank": 1}, {"dp_rank": 3}],
         [{"dp_rank": 0}, 7],
         7,
     ],

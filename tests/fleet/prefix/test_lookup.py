@@ -182,18 +182,17 @@ class Exact:
     [
         (4, True, 4),
         (1, True, 1),  # the engine has evicted the sent prompt
-        (0, True, None),
+        (0, True, 2),  # no match proves that the events describe such prompts
         (4, False, 4),
         (1, False, 2),  # the events began late: earlier prompts may still be cached
         (0, False, 2),
     ],
 )
 def test_events_decide_alone_only_where_all_of_them_were_received(
-    blocks: int, is_complete: bool, depth: int | None
+    blocks: int, is_complete: bool, depth: int
 ) -> None:
     exact = Exact(blocks, is_complete=is_complete)
-    expected = {"b": 2} if depth is None else {"a": depth, "b": 2}
-    assert exact.held() == expected
+    assert exact.held() == {"a": depth, "b": 2}
 
 
 def test_without_token_ids_the_sent_prompts_count() -> None:
@@ -212,3 +211,33 @@ def test_a_request_without_blocks_is_not_looked_up_in_the_exact_index() -> None:
     exact = Exact(4, is_complete=True)
     exact.view.blocks = ()
     assert exact.held() == {}
+
+
+def test_the_latest_prompts_count_before_their_events_arrive() -> None:
+    """A burst of requests with one prompt goes to one replica."""
+    lookup = PrefixLookup(Prefix(block_bytes=512, kv_tokens=100_000, exact=True))
+    a = a_replica("a")
+    lookup.add(a)
+    lookup.exact = index = ExactIndex()
+    index.add(a)
+    index.clear(a, complete=True)
+    known = BlockStored(hashes=[1], parent=None, tokens=TOKENS[: 4 * BLOCK], block_size=BLOCK)
+    index.apply(a, 0, known)
+    view = a_view(1)
+    view.block_tokens = float(BLOCK)
+    view.chains = TokenChains(TOKENS)
+    assert lookup.held(view) == {a: 1}
+    new = a_view(11, 12)
+    new.block_tokens = float(BLOCK)
+    new.chains = TokenChains(pack(range(1000, 1000 + 2 * BLOCK + 1)))
+    lookup.sent(a, new.blocks, 0)
+    assert lookup.held(new) == {a: 2}
+    lookup.begun(a, new.blocks, 0)
+    assert lookup.held(new) == {a: 2}
+    # When a sixteenth of the cache was filled since, only events show the prompt.
+    for number in range(100):
+        lookup.sent(a, (100 + number,), 0)
+        lookup.begun(a, (100 + number,), 0)
+    assert lookup.held(new) == {}
+    lookup.restarted(a)
+    assert lookup.held(a_view(199)) == {}

@@ -27,7 +27,7 @@ def plan(*, known: bool = True) -> Planned:
         begin_s=1_772_323_200.0,
         demand={EU: series(3.0), US: series(1.0), OTHER: series(1.5)},
         running={EU: {"gpu": 3}, US: {"gpu": 1}, OTHER: {"gpu": 2}} if known else None,
-        throughput={"m": Measured(100.0, 12, 90)},
+        throughput={"m": Measured(100.0, 12, 90, was_full=True)},
         notes=["eu.log: 3 × skipped: failed"],
     )
     forecasts = {

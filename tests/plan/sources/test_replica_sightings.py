@@ -48,6 +48,28 @@ def test_the_throughput_is_that_of_the_busiest_windows_within_the_slo() -> None:
     assert (found.windows, found.busiest) == (2, 2 * ANSWERS_MIN)
 
 
+@pytest.mark.parametrize(
+    ("ttft_s", "waited", "tokens", "was_full"),
+    [
+        (0.5, False, 200.0, False),  # an idle fleet
+        (9.0, False, 200.0, True),  # more requests than the SLO allows
+        (9.0, False, 50.0, False),  # slow for another reason
+        (0.5, True, 200.0, True),  # requests waited for room
+    ],
+)
+def test_a_busy_window_shows_whether_the_replicas_were_full(
+    ttft_s: float, waited: bool, tokens: float, was_full: bool
+) -> None:
+    sightings = Sightings(WIDTH_S, 2.0)
+    for number in range(2 * ANSWERS_MIN):
+        is_late = number % 10 == 0
+        sightings.add(PLACE, 0.0, "a", "", 100.0 / ANSWERS_MIN, 0.5)
+        late_s = ttft_s if is_late else 0.5
+        share = tokens / (2 * ANSWERS_MIN)
+        sightings.add(PLACE, WIDTH_S, "a", "", share, late_s, waited=waited and is_late)
+    assert sightings.throughput()["m"].was_full is was_full
+
+
 def test_windows_with_few_answers_measure_nothing() -> None:
     assert seen({"a": (0, 19)}).throughput() == {}
 

@@ -86,7 +86,7 @@ def test_both_sides_and_the_error_between_them() -> None:
     assert (tpot.logged, tpot.simulated) == (pytest.approx(10.0, 0.01), pytest.approx(20.0, 0.01))
     wait = rows["all", "wait p90"]
     assert (wait.logged, wait.simulated) == (pytest.approx(2.0, 0.01), pytest.approx(3.0, 0.01))
-    hits = rows["all", "hit rate p50"]
+    hits = rows["all", "hit rate"]
     assert (hits.logged, hits.simulated) == (pytest.approx(50.0, 0.01), 0.0)
     assert hits.error == pytest.approx(-50.0, abs=0.1) and hits.error_text.endswith(" pt")
 

@@ -14,7 +14,7 @@ def row(
     logged: float | None,
     simulated: float | None,
     figure: str = "TTFT",
-    q: float = 0.5,
+    q: float | None = 0.5,
     part: str = "all",
 ) -> Row:
     return Row(part, figure, q, logged, simulated, 100)
@@ -44,9 +44,18 @@ def test_the_largest_errors_that_are_trusted(
     assert found.is_judged and found.is_trusted is not is_off
 
 
-def test_waits_and_hits_are_reported_only() -> None:
-    found = trust_of([row(100.0, 900.0, "wait"), row(100.0, 0.0, "hit rate"), row(10.0, 10.0)])
-    assert found.is_trusted
+def test_waits_are_reported_only() -> None:
+    assert trust_of([row(100.0, 900.0, "wait"), row(10.0, 10.0)]).is_trusted
+
+
+@pytest.mark.parametrize(
+    ("simulated", "is_off"), [(73.0, False), (72.9, True), (103.0, False), (None, True)]
+)
+def test_hits_are_judged_in_points(simulated: float | None, is_off: bool) -> None:
+    found = trust_of([row(88.0, simulated, "hit rate", None), row(10.0, 10.0)])
+    assert bool(found.off) is is_off
+    if simulated == 72.9:
+        assert found.lines()[0] == "all: the error of hit rate is −15.1 pt (allowed: 15 pt)"
 
 
 def test_times_below_the_resolution_are_the_same() -> None:

@@ -1,7 +1,8 @@
 """Keeps the objects of one source, and derives the replicas that they name. Pure.
 
-An engine joins when it is ready. It leaves when no object names it any more, or when an object says
-that it is terminating. If it is only no longer ready, it stays, because the router probes it itself
+An engine joins when it is ready. It leaves when no object names it any more, because another pod
+may get its address. It also leaves when an object says that it is terminating, unless no other
+engine would be left. If it is only no longer ready, it stays, because the router probes it itself
 and knows sooner. If a new version of its object is invalid, it keeps its settings.
 
 Must never: do I/O or read a clock; use a part of a list.
@@ -89,6 +90,7 @@ class EndpointSet:
         self.joined: Joined = {key: renewed(found, source) for key, found in joined.items()}
         self.objects = Objects(source)
         self._source = source
+        self._has_joined = bool(joined)  # Whether any engine has joined.
 
     def listed(self, objects: Objects, version: str) -> None:
         """Replace all objects by those of a whole list. Raises Invalid."""
@@ -141,7 +143,13 @@ class EndpointSet:
             if found is not None:
                 self.joined[key] = found
         if not self.joined:
-            problems.append("no endpoint is ready" if engines else "there are no endpoints")
+            # The last engines stay while an object names them.
+            self.joined = {key: found for key, found in before.items() if key in engines}
+        self._has_joined = self._has_joined or bool(self.joined)
+        if engines and not self.joined:
+            problems.append("no endpoint is ready")
+        elif not self._has_joined:
+            problems.append("there are no endpoints")  # The selector may be wrong.
         self.problem = summary(problems)
         return sorted(self.joined.values(), key=_id)
 

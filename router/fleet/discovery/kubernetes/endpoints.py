@@ -22,7 +22,8 @@ from router.fleet.discovery.kubernetes.objects import (
 )
 from router.fleet.discovery.roster import Found
 
-_OVER: Final = ("Succeeded", "Failed")  # Phases of a pod whose containers do not run again.
+# Phases of a pod whose containers do not run again. Another pod may get its address.
+_OVER: Final = ("Succeeded", "Failed")
 _ENDPOINTS_MAX: Final = 1000  # Endpoints of one slice; the limit of the API.
 
 
@@ -85,8 +86,13 @@ def _of_endpoint(endpoint: Endpoint, metadata: Metadata) -> _Engine | None:
 
 
 def of_pod(pod: Pod, source: KubernetesReplicas) -> list[Candidate]:
-    """Return the candidates of one pod: one for each of its addresses, usually one of a family."""
+    """Return the candidates of one pod: one for each of its addresses, usually one of a family.
+
+    A pod that has ended names no engine.
+    """
     metadata, spec, status = pod.metadata, pod.spec, pod.status
+    if status.phase in _OVER:
+        return []
     addresses = [each.ip for each in status.pod_ips or ()]
     if not addresses and status.pod_ip:
         addresses = [status.pod_ip]
@@ -97,7 +103,7 @@ def of_pod(pod: Pod, source: KubernetesReplicas) -> list[Candidate]:
         if port.protocol in (None, "", "TCP")
     ]
     is_ready = any(c.type == "Ready" and c.status == "True" for c in status.conditions or ())
-    is_terminating = metadata.deletion_timestamp is not None or status.phase in _OVER
+    is_terminating = metadata.deletion_timestamp is not None
     says = stated(metadata)
     return [
         _candidate(

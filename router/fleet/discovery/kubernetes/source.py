@@ -121,7 +121,7 @@ class KubernetesSource(Source):
 
     def _answer(self) -> Look:
         found = self._endpoints.found()
-        return Look(0.0, found or None, problem=self._endpoints.problem)
+        return Look(0.0, found, problem=self._endpoints.problem)
 
     def _end_watch(self) -> None:
         watch, self._watch = self._watch, None

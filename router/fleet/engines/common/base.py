@@ -81,16 +81,19 @@ class Source:
 class Ranks:
     """How a metrics page shows the data-parallel ranks of an engine.
 
-    `label`: the label with the rank's number. `count`: returns the number of ranks to which the
-    router can send requests; 1 if there is only one, or if the engine's version cannot be told
-    which rank to use. `shared`: the metrics of the whole engine, which count for each rank.
+    `label`: the label with the rank's number. `numbers`: returns the numbers of the ranks to which
+    the router can send requests; they need not begin at 0, if the ranks of one engine are behind
+    several addresses. Less than two if there is only one rank, or if the engine's version cannot be
+    told which rank to use. `shared`: the metrics of the whole engine, which count for each rank.
     """
 
-    __slots__ = ("count", "label", "shared")
+    __slots__ = ("label", "numbers", "shared")
 
-    def __init__(self, label: str, count: Callable[[Samples], int], shared: frozenset[str]) -> None:
+    def __init__(
+        self, label: str, numbers: Callable[[Samples], range], shared: frozenset[str]
+    ) -> None:
         self.label = label
-        self.count = count
+        self.numbers = numbers
         self.shared = shared | {START_TIME}
 
 
@@ -123,19 +126,19 @@ class TextSource(Source):
             odd |= samples.odd
         return signals
 
-    def by_rank(self, samples: Samples, known: Known) -> list[Signals]:
-        """Return the signals of each data-parallel rank; empty if there is only one rank, or more
-        than MOST_RANKS."""
+    def by_rank(self, samples: Samples, known: Known) -> dict[int, Signals]:
+        """Return the signals of each data-parallel rank, by its number; empty if there is only one
+        rank, or more than MOST_RANKS."""
         ranks = self.ranks
-        count = 1 if ranks is None else ranks.count(samples)
-        if ranks is None or not 2 <= count <= MOST_RANKS:
-            return []
-        each = samples.by_rank(ranks.label, count, ranks.shared)
-        return [self.read(own, known) for own in each]
+        numbers = range(0) if ranks is None else ranks.numbers(samples)
+        if ranks is None or not 2 <= len(numbers) <= MOST_RANKS:
+            return {}
+        each = samples.by_rank(ranks.label, numbers, ranks.shared)
+        return {rank: self.read(own, known) for rank, own in each.items()}
 
 
 class JsonSource(Source):
-    """A JSON document. `split`: returns a document for each data-parallel rank."""
+    """A JSON document. `split`: returns a document for each data-parallel rank, by its number."""
 
     __slots__ = ("read", "split")
 
@@ -144,21 +147,21 @@ class JsonSource(Source):
         path: str,
         read: Callable[[Any, Known, Odd], Signals | None],
         timeout_s: float = 0.0,
-        split: Callable[[Any], list[Any]] | None = None,
+        split: Callable[[Any], dict[int, Any]] | None = None,
     ) -> None:
         super().__init__(path, timeout_s)
         self.read = read
         self.split = split
 
-    def by_rank(self, body: bytes, known: Known) -> list[Signals]:
-        """Return the signals of each data-parallel rank; empty if there is only one rank, or more
-        than MOST_RANKS."""
-        documents = [] if self.split is None else self.split(decoded(body))
+    def by_rank(self, body: bytes, known: Known) -> dict[int, Signals]:
+        """Return the signals of each data-parallel rank, by its number; empty if there is only one
+        rank, or more than MOST_RANKS."""
+        documents = {} if self.split is None else self.split(decoded(body))
         if len(documents) > MOST_RANKS:
-            return []
-        read = [self.read(document, known, set()) for document in documents]
-        found = [signals for signals in read if signals is not None]
-        return found if len(found) > 1 and len(found) == len(documents) else []
+            return {}
+        read = {rank: self.read(each, known, set()) for rank, each in documents.items()}
+        found = {rank: signals for rank, signals in read.items() if signals is not None}
+        return found if len(found) > 1 and len(found) == len(documents) else {}
 
     def parse(
         self, body: bytes, known: Known = NOTHING_KNOWN, odd: Odd | None = None

@@ -122,6 +122,8 @@ class Engine:
         control: frozenset[str] = frozenset(),
         control_below: tuple[str, ...] = (),
         private_headers: frozenset[str] = frozenset(),
+        private_members: frozenset[str] = frozenset(),
+        member_nests: frozenset[str] = frozenset(),
         # Attributes for models.
         refuses_models: bool = False,
         lists_adapters: bool = False,
@@ -148,6 +150,7 @@ class Engine:
         displaces_by: int | None = None,
         gauges_lag: bool = False,
         has_ranks: bool = False,
+        local_ranks_at: str = "",
     ) -> None:
         self.name = name
         self.order = order  # The order of the detection requests; common engines have low numbers.
@@ -168,6 +171,11 @@ class Engine:
         # Request headers that the engine obeys and that clients must not send. The names are in
         # lower case.
         self.private_headers = frozenset([header.encode() for header in private_headers])
+        # Members of a body that choose where the engine reads or writes: another process, foreign
+        # cache blocks, a data-parallel rank. Clients must not send them.
+        self.private_members = private_members
+        # Objects in a body whose members the engine reads like members of the body itself.
+        self.member_nests = member_nests
         # Whether the engine answers 404 for a model that it does not list.
         self.refuses_models = refuses_models
         # Whether the engine lists its LoRA adapters in /v1/models.
@@ -204,6 +212,9 @@ class Engine:
         self.displaces_by = displaces_by
         # True: the engine can have data-parallel ranks behind one address.
         self.has_ranks = has_ranks
+        # The value of the header `Server` of front ends that count the ranks of their own address
+        # from 0 in request headers, whatever numbers the metrics show; "": there are none.
+        self.local_ranks_at = local_ranks_at
         self.gauges_lag = gauges_lag  # True: the engine's gauges lag by up to a second.
 
     def __repr__(self) -> str:

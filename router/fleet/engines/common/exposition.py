@@ -74,15 +74,15 @@ class Samples:
                 return name, found
         return names[-1], ()
 
-    def by_rank(self, label: str, count: int, shared: frozenset[str]) -> list[Samples]:
-        """Return the samples of each of `count` ranks, and with each all samples of the metrics
+    def by_rank(self, label: str, numbers: range, shared: frozenset[str]) -> dict[int, Samples]:
+        """Return the samples of each of these ranks, and with each all samples of the metrics
         `shared`. `label`: the label with the rank's number.
 
         If no sample of a metric has the label, the metric is left out.
         """
-        ranks = {str(rank): Samples() for rank in range(count)}
+        ranks = {str(rank): Samples() for rank in numbers}
         for own in ranks.values():
-            own.page_ranks = count
+            own.page_ranks = len(numbers)
         for name, samples in self._found.items():
             for sample in samples:
                 if name in shared:
@@ -90,14 +90,15 @@ class Samples:
                         own.add(name, sample)
                 elif (found := ranks.get(sample.labels.get(label, ""))) is not None:
                     found.add(name, sample)
-        return list(ranks.values())
+        return {int(rank): own for rank, own in ranks.items()}
 
-    def numbers(self, label: str, *names: str) -> int:
-        """Return how many values of a label the samples of a metric have, if these values are 0, 1,
-        2 and so on; else 1. The metric is the first of `names` that is on the page."""
+    def numbers(self, label: str, *names: str) -> range:
+        """Return the values of a label in the samples of a metric, if these values are consecutive
+        numbers; else an empty range. The metric is the first of `names` that is on the page."""
         values = {sample.labels.get(label, "") for sample in self.series(*names)[1]}
-        count = len(values)
-        return count if count and values == {str(number) for number in range(count)} else 1
+        first = min([int(v) for v in values if len(v) < 6 and v.isdecimal()], default=0)
+        found = range(first, first + len(values))
+        return found if values == {str(number) for number in found} else range(0)
 
     def total(
         self, *names: str, where: Callable[[Mapping[str, str]], bool] | None = None

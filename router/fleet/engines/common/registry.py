@@ -81,6 +81,28 @@ def _private_headers() -> frozenset[bytes]:
 PRIVATE_HEADERS: Final = _private_headers()
 
 
+def _private_members() -> frozenset[str]:
+    found: set[str] = set()
+    for engine in ENGINES.values():
+        found |= engine.private_members
+    return frozenset(found)
+
+
+# Members of a body by which an engine chooses where it reads or writes.
+PRIVATE_MEMBERS: Final = _private_members()
+
+
+def _member_nests() -> frozenset[str]:
+    found: set[str] = set()
+    for engine in ENGINES.values():
+        found |= engine.member_nests
+    return frozenset(found)
+
+
+# Objects in a body in which an engine reads private members, too.
+MEMBER_NESTS: Final = _member_nests()
+
+
 def _native() -> list[NativePath]:
     return [path for engine in ENGINES.values() for path in engine.native]
 

@@ -15,10 +15,17 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
+from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
 _BYTES = 4  # bytes of one token ID
+# Default maximum number of leading tokens of a prompt that are compared: as many as the estimate
+# compares with the default settings (`prefix.blocks`, `prefix.block_bytes`).
+TOKENS_MOST: Final = 65_536
+# Maximum number of hashes per prompt and block size. It limits the time of a comparison to about
+# 2 ms if blocks have less than 4 tokens. SGLang has blocks of one token by default.
+HASHES_MOST: Final = 16_384
 
 
 def pack(ids: Iterable[int]) -> bytes:
@@ -60,24 +67,34 @@ def chain(tokens: bytes, block_size: int, before: int, most: int = sys.maxsize) 
 class TokenChains:
     """The token IDs of one prompt, and the hashes of its blocks for any block size."""
 
-    __slots__ = ("_chains", "_most", "_root", "_tokens", "count")
+    __slots__ = ("_chains", "_most", "_tokens", "count", "root")
 
-    def __init__(self, tokens: bytes, lora: str = "", salt: str = "", most: int = 2048) -> None:
-        """`tokens`: the packed token IDs; `most`: maximum number of leading blocks."""
+    def __init__(
+        self, tokens: bytes, lora: str = "", salt: str = "", most: int = TOKENS_MOST
+    ) -> None:
+        """`tokens`: the packed token IDs; `most`: maximum number of leading tokens to compare."""
         self._tokens = tokens
-        self._root = root(lora, salt)
         self._most = most
         self._chains: dict[int, list[int]] = {}
+        self.root = root(lora, salt)
         self.count = len(tokens) // _BYTES
 
     def of(self, block_size: int) -> list[int]:
-        """Return the hashes of the leading blocks that can be found in a prefix cache.
+        """Return the hashes of the leading blocks that are compared with a prefix cache."""
+        found = self._chains.get(block_size)
+        if found is None:
+            most = min(self._most // block_size, HASHES_MOST, self._whole(block_size))
+            found = self._chains[block_size] = chain(self._tokens, block_size, self.root, most)
+        return found
+
+    def is_cut(self, block_size: int) -> bool:
+        """Return whether the prompt has more blocks than are compared."""
+        return len(self.of(block_size)) < self._whole(block_size)
+
+    def _whole(self, block_size: int) -> int:
+        """Return the number of blocks that can be found in a prefix cache.
 
         Engines always compute the last token, so n tokens have (n-1) // block_size blocks that can
         be a cache hit (vLLM, SGLang).
         """
-        found = self._chains.get(block_size)
-        if found is None:
-            most = min(self._most, max(0, self.count - 1) // block_size)
-            found = self._chains[block_size] = chain(self._tokens, block_size, self._root, most)
-        return found
+        return max(0, self.count - 1) // block_size

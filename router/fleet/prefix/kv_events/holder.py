@@ -14,6 +14,7 @@ from router.fleet.prefix.kv_events.decode import BlockStored
 
 SHARDS: Final = 64
 LOW: Final = SHARDS - 1
+ROOTS: Final = 1024  # maximum number of roots per holder, because clients choose cache salts
 
 Shards = list[dict[int, int]]
 
@@ -26,8 +27,8 @@ class Holder:
     """The blocks that one publisher holds: a replica, or a data-parallel rank of a replica."""
 
     __slots__ = (
-        *("bit", "block_size", "complete", "count", "duplicates", "ghosts", "gpu", "group", "key"),
-        *("media", "rank", "turn"),
+        *("bit", "block_size", "complete", "count", "duplicates", "ghosts", "gpu", "group"),
+        *("is_connected", "key", "media", "rank", "roots", "turn"),
     )
 
     def __init__(self, key: Hashable, rank: int, bit: int) -> None:
@@ -37,6 +38,10 @@ class Holder:
         # the number of the engine's KV cache group whose blocks are recorded; None: not known yet
         self.group: int | None = None
         self.complete = False
+        self.is_connected = True
+        # The roots (`chains.root`) of the prompts that matched blocks of this holder. A match
+        # proves that the token IDs of such prompts are the same in the events and in the router.
+        self.roots: dict[int, None] = {}
         self.empty(bit)
 
     def empty(self, bit: int) -> None:
@@ -50,6 +55,13 @@ class Holder:
         self.ghosts: dict[int, int] = {}
         self.count = 0  # number of entries in `gpu` and `media`
         self.turn = 0  # index of the dict in `gpu` from which the next blocks are evicted
+
+    def matched(self, root: int) -> None:
+        """Note that a prompt with this root matched."""
+        if root not in self.roots:
+            if len(self.roots) >= ROOTS:
+                del self.roots[next(iter(self.roots))]
+            self.roots[root] = None
 
     def find(self, engine_hash: int) -> int | None:
         """Return the router's hash of a block that the replica holds, or held recently."""

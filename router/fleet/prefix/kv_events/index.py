@@ -51,6 +51,8 @@ from router.fleet.prefix.kv_events.holder import (
 )
 
 _GHOSTS: Final = 1024  # maximum removed blocks per replica that are remembered
+# Behind the first block that no replica holds, every eighth block is looked up.
+_SPARSE: Final = 8
 _EVICT: Final = 64  # number of entries removed at once when the index is full
 _MEDIA: Final = 8  # maximum number of media per replica; an event of a further medium is invalid
 
@@ -108,14 +110,32 @@ class ExactIndex:
                 self._set_size(holder, 0)
                 holder.group = None
                 holder.complete = complete
+                holder.roots.clear()
 
-    def is_complete(self, key: Hashable) -> bool:
+    def connected(self, key: Hashable, rank: int, is_connected: bool) -> None:
+        """Note that the connection to a publisher was established or lost."""
+        holder = self._holders.get((key, rank))
+        if holder is not None:
+            holder.is_connected = is_connected
+
+    def is_complete(self, key: Hashable, root: int | None = None) -> bool:
         """Return whether the index knows every block that the replica holds.
 
-        The result is False if the router subscribed late, or after a gap in the messages.
+        `root`: the root of a prompt (`chains.root`); None: of any prompt. The result is False if
+        the router subscribed late, after a gap in the messages, without a connection, and after an
+        event that the index cannot apply. It is also False if no prompt with this root ever
+        matched: the engine may separate or tokenize such prompts otherwise than the router.
         """
         ranks = self._ranks.get(key)
-        return bool(ranks) and all(self._holders[key, rank].complete for rank in ranks or ())
+        if not ranks:
+            return False
+        for rank in ranks:
+            holder = self._holders[key, rank]
+            if not holder.complete or not holder.is_connected:
+                return False
+            if root is not None and root not in holder.roots:
+                return False
+        return True
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._ranks
@@ -136,44 +156,64 @@ class ExactIndex:
 
     # -- queries ------------------------------------------------------------------------------
 
-    def match(self, chains: TokenChains, block_tokens: float | None = None) -> dict[Hashable, int]:
+    def match(
+        self,
+        chains: TokenChains,
+        block_tokens: float | None = None,
+        doubtful: set[Hashable] | None = None,
+    ) -> dict[Hashable, int]:
         """Return how many leading blocks of a prompt each replica holds on its GPU. Replicas that
         hold none are absent.
 
         The numbers are in blocks of `block_tokens` tokens, rounded down; None: in blocks of each
         replica's own size. For a replica with data-parallel ranks, the number is that of the rank
         that holds the most, because the router does not know which rank will get the request.
+
+        `doubtful` gets the replicas that may hold more blocks than returned: the comparison was cut
+        off, or a replica holds a block without the blocks before it. Engines evict the end of a
+        prompt first, so such a replica evicts by another rule, or the index is wrong about it.
         """
         held: dict[Hashable, int] = {}
         masks = self._masks
         for size, members in self._sizes.items():
+            unit = size if block_tokens is None else block_tokens
+            blocks = chains.of(size)
             alive = members
             depth = 0
-            for block in chains.of(size):
-                left = alive & masks[block & LOW].get(block, 0)
-                if left != alive:
-                    if depth:
-                        self._note(held, alive ^ left, depth, size, block_tokens)
-                    alive = left
+            doubts = 0
+            for block in blocks:
+                mask = members & masks[block & LOW].get(block, 0)
+                if mask != alive:
+                    left = alive & mask
+                    if left != alive:
+                        if depth:
+                            self._note(held, alive ^ left, depth * size, unit, chains.root)
+                        alive = left
+                    doubts |= mask ^ left
                     if not alive:
                         break
                 depth += 1
+            if not alive:
+                for block in blocks[depth + 1 :: _SPARSE]:
+                    doubts |= members & masks[block & LOW].get(block, 0)
             if alive and depth:
-                self._note(held, alive, depth, size, block_tokens)
+                self._note(held, alive, depth * size, unit, chains.root)
+                if chains.is_cut(size):
+                    doubts |= alive
+            if doubts and doubtful is not None:
+                doubtful.update(self._by_bit[bit].key for bit in _bits(doubts))
         return held
 
     def _note(
-        self, held: dict[Hashable, int], bits: int, depth: int, size: int, unit: float | None
+        self, held: dict[Hashable, int], bits: int, tokens: int, unit: float, root: int
     ) -> None:
-        blocks = depth if unit is None else int(depth * size / unit)
-        if not blocks:
-            return
-        while bits:
-            bit = bits & -bits
-            bits ^= bit
-            key = self._by_bit[bit].key
-            if held.get(key, 0) < blocks:
-                held[key] = blocks
+        """Note that these holders have the first `tokens` tokens of a prompt."""
+        blocks = int(tokens / unit)
+        for bit in _bits(bits):
+            holder = self._by_bit[bit]
+            holder.matched(root)
+            if held.get(holder.key, 0) < blocks:
+                held[holder.key] = blocks
 
     # -- events -------------------------------------------------------------------------------
 
@@ -198,6 +238,10 @@ class ExactIndex:
         if not self._is_counted(holder, event):
             self.stats.left_out += count
             return
+        if event.extras is not None:
+            # Prompts with the same token IDs may have other blocks, and the router does not know
+            # which of them a request gets.
+            holder.complete = False
         if not event.tokens:
             self._moved(holder, event)
             return
@@ -208,6 +252,8 @@ class ExactIndex:
             self._set_size(holder, event.block_size)
         if event.block_size != holder.block_size:
             self.stats.left_out += count
+            if count > 1:  # not a partial block at the end of a prompt
+                holder.complete = False
             return
         if event.parent is None:
             before = root(event.lora, event.salt)
@@ -215,6 +261,7 @@ class ExactIndex:
             known = holder.find(event.parent)
             if known is None:
                 self.stats.orphans += count
+                holder.complete = False
                 return
             before = known
         if event.extras is None:
@@ -231,15 +278,20 @@ class ExactIndex:
     def _is_counted(self, holder: Holder, event: BlockStored) -> bool:
         """Return whether an event belongs to the KV cache group that the index records.
 
-        The index records the first group with full attention.
+        The index records the first group with full attention. Engines that do not report the kind
+        of a group (vLLM before 0.23) may have a group that holds only parts of a prompt. For them
+        it is the first group that stores the beginning of a prompt.
         """
-        if event.full is None:
-            return event.group is None or event.group == (holder.group or 0)
-        if not event.full:
+        if event.full is False:
             return False
-        if holder.group is None:
+        if event.group is None or event.group == holder.group:
+            return True
+        if holder.group is None and (event.full or event.parent is None):
             holder.group = event.group
-        return event.group == holder.group
+            return True
+        if event.full is None:
+            holder.complete = False  # The recorded group may be the wrong one.
+        return False
 
     def _insert(self, holder: Holder, engine_hash: int, ours: int) -> None:
         shard = holder.gpu[engine_hash & LOW]
@@ -320,7 +372,7 @@ class ExactIndex:
             held[engine_hash] = block
 
     def _removed(self, holder: Holder, event: BlockRemoved) -> None:
-        if event.group is not None and event.group != (holder.group or 0):
+        if event.group is not None and event.group != holder.group:
             return
         for engine_hash in event.hashes:
             if event.medium == GPU:
@@ -443,3 +495,11 @@ class ExactIndex:
         for rank in self._ranks.get(key, ()):
             for shard in self._holders[key, rank].gpu:
                 yield from shard.values()
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """Return the bits of a mask, each as a number."""
+    while mask:
+        bit = mask & -mask
+        mask ^= bit
+        yield bit

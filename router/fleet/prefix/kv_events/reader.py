@@ -240,10 +240,11 @@ class Subscriber:
         try:
             event = read_event(raw)
         except Garbage:
-            self._counters.garbage += 1
+            self._not_understood()
             return
         if event is None:
             self._counters.unknown += 1
+            self._forget()
             return
         self._counters.events += 1
         if isinstance(event, AllBlocksCleared):
@@ -256,10 +257,7 @@ class Subscriber:
             try:
                 raws, _ = split(step.payload)
             except Garbage:
-                # The events that the message had are lost, so the known blocks may be wrong.
-                self._counters.garbage += 1
-                self._index.clear(self.key, self.source.rank)
-                self._pump.kick()
+                self._not_understood()
             else:
                 self._raws.extend(raws)
         elif isinstance(step, Begin):
@@ -281,10 +279,20 @@ class Subscriber:
             return False
         message = read_message(frames)
         if message is None:
-            self._counters.garbage += 1
+            self._not_understood()
         else:
             self._steps.extend(self._stream.live(message))
         return True
+
+    def _not_understood(self) -> None:
+        """Handle a message or an event that cannot be read."""
+        self._counters.garbage += 1
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the known blocks: an event was not understood, so they may be wrong."""
+        self._index.clear(self.key, self.source.rank)
+        self._pump.kick()
 
     def _take(self, socket: Any) -> list[bytes] | None:
         """Return the frames of the next message; `None`: there is no message.
@@ -314,6 +322,7 @@ class Subscriber:
             self.is_connected = True
             self._steps.extend(self._stream.connected(self._was_connected))
             self._was_connected = True
+        self._index.connected(self.key, self.source.rank, self.is_connected)
         return True
 
     # -- replays ------------------------------------------------------------------------------

@@ -160,7 +160,9 @@ class KvWatcher:
         kept."""
         host = replica.address.host
         if replica.config.kv_events is not None:
-            return configured(replica.config.kv_events, host, len(replica.ranks))
+            first = replica.first_rank
+            ranks = range(first, first + len(replica.ranks))
+            return configured(replica.config.kv_events, host, ranks)
         answered = False
         for publisher in publishers_of(replica.descriptor):
             raw = await self._get(replica, publisher.path)
@@ -256,5 +258,5 @@ class KvWatcher:
 
 def _holder(replica: Replica, source: Source) -> Replica:
     """Return the replica whose cache a publisher reports."""
-    ranks = replica.ranks
-    return ranks[source.rank] if source.rank < len(ranks) else replica
+    ranks, place = replica.ranks, source.rank - replica.first_rank
+    return ranks[place] if 0 <= place < len(ranks) else replica

@@ -60,12 +60,11 @@ class Question:
     If `is_done` when `ask` returns, the answer is `chains` and there is no callback.
     """
 
-    __slots__ = ("_done", "_job", "_lora", "_most", "_salt", "_timer", "chains", "is_done")
+    __slots__ = ("_done", "_job", "_lora", "_salt", "_timer", "chains", "is_done")
 
-    def __init__(self, lora: str, salt: str, most: int, done: Done) -> None:
+    def __init__(self, lora: str, salt: str, done: Done) -> None:
         self._lora = lora
         self._salt = salt
-        self._most = most
         self._done: Done | None = done
         self._job: _Job | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -84,7 +83,7 @@ class Question:
 
     def _settle(self, tokens: bytes | None) -> None:
         if tokens is not None:
-            self.chains = TokenChains(tokens, self._lora, self._salt, self._most)
+            self.chains = TokenChains(tokens, self._lora, self._salt)
         self._finish()
 
     def _finish(self) -> Done | None:
@@ -219,7 +218,7 @@ class TokenProvider:
         adapter's name, if the requested model is one. `target`: a replica that may be queried (its
         engine must have `Engine.tokenize`).
         """
-        question = Question(lora, salt, self._prefix.blocks, done)
+        question = Question(lora, salt, done)
         try:
             self._begin(question, facts, target)
         except Exception as err:

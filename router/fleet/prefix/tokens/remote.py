@@ -15,12 +15,13 @@ import msgspec
 from router.fleet.access import Access
 from router.fleet.monitor.resolve import Resolve, remember
 from router.fleet.prefix.kv_events.chains import pack
-from router.fleet.prefix.tokens.facts import Facts, may_hold_more_than_text, text_of
+from router.fleet.prefix.tokens.facts import Facts, may_hold_more_than_text, prompt_of, text_of
 
 if TYPE_CHECKING:
     import aiohttp
 
 _ANSWER_BYTES: Final = 16 * 1024 * 1024
+_SPACES: Final = 64  # position up to which the first member of a list of prompts may begin
 _CONNECTIONS: Final = 16  # maximum number of connections, to all replicas together
 
 
@@ -57,6 +58,12 @@ def request_body(facts: Facts) -> bytes | None:
             fields["tools"] = msgspec.Raw(facts.tools)
         if facts.template_kwargs is not None:
             fields["chat_template_kwargs"] = msgspec.Raw(facts.template_kwargs)
+    elif raw[:1] == b"[":
+        # /tokenize takes one text: a list of token IDs or of several prompts would be refused.
+        prompt = prompt_of(raw) if raw[1:_SPACES].lstrip().startswith(b'"') else None
+        if not isinstance(prompt, str):
+            return None
+        fields["prompt"] = msgspec.Raw(msgspec.json.encode(prompt))
     else:
         fields["prompt"] = msgspec.Raw(raw)
     return msgspec.json.encode(fields)

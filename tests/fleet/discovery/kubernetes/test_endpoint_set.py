@@ -101,10 +101,26 @@ def test_one_endpoint_in_two_slices() -> None:
     one.event("DELETED", slice_of("s1"))
     assert one.pods == ["a"]
     one.put(slice_of("s1", endpoint("10.0.0.1", "a", terminating=True)))
-    assert one.pods == [], "a termination cannot be revoked"
+    assert one.pods == ["a"], "the last engine stays while an object names it"
     one.put(slice_of("s3", endpoint("10.0.0.2", "b", ready=False)))
     one.put(slice_of("s4", endpoint("10.0.0.2", "b", ready=True)))
     assert one.pods == ["b"], "one of two is out of date"
+    for name in ("s3", "s4"):
+        one.event("DELETED", slice_of(name))
+    assert one.pods == [], "a termination cannot be revoked"
+
+
+def test_the_last_engine_stays_while_its_object_exists() -> None:
+    one = Cluster()
+    one.put(slice_of("s", endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b")))
+    leaves = [endpoint(f"10.0.0.{n}", name, terminating=True) for n, name in ((1, "a"), (2, "b"))]
+    one.put(slice_of("s", *leaves))
+    assert one.pods == ["a", "b"]
+    one.list(slice_of("s", leaves[0]))
+    assert one.pods == ["a"]
+    one.put(slice_of("s"))
+    assert one.pods == []
+    assert one.set.problem == "", "a source may be scaled to zero"
 
 
 def test_two_families_are_one_engine() -> None:

@@ -141,7 +141,7 @@ def test_a_pod_without_an_address_and_one_with_the_old_field() -> None:
 def test_a_pod_that_has_ended_is_gone(phase: str) -> None:
     one = pod_of("a", "10.0.0.1")
     one["status"]["phase"] = phase
-    assert in_pod(one)[0].is_terminating
+    assert in_pod(one) == []
 
 
 def test_a_deleted_pod_is_terminating() -> None:

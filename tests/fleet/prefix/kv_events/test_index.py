@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from router.fleet.prefix.kv_events.chains import TokenChains, chain, pack, root
 from router.fleet.prefix.kv_events.decode import AllBlocksCleared, decode
+from router.fleet.prefix.kv_events.holder import ROOTS
 from router.fleet.prefix.kv_events.index import ExactIndex
 from tests.fleet.prefix.kv_events.events import CLEARED, payload, prompt, removed, stored
 from tests.fleet.prefix.kv_events.test_decode import recorded
@@ -55,7 +56,13 @@ def test_the_last_token_is_never_a_hit() -> None:
 def test_the_number_of_matched_blocks_is_limited() -> None:
     index = made("x")
     tell(index, "x", stored([1, 2, 3], [*A, *B, *C]))
-    assert index.match(TokenChains(pack([*A, *B, *C, 0]), most=2)) == {"x": 2}
+    doubtful: set[Any] = set()
+    tokens = pack([*A, *B, *C, 0])
+    assert index.match(TokenChains(tokens, most=11), None, doubtful) == {"x": 2}
+    assert doubtful == {"x"}  # the estimate decides about the rest of the prompt
+    doubtful.clear()
+    assert index.match(TokenChains(tokens, most=12), None, doubtful) == {"x": 3}
+    assert not doubtful
 
 
 def test_engines_hashes_mean_nothing_across_replicas() -> None:
@@ -167,12 +174,90 @@ def test_groups_of_windows_do_not_count() -> None:
     assert index.match(prompt(*A)) == {}
 
 
-def test_without_kinds_the_group_is_the_first() -> None:
+def test_without_kinds_the_group_is_the_first_with_a_beginning() -> None:
     index = made("x")
-    tell(index, "x", stored([1], A, group_idx=1), stored([2], B, group_idx=0))
-    tell(index, "x", removed([2], group_idx=1))
-    assert index.match(prompt(*A)) == {}
-    assert index.match(prompt(*B)) == {"x": 1}
+    index.clear("x", complete=True)
+    tell(index, "x", stored([9], B, parent=8, group_idx=0))
+    tell(index, "x", stored([1], A, group_idx=1))
+    assert not index.is_complete("x")
+    index.clear("x", complete=True)
+    tell(index, "x", stored([1], A, group_idx=1), stored([2], B, parent=1, group_idx=1))
+    assert index.is_complete("x")
+    tell(index, "x", removed([2], group_idx=0))
+    assert index.match(prompt(*A, *B)) == {"x": 2}
+    tell(index, "x", stored([3], C, group_idx=0))
+    assert index.match(prompt(*C)) == {}
+    assert not index.is_complete("x")  # the recorded group may be the wrong one
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        stored([2], B, parent=77),
+        stored([2], B, parent=1, extra_keys=[["unknown"]]),
+        stored([2, 3], A, parent=1, size=2),
+        stored([2], B, parent=1, group_idx=1),
+    ],
+    ids=["unknown parent", "unknown key", "smaller blocks", "another group"],
+)
+def test_an_event_that_cannot_be_applied_ends_completeness(event: Any) -> None:
+    index = made("x")
+    index.clear("x", complete=True)
+    tell(index, "x", stored([1], A, group_idx=0))
+    assert index.is_complete("x")
+    tell(index, "x", event)
+    assert not index.is_complete("x")
+    assert index.match(prompt(*A)) == {"x": 1}
+    tell(index, "x", CLEARED)
+    assert index.is_complete("x")
+
+
+def test_the_partial_block_at_the_end_of_a_prompt_is_left_out() -> None:
+    index = made("x")
+    index.clear("x", complete=True)
+    tell(index, "x", stored([1], A), stored([2], B[:2], parent=1, size=2))
+    assert index.is_complete("x") and index.stats.left_out == 1
+
+
+def test_a_missing_block_before_a_held_one_is_a_doubt() -> None:
+    index = made("x", "y")
+    for key in "xy":
+        tell(index, key, stored([1, 2, 3], [*A, *B, *C]))
+    tell(index, "x", removed([1]))
+    tell(index, "y", removed([3]))
+    doubtful: set[Any] = set()
+    assert index.match(prompt(*A, *B, *C), None, doubtful) == {"y": 2}
+    assert doubtful == {"x"}
+    tell(index, "y", removed([1]), removed([2]))
+    doubtful.clear()
+    assert index.match(prompt(*A, *B, *C), None, doubtful) == {}  # behind a block that none has
+    assert doubtful == {"x"}
+
+
+def test_only_prompts_of_a_root_that_has_matched_are_known_completely() -> None:
+    """The engine may separate the prompts of an adapter in a way that the router cannot compute."""
+    index = made("x")
+    index.clear("x", complete=True)
+    tell(index, "x", stored([1], A, lora_id=7), stored([2], A))
+    assert index.is_complete("x") and not index.is_complete("x", root())
+    assert index.match(TokenChains(pack([*A, 0]), lora="ad")) == {}
+    assert index.match(prompt(*A)) == {"x": 1}
+    assert index.is_complete("x", root()) and not index.is_complete("x", root("ad"))
+    index.connected("x", 0, False)
+    assert not index.is_complete("x", root())
+    index.connected("x", 0, True)
+    assert index.is_complete("x", root())
+    index.clear("x", complete=True)
+    assert not index.is_complete("x", root())  # another process, and perhaps another engine
+
+
+def test_the_roots_are_bounded() -> None:
+    index = made("x")
+    for number in range(ROOTS + 100):
+        tell(index, "x", stored([number], A, cache_salt=str(number)))
+        assert index.match(TokenChains(pack([*A, 0]), salt=str(number)))
+    (holder,) = index._holders.values()
+    assert len(holder.roots) == ROOTS
 
 
 def test_adapters_and_salts_are_apart() -> None:

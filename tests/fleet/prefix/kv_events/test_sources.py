@@ -126,7 +126,7 @@ def test_the_configuration() -> None:
 
 def test_each_configured_rank_has_the_next_port() -> None:
     settings = KvEvents(endpoint="tcp://*:5557", replay="tcp://10.0.0.7:6557", topic="kv")
-    assert configured(settings, HOST, 3) == [
+    assert configured(settings, HOST, range(3)) == [
         Source(f"tcp://gpu-1:{5557 + rank}", f"tcp://10.0.0.7:{6557 + rank}", "kv", rank)
         for rank in range(3)
     ]

@@ -30,6 +30,11 @@ def test_the_question_of_a_chat() -> None:
     }
 
 
+def test_the_only_prompt_of_a_list_is_sent_as_a_text() -> None:
+    body = request_body(Facts("completions", "m", prompt=b'[ "a"]'))
+    assert body is not None and json.loads(body) == {"model": "m", "prompt": "a"}
+
+
 @pytest.mark.parametrize(
     "facts",
     [
@@ -37,6 +42,9 @@ def test_the_question_of_a_chat() -> None:
         Facts("chat", "m"),
         Facts("chat", "m", messages=raw([{"content": [{"type": "image_url", "image_url": {}}]}])),
         Facts("chat", "m", messages=raw([{"content": [{"type": "input_audio"}]}])),
+        Facts("completions", "m", prompt=raw([1, 2])),
+        Facts("completions", "m", prompt=raw([[1, 2]])),
+        Facts("completions", "m", prompt=raw(["a", "b"])),
     ],
 )
 def test_what_is_not_asked(facts: Facts) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from router.core.errors import Reason
-from router.wire.sweep import NEVER
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
@@ -19,11 +18,11 @@ async def test_an_overdue_token_is_looked_at_again_while_the_replica_works() -> 
     sent = fleet.clock()
     now = sent + least_s
     replica.progress.at = sent + 2.0
-    assert fleet.outcomes.overdue(replica, sent, now) == sent + 2.0 + least_s
-    assert table.events == []
+    assert fleet.outcomes.works_until(replica, sent, now, True) == sent + 2.0 + least_s
     now = sent + 2.0 + least_s
     table.clock = lambda: now
-    assert fleet.outcomes.overdue(replica, sent, now) == NEVER
+    assert fleet.outcomes.works_until(replica, sent, now, True) == now
+    fleet.outcomes.overdue(replica, sent, now)
     assert table.events == [("suspect", "a")]
     assert table.ids("m") == ["b"]
     replica.progress.at = now + 1.0  # a token of another stream

@@ -1,0 +1,91 @@
+"""Describes the differences between two configurations, as texts for the log.
+
+Must never: contain a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, get_args
+
+import msgspec
+
+from router.config.annotations import hints, is_secret, is_struct
+from router.config.effective import shown
+from router.config.keys import KeyLine
+from router.config.model import Config
+
+TEXTS_MAX: Final = 20
+_VALUE_CHARS: Final = 100
+
+
+def changes(before: Config, after: Config) -> list[str]:
+    """Returns one text for each setting that differs, at most `TEXTS_MAX` and their rest."""
+    return _limited(list(_sections(before, after, "")))
+
+
+def key_changes(before: Iterable[KeyLine], after: Iterable[KeyLine]) -> list[str]:
+    """Returns one text for each API key that differs, at most `TEXTS_MAX` and their rest."""
+    old, new = _by_name(before), _by_name(after)
+    return _limited(list(_named(old, new, "key", None)))
+
+
+def _by_name(lines: Iterable[KeyLine]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for line in lines:
+        found.setdefault(line.name, []).append(line)
+    return found
+
+
+def _limited(texts: list[str]) -> list[str]:
+    left = len(texts) - TEXTS_MAX
+    return texts if left <= 0 else [*texts[:TEXTS_MAX], f"and {left} more"]
+
+
+def _sections(before: msgspec.Struct, after: msgspec.Struct, path: str) -> Iterator[str]:
+    kinds = hints(type(after))
+    for field in msgspec.structs.fields(type(after)):
+        old, new = getattr(before, field.name), getattr(after, field.name)
+        if old != new:
+            yield from _setting(old, new, path + field.encode_name, kinds[field.name])
+
+
+def _setting(old: Any, new: Any, path: str, kind: Any) -> Iterator[str]:
+    if is_secret(kind):
+        yield f"{path} changed"
+    elif type(old) is not type(new):
+        yield f"{path}: {_text(old, kind)} -> {_text(new, kind)}"
+    elif is_struct(type(new)):
+        yield from _sections(old, new, f"{path}.")
+    elif isinstance(new, dict):
+        yield from _named(old, new, path, (*get_args(kind), None, None)[1])
+    elif isinstance(new, tuple) and all(hasattr(item, "id") for item in (*old, *new)):
+        # The replicas have IDs.
+        by_id = [{item.id: item for item in items} for items in (old, new)]
+        yield from _named(by_id[0], by_id[1], path, None)
+    else:
+        yield f"{path}: {_text(old, kind)} -> {_text(new, kind)}"
+
+
+def _named(old: Mapping[str, Any], new: Mapping[str, Any], path: str, kind: Any) -> Iterator[str]:
+    """Yields the differences of items that have names.
+
+    `kind`: the annotation of the values; `None`: a value that is no section is not shown.
+    """
+    for name in new:
+        if name not in old:
+            yield f"{path} {name} added"
+        elif new[name] == old[name]:
+            continue
+        elif is_struct(type(new[name])):
+            yield from _sections(old[name], new[name], f"{path} {name}: ")
+        elif kind is None:
+            yield f"{path} {name} changed"
+        else:
+            yield from _setting(old[name], new[name], f"{path} {name}", kind)
+    yield from (f"{path} {name} removed" for name in old if name not in new)
+
+
+def _text(value: Any, kind: Any) -> str:
+    text = "unset" if value is None else str(shown(value, kind))
+    return text if len(text) <= _VALUE_CHARS else text[: _VALUE_CHARS - 1] + "…"
