@@ -155,7 +155,7 @@ $(TOOLS)/.installed:
 	touch $@
 
 $(VENV)/bin/python:
-	@echo "installing into $(VENV), which takes one to three minutes"
+	@echo "installing into $(VENV), which takes about a minute"
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml

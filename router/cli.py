@@ -148,13 +148,14 @@ def _add_serve(commands: Any) -> None:
         help="YAML configuration; flags override it (default: $HEDGEROW_CONFIG; without that, and "
         "without a flag that names replicas, hedgerow.yaml in the current directory if it exists)",
     )
-    serve.add_argument(
+    address = serve.add_mutually_exclusive_group()
+    address.add_argument(
         "--listen", metavar="[HOST:]PORT", help="where clients connect (default: 0.0.0.0:8080)"
     )
-    serve.add_argument("--host", help="the host for --port (default: 0.0.0.0)")
-    serve.add_argument(
+    address.add_argument(
         "--port", metavar="PORT", type=int, help="the port for clients, instead of --listen"
     )
+    serve.add_argument("--host", help="the host for --port (default: 0.0.0.0)")
     serve.add_argument(
         "--admin",
         metavar="HOST:PORT",
@@ -207,8 +208,8 @@ def _add_check(commands: Any) -> None:
     check.add_argument(
         "--skip-files",
         action="store_true",
-        help="do not read what FILE names: tokens, keys, certificates, environment variables. "
-        "Checks a configuration of another machine",
+        help="check a configuration of another machine: do not read what FILE names (tokens, keys, "
+        "certificates, environment variables), and do not look for optional packages",
     )
     check.set_defaults(run=_check)
 

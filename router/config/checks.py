@@ -142,12 +142,14 @@ def _check_queue(config: Config, problems: Problems) -> None:
 
 def _check_exact(config: Config, problems: Problems) -> None:
     """If `prefix.exact` is on, checks that the optional packages for KV events are installed."""
+    if not problems.reads_files:
+        return
     if config.prefix.exact and not problems.is_spoiled("prefix.exact"):
         missing = [name for name in _EXACT_NEEDS if find_spec(name) is None]
         if missing:
             problems.add("prefix.exact", f"needs {', '.join(missing)}: pip install '.[kv-events]'")
     for model, path in config.prefix.tokenizers.items():
-        if problems.reads_files and not Path(path).exists():
+        if not Path(path).exists():
             problems.add(f"prefix.tokenizers.{model}", f"there is no file or folder {path!r}")
 
 

@@ -47,6 +47,8 @@ def check_discovery(config: Config, problems: Problems) -> None:
                 split_name_server(server)
             except ValueError as err:
                 problems.add(path, str(err))
+    if not problems.reads_files:
+        return  # The machine of the configuration may have other packages.
     if discovery.dns and find_spec("dns") is None:
         problems.add("discovery.dns", "needs dnspython: pip install '.[dns]'")
     if discovery.kubernetes and find_spec("kubernetes") is None:

@@ -65,7 +65,7 @@ def _files_of(folder: Path) -> list[tuple[str, bytes]]:
     try:
         names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except (OSError, ValueError) as err:  # ValueError if the path has a NUL byte
-        raise KeysProblem(f"cannot be read: {_why(err)}", "folder") from None
+        raise KeysProblem(f"{str(folder)!r} cannot be read: {_why(err)}", "folder") from None
     if len(names) > _FILES:
         raise KeysProblem(f"has more than {_FILES} files", "folder")
     found, size = [], 0
@@ -82,7 +82,7 @@ def _read(path: str, field: str, prefix: str = "") -> bytes:
     try:
         raw = read_file(path, _BYTES + 1)
     except (OSError, ValueError) as err:  # ValueError if the path has a NUL byte
-        raise KeysProblem(f"{prefix}cannot be read: {_why(err)}", field) from None
+        raise KeysProblem(f"{path!r} cannot be read: {_why(err)}", field) from None
     if len(raw) > _BYTES:
         raise KeysProblem(f"{prefix}is larger than {_BYTES} bytes", field)
     return raw

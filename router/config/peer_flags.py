@@ -32,6 +32,7 @@ FLAGS: Final = {
     "--prometheus-host": "--admin HOST:PORT",
     "--prometheus-port": "--admin HOST:PORT",
     "--queue-size": "classes.*.depth in the configuration file",
+    "--replicas": "--replica URL, repeated for each",
     "--request-timeout-secs": "timeouts.whole in the configuration file",
     "--retry-max-retries": "retry.attempts in the configuration file",
     "--routing-logic": "--policy NAME",

@@ -15,8 +15,9 @@ from router.core.errors import ConfigError
 class Problems:
     """A list of errors, each as a line `path: message`.
 
-    `reads_files`: whether the files and the environment variables that the configuration names are
-    read, too. They may be missing on the machine that checks a configuration for another one.
+    `reads_files`: whether the files and environment variables that the configuration names are
+    read, and the optional packages that it needs are looked for. They may be missing on the machine
+    that checks a configuration for another one.
     """
 
     __slots__ = ("_paths", "lines", "reads_files")

@@ -21,6 +21,14 @@ Faults, in three forms with the same names (see --fault):
                            curl -X DELETE http://127.0.0.1:8001/emulator/faults
   for one request:         the header  x-emulate-fault: status=503; retry_after_s=1
 The engine itself gets the second one, not the router: GET /replicas of the router has its URL.
+  slow X           every step takes X times as long      freeze        no step ever ends
+  health STATUS    answer of /health                     probability P share of the requests
+  delay_s S        wait before anything is sent          straggle X    the first token takes X times
+  reset            TCP reset instead of an answer                      as long as on an idle engine
+  status STATUS    this error instead of an answer       retry_after_s S  its Retry-After
+  hang             never continue after the head         die_after N   close after N tokens
+  error_after N    an error event after N tokens         replica NAME  only this engine
+All engines of one command share a process; to kill one engine, start it by a command of its own.
 """
 
 

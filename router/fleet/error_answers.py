@@ -48,7 +48,8 @@ _MISSING_STATUS: Final = frozenset({404, 405, 410})
 _BUSY_STATUS: Final = frozenset({429, 503})
 
 # Number of errors of a kind in a row that pass without a comparison, at first.
-_PATIENCE: Final = (0.0, 0.0, 0.0, 2.0, 0.0, 0.0)
+# A list, because compiled code finds a tuple of floats unset.
+_PATIENCE: Final = [0.0, 0.0, 0.0, 2.0, 0.0, 0.0]
 PATIENCE_MAX: Final = 4.0
 # By how much a successful answer shortens the row of errors: a replica whose errors are more than a
 # fifth of its answers has a growing row.

@@ -515,7 +515,7 @@ class Replica(ReplicaLoad):
         """Return the reason of the present state, as text for people; "" if there is none.
 
         A replica that is ready has a reason if something is wrong with it nevertheless: it is
-        suspect, or its model list cannot be read.
+        suspect, it fails but may not be ejected, or its model list cannot be read.
         """
         health, state = self.health, self.state(now)
         if self.removed:
@@ -533,4 +533,11 @@ class Replica(ReplicaLoad):
             return "replicas with a lower SRV priority number are available"
         if state in ("ejected", "half_open"):
             return health.why
-        return f"suspect: {health.why}" if health.is_suspect(now) else self.models_problem
+        if health.is_suspect(now):
+            return f"suspect: {health.why}"
+        if health.failures >= health.rules.eject_after:
+            return (
+                f"failures in a row: {health.failures}; not ejected, because too few replicas of "
+                "its models would be left"
+            )
+        return self.models_problem

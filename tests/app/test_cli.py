@@ -157,6 +157,7 @@ def test_a_mistake_exits_2_with_its_path(
         ["serv"],
         ["serve", "--emulate", "many"],
         ["serve", "--nonsense"],
+        ["serve", "--emulate", "1", "--listen", "127.0.0.1:0", "--port", "1"],
         ["bench"],
         ["bench", "nonsense"],
     ],

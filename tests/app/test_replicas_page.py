@@ -40,6 +40,17 @@ async def test_it_shows_why_a_replica_gets_no_requests_and_its_priorities() -> N
 
 
 @scenario
+async def test_the_last_replica_shows_that_it_fails() -> None:
+    async with running(BROKEN, health={"eject_after": 2}) as router:
+        for _ in range(3):
+            assert (await router.ask(chat())).status == 500
+        (shown,) = await page(router, "/replicas")
+        assert shown["state"] == "ready"
+        assert shown["why"].startswith("failures in a row: 3; not ejected, because too few")
+        assert "failures in a row: 3; not ejected" in await text_page(router, "/fleet")
+
+
+@scenario
 async def test_an_ejected_replica_shows_the_request_that_caused_it() -> None:
     rules = {"eject_after": 2, "slow_start_s": 0.0}
     async with running(BROKEN, json_ok, health=rules, policy="round_robin") as router:

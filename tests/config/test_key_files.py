@@ -128,7 +128,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(KeysProblem, match="cannot be read: No such file or directory"):
         names(tmp_path / "absent")
     (tmp_path / "inner").mkdir()
-    with pytest.raises(KeysProblem, match="inner: cannot be read: Is a directory"):
+    with pytest.raises(KeysProblem, match="inner' cannot be read: Is a directory"):
         names(tmp_path)
 
 

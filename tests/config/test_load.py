@@ -228,7 +228,7 @@ allow_paths: [metrics]
         ),
         (
             "keys: {file: /no/such/file}",
-            "keys.file: cannot be read: No such file or directory",
+            "keys.file: '/no/such/file' cannot be read: No such file or directory",
         ),
         (
             "keys: {user_header: x_user}",

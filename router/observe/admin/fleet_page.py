@@ -121,7 +121,7 @@ def _note(replica: Replica) -> str:
     if replica["reclaimed_in_s"] is not None:
         notes.append(f"reclaimed in {replica['reclaimed_in_s']:.0f} s")
     if replica["busy_s"]:
-        notes.append(f"avoided for {replica['busy_s']:.1f} s after 429 or 503")
+        notes.append(f"avoided for {replica['busy_s']:.1f} s after error answers")
     weight, configured = replica["weight"], replica["weight_configured"]
     if weight != configured:
         notes.append(f"weight {weight:.2g} of {configured:g}")

@@ -181,3 +181,8 @@ def test_a_bad_list_is_refused_as_a_whole(raw: bytes, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_replicas(raw, Config(pools={"cloud": Pool(external=True)}))
     assert caught.value.problems[0].startswith(problem)
+
+
+def test_packages_of_another_machine_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.config.discovery_checks.find_spec", lambda name: None)
+    parse("discovery: {kubernetes: [{service: engines}]}", reads_files=False)
