@@ -440,6 +440,8 @@ class Exchange(ProxiedRequest, ClientExchange):
     def _may_send_early_status(self) -> bool:
         """Whether an early 200 may be sent, because the request will not be refused any more."""
         ticket, queue = self.ticket, self.context.queue
+        if self.driver.state.kept_error is not None:
+            return False  # Another attempt only compares answers; the client may get the error.
         if ticket is None or queue is None:
             return True
         if self.unreached_since >= 0.0:

@@ -6,13 +6,16 @@ deaths is therefore refused for a while, whoever sends it.
 
 - `lost`: the router records a body whose attempt was lost at a replica. This alone shows nothing.
 - `died`: a refused connection, a failed health check or a restart shows that the process has died.
-  The bodies that it lost within `WINDOW_S` before were in flight at its death.
+  The bodies that it lost within `WINDOW_S` before were in flight at its death. A second death
+  counts only for an attempt that was sent after the first loss: two processes of one node may die
+  at once, and then both may have had the same innocent body.
 - `answered`: a body that a replica answers without dying is innocent, and its record is deleted.
   Most innocent bodies in flight at a death are cleared so by their retry.
 
 A body is identified by a hash of its bytes and its path. A client that changes one byte, for
 example `seed`, sends another body, so this is no defence against an attacker: a limit on attempts
-ensures that each body costs at most two engines. The hash stops repetitions by SDKs, applications
+ensures that each request is lost at two engines at most, and at a third one if a copy is sent while
+its retry hangs. The hash stops repetitions by SDKs, applications
 and batches, which send the same bytes.
 
 Must never: keep a body, or grow without limit.
@@ -65,8 +68,8 @@ class Suspects:
     def __init__(self) -> None:
         # How long a death is remembered and a body is refused; 0: never.
         self._hold_s = 0.0
-        # By process: the bodies that it lost, and when.
-        self._lost: dict[str, dict[bytes, float]] = {}
+        # By process: the bodies that it lost; when, and when their attempts were sent.
+        self._lost: dict[str, dict[bytes, tuple[float, float]]] = {}
         # The bodies that were in flight at one death: the process, and when it lost the body.
         self._deaths: dict[bytes, tuple[str, float]] = {}
         self._until: dict[bytes, float] = {}  # The suspect bodies, and until when each is refused.
@@ -88,7 +91,7 @@ class Suspects:
     def is_enabled(self) -> bool:
         return self._hold_s > 0.0
 
-    def lost(self, process: str, body: bytes, now: float) -> None:
+    def lost(self, process: str, body: bytes, now: float, sent_at: float = 0.0) -> None:
         """Record that an attempt with this body was lost at a process."""
         if not self._hold_s:
             return
@@ -96,18 +99,20 @@ class Suspects:
         if bodies is None:
             bodies = {}
             _put(self._lost, process, bodies, _PROCESSES)
-        _put(bodies, body, now, MOST)
+        _put(bodies, body, (now, sent_at or now), MOST)
 
     def died(self, process: str, now: float) -> int:
         """Record that a process has died. Returns the number of bodies that became suspect."""
         found = 0
-        for body, lost_at in self._lost.pop(process, {}).items():
+        for body, (lost_at, sent_at) in self._lost.pop(process, {}).items():
             if now - lost_at > WINDOW_S:
                 continue
             other, at = self._deaths.get(body, ("", lost_at))
             is_first = not other or lost_at - at > self._hold_s
             if is_first:
                 _put(self._deaths, body, (process, lost_at), MOST)
+            elif sent_at < at:
+                pass  # Both were in flight at once: a node with two processes may have failed.
             elif other != process or lost_at - at > _SAME_S:
                 found += body not in self._until
                 _put(self._until, body, now + self._hold_s, MOST)
@@ -129,7 +134,8 @@ class Suspects:
 
     def may_become(self, body: bytes, now: float) -> bool:
         """Return whether a body is suspect as soon as its last losses prove to be deaths."""
-        fresh = sum(now - bodies.get(body, -_FRESH_S) < _FRESH_S for bodies in self._lost.values())
+        last = [bodies[body][0] for bodies in self._lost.values() if body in bodies]
+        fresh = sum(now - lost_at < _FRESH_S for lost_at in last)
         return fresh + (body in self._deaths) > 1
 
     def answered(self, body: bytes) -> None:

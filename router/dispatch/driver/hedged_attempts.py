@@ -92,6 +92,8 @@ class HedgedAttempts(RunningAttempts):
         """Send a hedge if no content has come and the hedger allows one."""
         if len(self.live) != 1 or not self._can_send_again():
             return
+        if self.state.kept_error is not None:
+            return  # The attempt only compares answers; the request may be the cause of the error.
         request, context = self._request, self._context
         first = self.live[0]
         now = context.scheduler.now()
@@ -126,7 +128,7 @@ class HedgedAttempts(RunningAttempts):
         self._clear_alarms()
         attempt.first_due = NEVER
         request, context = self._request, self._context
-        if attempt.index and not attempt.error_status:
+        if len(self.state.attempts) > 1 and not attempt.error_status:
             self._contradict()
         if len(self.live) > 1:
             losers = [other for other in self.live if other is not attempt]

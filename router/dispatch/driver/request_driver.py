@@ -212,6 +212,8 @@ class RequestDriver(RetriedAttempts):
         context = self._context
         now = context.scheduler.now()
         self.live.remove(attempt)
+        if not self.live:
+            self._clear_alarms()
         self._ended_unshown(attempt, now)
         began = attempt.began
         self._blame(attempt, reason, began)
@@ -268,6 +270,9 @@ class RequestDriver(RetriedAttempts):
         if is_executed and (state.lost or not self._request.route.repeatable):
             return ()
         others, ranks = self._others() or (), attempt.at.ranks
+        queue = self._context.queue
+        if others and queue is not None and self._is_queued():
+            others = queue.open_among(self._request, others)  # A known answer does not wait.
         return others if len(ranks) == 1 else [other for other in others if other not in ranks]
 
     def _compare(self, attempt: Attempt, reason: Reason) -> bool:
@@ -427,6 +432,13 @@ class RequestDriver(RetriedAttempts):
         suspect_min_s = replica.health.rules.suspect_min_s
         works_until = outcomes.works_until(replica, attempt.began, now, is_streamed)
         again = min(works_until, now + suspect_min_s)
+        kept = self.state.kept_error
+        is_comparison = kept is not None and kept.index < attempt.index and len(self.live) == 1
+        if is_comparison and (works_until <= now or outcomes.is_unfit(replica, attempt.began, now)):
+            # The client gets the error answer that is known.
+            request.drop(attempt)
+            self.failed(attempt, Reason.REPLICA_STALLED, reused=False, received=True)
+            return True
         if works_until <= now:
             # The replica is ejected as soon as other attempts count against it, too.
             again = now + suspect_min_s * _AGAIN

@@ -215,7 +215,7 @@ class RunningAttempts:
     def lost(self, attempt: Attempt) -> None:
         """Note that the replica has lost the request, perhaps because its process has died."""
         if attempt.is_sent:
-            self._context.fleet.lost(attempt.at, self._request.digest())
+            self._context.fleet.lost(attempt.at, self._request.digest(), attempt.began)
 
     def is_suspect(self, now: float) -> bool:
         """Whether the same body was in flight when two engines died."""

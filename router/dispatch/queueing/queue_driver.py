@@ -385,6 +385,15 @@ class QueueDriver:
         if ticked.error is not None:
             raise ticked.error
 
+    def open_among(self, x: QueuedRequest, others: Sequence[Replica]) -> Sequence[Replica]:
+        """Return the replicas of `others` that accept the request now."""
+        ticket = x.ticket
+        model = x.view.model or "" if ticket is None else ticket.model
+        lane = lane_of(model, x.view.allowed) if ticket is None else ticket.lane
+        rank = x.urgency.rank if ticket is None else ticket.urgency
+        self._changes.catch_up(self._scheduler.now())
+        return cast(Sequence[Replica], self.pools.open_to(model, lane, rank, others))
+
     def retry(
         self, x: QueuedRequest, others: Sequence[Replica], tried: Sequence[Replica]
     ) -> Replica | None:

@@ -192,11 +192,12 @@ class Outcomes:
         """Record an error answer. Returns whether another replica should get its request, too.
 
         An error comes sooner than an answer, so the replica seems to have little load. After some
-        errors in a row it pauses, so that it does not get more requests than the others.
+        errors in a row it pauses, so that it does not get more requests than the others. Rejected
+        requests cause no pause: a burst of them comes from one client, before any is compared.
         """
         errors, health, kind = replica.errors, replica.health, kind_of(status)
         is_doubted = errors.came(kind) or (health.half_open and health.ejected_by == kind)
-        if kind != ErrorKind.BUSY and errors.pauses(kind):
+        if kind not in (ErrorKind.BUSY, ErrorKind.REJECTED) and errors.pauses(kind):
             self.busy(replica, None, now)
         return is_doubted
 
@@ -214,8 +215,8 @@ class Outcomes:
         body; `None`: the error is about the router's own credential, so the client has no part in
         it. `dispatched`: when the attempt with the error answer was sent.
         """
-        if replica.removed:
-            return
+        if replica.removed or dispatched < replica.health.ended:
+            return  # An error from before the last ejection has had its effect.
         table, health, kind = self._table, replica.health, kind_of(status)
         now = table.clock()
         is_enough = replica.errors.contradicted(kind, evidence, now)

@@ -98,10 +98,10 @@ class Table:
 
     # -- deaths of engines --------------------------------------------------------------------
 
-    def lost(self, replica: Replica, body: bytes) -> None:
+    def lost(self, replica: Replica, body: bytes, sent_at: float) -> None:
         """Record that a replica has lost a request. `body`: the hash of its body; b"": unknown."""
         if body and not replica.removed and self.suspects.is_enabled:
-            self.suspects.lost(replica.ranks[0].id, body, self.clock())
+            self.suspects.lost(replica.ranks[0].id, body, self.clock(), sent_at)
             if self.on_lost is not None:
                 self.on_lost(replica.ranks[0])
 

@@ -170,3 +170,20 @@ async def test_it_can_be_switched_off() -> None:
         assert deaths(router) == 2
         assert (await router.ask(POISON)).status in (502, 503)
         assert deaths(router) == 3
+
+
+@scenario
+async def test_equal_requests_at_two_engines_that_die_at_once_are_innocent() -> None:
+    async def holds(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await asyncio.sleep(0.5)
+            await connection.send(completion())
+
+    async with running(*[holds] * 4, policy="round_robin") as router:
+        asked = chat(user="the same")
+        asks = [asyncio.create_task(router.ask(asked)) for _ in range(2)]
+        await eventually(lambda: sum(len(r.requests) for r in router.replicas) == 2, "both")
+        for replica in [r for r in router.replicas if r.requests]:
+            await replica.die()
+        assert [(await one).status for one in asks] == [200, 200]
+        assert (await router.ask(asked)).status == 200

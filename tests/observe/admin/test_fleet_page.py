@@ -79,8 +79,8 @@ def test_the_note_says_why_a_replica_gets_no_requests() -> None:
     found = replica(reclaimed_in_s=29.6, busy_s=1.25, closed_to=closed)
     (line,) = [line for line in fleet_page([found], NO_QUEUE).splitlines() if "gpu-1" in line]
     assert line.endswith(
-        " reclaimed in 30 s; avoided for 1.2 s after error answers; closed to low, batch: headroom; "
-        "closed to high: limit"
+        " reclaimed in 30 s; avoided for 1.2 s after error answers; closed to low, batch: "
+        "headroom; closed to high: limit"
     )
 
 
