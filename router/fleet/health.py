@@ -126,6 +126,8 @@ class Health:
         "races_lost",
         "refusals",
         "rules",
+        "suspect_factor",
+        "suspect_min_s",
         "suspected_at",
         "up",
         "warm_since",
@@ -135,7 +137,7 @@ class Health:
     )
 
     def __init__(self, rules: Rules) -> None:
-        self.rules = rules
+        self.adopt(rules)
         self.up = True  # Whether the probes show that the replica is up; True without probes.
         self.is_new = False  # True: the first probe has not returned yet; see `await_probe`.
         # Above 0: number of good probes in a row; below 0: number of bad probes in a row.
@@ -171,6 +173,12 @@ class Health:
         self.why = ""  # The reason of the last suspicion or ejection, as text for people.
         # The problem that the last probe found, as text for people; "" if there was no problem.
         self.why_down = ""
+
+    def adopt(self, rules: Rules) -> None:
+        """Use these settings from now on. Those that each request reads become attributes."""
+        self.rules = rules
+        self.suspect_min_s = rules.suspect_min_s
+        self.suspect_factor = rules.suspect_factor
 
     @property
     def known_dead(self) -> bool:

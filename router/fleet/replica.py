@@ -223,7 +223,7 @@ class Replica(ReplicaLoad):
         if config.models is not None:
             self.models_problem = ""
         self.lengths = lengths_of(config.max_model_len, self.reported_lengths)
-        self.health.rules = rules
+        self.health.adopt(rules)
 
     def continues(self, other: Replica) -> None:
         """Copy from `other` its models, whether it is up, its round-trip time and learned speed.
@@ -390,7 +390,7 @@ class Replica(ReplicaLoad):
         shows no work at all (`silence_s`, `whole_silence_s`).
         """
         progress = self.progress
-        rules = self.health.rules
+        least_s = self.health.suspect_min_s
         usual = progress.first_s
         if usual > 0.0:
             # A prompt that is ten times as long may take ten times as long. A shorter prompt does
@@ -400,9 +400,8 @@ class Replica(ReplicaLoad):
             return NEVER
         else:
             # The totals of the engine grow at the first token, long before a whole answer ends.
-            least_s = rules.suspect_min_s
             usual = min(progress.whole_s, least_s / 2.0) or least_s
-        return max(rules.suspect_min_s, rules.suspect_factor * usual)
+        return max(least_s, self.health.suspect_factor * usual)
 
     def silence_s(self, now: float) -> float:
         """Return the seconds without a sign of work after which a replica that has requests is

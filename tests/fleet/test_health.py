@@ -217,7 +217,7 @@ def test_reading_changes_nothing() -> None:
 def test_new_rules_count_at_once() -> None:
     health = make()
     fail(health, times=4)
-    health.rules = Rules(eject_after=2)
+    health.adopt(Rules(eject_after=2))
     assert fail(health)
 
 

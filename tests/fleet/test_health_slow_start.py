@@ -83,7 +83,7 @@ def test_new_rules_count_at_once() -> None:
     health = make()
     health.begins_slowly(0.0)
     assert health.factor(10.0) == pytest.approx(1 / 3)
-    health.rules = Rules(slow_start_s=10.0)
+    health.adopt(Rules(slow_start_s=10.0))
     assert health.factor(10.0) == 1.0
 
 

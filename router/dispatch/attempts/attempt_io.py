@@ -45,6 +45,8 @@ _UNAUTHORIZED: Final = frozenset({401, 403, 407})
 # The reason of an error that is not counted as a failure unless another replica contradicts it.
 _REFUSED: Final = Reason.REPLICA_REFUSED
 _ERROR_AT: Final = 32  # A body that is only an error names it within this many bytes.
+_QUOTE: Final = 0x22
+_E: Final = 0x65
 # An unfinished event of this many bytes counts as content. Otherwise each further read would scan
 # all bytes of the event again.
 EVENT_BYTES: Final = 32 * 1024
@@ -255,18 +257,19 @@ class AttemptIO(Waiter):
         if head.status == 200 and self._driver.priority_rejected_by is self.attempt.at:
             self._driver.went_without_priority(self.attempt.at)
         access = self.attempt.at.access
-        has_own = access is not None and access.has_credential
-        if head.status in _UNAUTHORIZED and (has_own or request.rules.has_token):
-            # The answer is about the router's credential, so the client must not get it.
-            self._driver.refuses_credential(self.attempt, head.status)
-            return self._give_up(Reason.CREDENTIAL_REFUSED)
         is_doubted = False
-        if head.status >= 400 and request.route.inference:
-            is_doubted = self._holds = self._driver.doubts(self.attempt, head.status)
-        if access is not None and has_own and head.status >= 400:
-            if any(access.is_shown_in(line) for line in head.lines):
-                return self._give_up(Reason.BAD_RESPONSE)
-            self._holds = True  # The text is examined before it is relayed.
+        if head.status >= 400:
+            has_own = access is not None and access.has_credential
+            if head.status in _UNAUTHORIZED and (has_own or request.rules.has_token):
+                # The answer is about the router's credential, so the client must not get it.
+                self._driver.refuses_credential(self.attempt, head.status)
+                return self._give_up(Reason.CREDENTIAL_REFUSED)
+            if request.route.inference:
+                is_doubted = self._holds = self._driver.doubts(self.attempt, head.status)
+            if access is not None and has_own:
+                if any(access.is_shown_in(line) for line in head.lines):
+                    return self._give_up(Reason.BAD_RESPONSE)
+                self._holds = True  # The text is examined before it is relayed.
         if head.status == self.refusal:
             # The body of the error answer shows whether the engine rejects the `priority` field.
             self._holds = True
@@ -448,13 +451,25 @@ def _is_sound(parts: list[bytes]) -> bool:
 
 def _is_only_error(parts: list[bytes]) -> bool:
     """Whether a complete JSON response with the status 200 contains an error and nothing else."""
-    if not parts or b'"error"' not in parts[0][:_ERROR_AT]:
+    if not parts or not _begins_with_e(parts[0]):
         return False
     try:
         found = msgspec.json.decode(b"".join(parts))
     except NOT_JSON:
         return False
     return isinstance(found, dict) and len(found) == 1 and bool(found.get("error"))
+
+
+def _begins_with_e(text: bytes) -> bool:
+    """Whether the first name in a JSON object begins with an `e`, as `error` does.
+
+    A loop is faster than the methods of bytes, which cost more than 1,000 instructions.
+    """
+    end = min(len(text), _ERROR_AT)
+    at = 0
+    while at < end and text[at] != _QUOTE:
+        at += 1
+    return at + 1 < end and text[at + 1] == _E
 
 
 def is_encoded(lines: list[bytes]) -> bool:

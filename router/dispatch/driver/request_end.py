@@ -17,7 +17,7 @@ from router.dispatch.driver.routed_request import RoutedRequest
 from router.dispatch.driver.speed_samples import samples_ended
 from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from router.fleet.replica import Replica
-from router.observe.metrics import UNCLASSED
+from router.observe.metrics import UNCLASSED, ModelCounts
 
 
 def end_request(
@@ -38,7 +38,7 @@ def end_request(
         queue.over(request, reason, replica, tokens, output, now)
     metrics, view, arrived = context.metrics, request.view, request.arrived
     status, label = status_of(sent, reason), class_of(request)
-    metrics.finished(
+    counts = metrics.finished(
         route.kind,
         reason,
         status,
@@ -65,7 +65,7 @@ def end_request(
         winner = state.winner
         if winner is not None and winner.held and reason is Reason.OK:
             replica.should_have_hit(winner.began)
-        _learn(request, replica, label, events, tpot_s, now)
+        _learn(request, replica, label, events, tpot_s, now, counts)
     if request.view.stream:
         usage = work.usage
         samples_ended(state.attempts, reason, usage.output_tokens, usage.exact, now)
@@ -107,11 +107,18 @@ def _tpot_s(request: RoutedRequest, events: int, now: float) -> float:
 
 
 def _learn(
-    request: RoutedRequest, replica: Replica, label: str, events: int, tpot_s: float, now: float
+    request: RoutedRequest,
+    replica: Replica,
+    label: str,
+    events: int,
+    tpot_s: float,
+    now: float,
+    counts: ModelCounts | None,
 ) -> None:
     """Learn from a request's token counts about its model, and about `replica`, which answered.
 
-    `label`: the request's class label. `tpot_s`: the result of `_tpot_s`.
+    `label`: the request's class label. `tpot_s`: the result of `_tpot_s`. `counts`: the counters of
+    the model.
     """
     context, work, view = request.context, request.work, request.view
     usage = work.usage
@@ -127,6 +134,7 @@ def _learn(
             usage.cached_tokens,
             replica.id,
             replica.removed,
+            counts,
         )
         if is_exact and view.blocks:  # A prompt without whole blocks is mostly the chat template.
             context.fleet.knowledge.counted(view.model, view.prompt_bytes, prompt)

@@ -92,7 +92,7 @@ class RunningAttempts:
         is_streamed = request.view.stream
         if not is_streamed and (route.light or not (route.inference and route.is_known)):
             return  # The engine may answer such a request without a sign of work.
-        attempt.work_due = now + replica.health.rules.suspect_min_s
+        attempt.work_due = now + replica.health.suspect_min_s
         if not attempt.is_overdue:
             tokens = replica.pending_tokens
             attempt.overdue_due = now + replica.overdue_after_s(tokens, is_streamed)

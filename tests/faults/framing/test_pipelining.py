@@ -120,13 +120,13 @@ async def test_answers_of_the_routers_own_take_turns() -> None:
     async with running(echo) as router:
         first, second = await router.client(), await router.client()
         loop = asyncio.get_running_loop()
-        counts = router.app.parts.metrics.kinds["other"].ends
+        counts = router.app.parts.metrics.kinds["other"]
         before = most = 0
         counted: asyncio.Handle | None = None
 
         def count() -> None:
             nonlocal before, most, counted
-            now = sum(counts.values())
+            now = sum(counts.ends.values())
             before, most = now, max(most, now - before)
             counted = loop.call_soon(count)
 
@@ -138,5 +138,5 @@ async def test_answers_of_the_routers_own_take_turns() -> None:
             assert (await second.recv_response()).status == 200
         assert counted is not None
         counted.cancel()
-        assert sum(counts.values()) == 600
+        assert sum(counts.ends.values()) == 600
         assert 1 <= most <= 4  # one answer per connection; the count may see two turns
