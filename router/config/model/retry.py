@@ -11,11 +11,12 @@ class Retry(Frozen, frozen=True):
     These requests are repeated, always at another replica. (1) A request that could not be sent,
     because the replica refuses the connection or closes a new one. (2) On the budget: a request
     whose connection was lost, and a stream that ends or reports an error before any content. Not
-    if two replicas have lost the request. (3) On the budget: an answer 429 or 503. (4) An answer
-    401, 403 or 407, if the router has a credential of its own for the replica (`credential`,
-    `upstream.token`). If no replica accepts it, the client gets 502 `credential_refused`. (5) Once:
-    any other 401, 403, 404, 405, 407 or 410, and other 4xx from the third one in a row. (6) Once,
-    on the budget: 5xx, and a 200 whose body is only an `error`.
+    if two replicas have lost the request. (3) An answer 429 or 503: on the budget, if all other
+    replicas have given such an answer lately. (4) An answer 401, 403 or 407, if the router has a
+    credential of its own for the replica (`credential`, `upstream.token`). If no replica accepts
+    it, the client gets 502 `credential_refused`. (5) Once: any other 401, 403, 404, 405, 407 or
+    410, and other 4xx from the third one in a row. (6) Once, on the budget: 5xx, and a 200 whose
+    body is only an `error`.
 
     If the other replica answers, an error of (4) to (6) counts against the first replica. Three in
     a row, for several clients or with several bodies, eject it. If the other replica gives an error

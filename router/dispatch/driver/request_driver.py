@@ -176,16 +176,23 @@ class RequestDriver(RetriedAttempts):
             return False  # The client gets the kept error of an earlier attempt instead.
         if reason is Reason.STREAM_ERROR and (state.lost or not request.route.repeatable):
             return False
-        is_free = reason is Reason.MODEL_REFUSED
-        if self._others() is None or not (is_free or self._take_budget()):
+        others = self._others()
+        is_refused = reason is Reason.MODEL_REFUSED
+        is_free = is_refused or (reason is Reason.REPLICA_BUSY and self._has_capacity(others))
+        if others is None or not (is_free or self._take_budget()):
             return False
         request.discard(attempt)
         self._end_attempt(attempt, reason, reused=False, received=True)
-        if is_free:
+        if is_refused:
             self._retry_now(reason)
         else:
             self._retry(reason)
         return True
+
+    def _has_capacity(self, others: Sequence[Replica] | None) -> bool:
+        """Whether one of the replicas has not refused requests lately."""
+        now = self._context.scheduler.now()
+        return others is not None and any(not other.health.is_busy(now) for other in others)
 
     def ask_without_priority(self, attempt: Attempt) -> bool:
         """Send the request again without `priority` to a replica that seems to reject the field.

@@ -17,7 +17,8 @@ none. After content has reached the client, the request is not repeated; a conti
                                                         free if the replica is known to be dead
     the replica was ejected or went down,  -            as if lost on a new connection; without
     no content yet, no sign of work                     another replica, the attempt stays
-    429 or 503                             -            elsewhere, on the budget
+    429 or 503                             -            elsewhere; free if another replica has
+                                                        not refused lately, else on the budget
     404 for a model that the replica       -            elsewhere, free: the engine did nothing,
     lists: it may have restarted                        and its list is read again at once
     the router's own credential is         -            elsewhere, free: nothing was executed

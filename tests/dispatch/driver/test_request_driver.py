@@ -344,11 +344,15 @@ RETRIES = [
         retry=NO_RETRY,
     ),
     case(
-        "no budget: a 503 is passed on",
+        "no budget: a 503 is passed on when no replica has capacity",
         """
         a arrives  -> send a to r0
-        r0 503s a  -> release a at r0; end a: replica_busy
+        b arrives  -> send b to r0
+        r0 503s a  -> discard a at r0; retry a to r1
+        r1 503s a  -> release a at r1; end a: replica_busy
+        r0 503s b  -> release b at r0; end b: replica_busy
         """,
+        replicas=2,
         retry=NO_RETRY,
     ),
     case(
@@ -1016,9 +1020,10 @@ def test_why_a_broken_stream_is_not_continued_is_counted(
 
 def test_retries_are_counted_by_their_cause() -> None:
     world = World(4, retry=Retry(backoff_s=0.0, budget=0.0, budget_min=1))
-    for row in ("a arrives", "r0 refuses a", "r1 was-stale-for a", "r1 503s a"):
+    rows = ("a arrives", "r0 refuses a", "r1 was-stale-for a", "r1 resets a", "r2 503s a")
+    for row in rows:
         happen(world, row)
-    causes = {Reason.CONNECT_FAILED: 1, Reason.REPLICA_RESET: 1, Reason.REPLICA_BUSY: 1}
+    causes = {Reason.CONNECT_FAILED: 1, Reason.REPLICA_RESET: 2, Reason.REPLICA_BUSY: 1}
     assert world.metrics.retries_by_cause == causes
     assert world.metrics.connections_stale == 1
     happen(world, "b arrives")
