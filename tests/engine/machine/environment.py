@@ -22,6 +22,8 @@ from pathlib import Path
 
 from tests.engine.machine import recipe
 
+NIXL_VERSION = "1.5.1"
+
 
 @dataclass(frozen=True, slots=True)
 class EngineEnvironment:
@@ -55,6 +57,27 @@ def ensure(say: Callable[[str], None] | None = None) -> EngineEnvironment:
         if not final.exists():
             build_into(final, say)
     return EngineEnvironment(final)
+
+
+def ensure_nixl(built: EngineEnvironment, say: Callable[[str], None] | None = None) -> Path:
+    """A folder with NIXL, which transfers KV caches between engines, for `PYTHONPATH`.
+
+    Its requirements, such as a CUDA build of torch, are not installed. The transport over TCP and
+    shared memory needs no GPU.
+    """
+    say = say or tell
+    final = cache_folder() / f"nixl-{NIXL_VERSION}-{recipe.key()}"
+    with locked(final.with_name(final.name + ".lock"), say):
+        if not final.exists():
+            building = final.with_name(final.name + ".building")
+            shutil.rmtree(building, ignore_errors=True)
+            pip = [str(built.python), "-m", "pip", "--no-input", "--disable-pip-version-check"]
+            install = [*pip, "install", "--no-deps", "--no-compile", "--progress-bar", "off"]
+            wanted = [f"{name}=={NIXL_VERSION}" for name in ("nixl", "nixl-cu12")]
+            log = final.with_name(final.name + ".log")
+            recipe.run("nixl", [*install, "--target", str(building), *wanted], log)
+            building.rename(final)
+    return final
 
 
 def build_into(final: Path, say: Callable[[str], None]) -> None:

@@ -70,7 +70,9 @@ class Engine(Service):
         *flags: str,
         slots: int = SLOTS,
         ranks: int = 1,
+        settings: Mapping[str, str] = {},
     ) -> None:
+        """`settings`: more environment variables."""
         self.ranks = ranks
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -90,7 +92,7 @@ class Engine(Service):
         self.kv_events, self.kv_replay = free_port(ranks), free_port(ranks)
         command += ["--kv-events-config", json.dumps(self._kv_events_config())]
         command += flags
-        super().__init__(name, command, logs / f"{name}.log", ENGINE_SETTINGS)
+        super().__init__(name, command, logs / f"{name}.log", {**ENGINE_SETTINGS, **settings})
 
     def _kv_events_config(self) -> dict[str, Any]:
         # An endpoint without the * makes the publisher connect instead of bind.

@@ -98,6 +98,25 @@ def test_the_requests_of_a_stopped_engine_are_answered_by_the_other(
     )
 
 
+def test_a_long_whole_answer_of_a_working_engine_never_counts(
+    engines: Engines, router: Hedgerow
+) -> None:
+    favourite, _ = engines
+    for number in range(3):  # Its usual times are short.
+        assert is_whole(ask(router.url, False, number), False)
+    with ThreadPoolExecutor(2) as clients:
+        asked = [clients.submit(ask, router.url, False, n, LONG) for n in range(2)]
+        while not all(one.done() for one in asked):
+            assert replica(router, favourite.name)["breaker"] == "closed"
+            time.sleep(0.5)
+        assert all(is_whole(one.result(), False) for one in asked)
+    eventually(lambda: len(router.records()) == 5, WITHIN_S, lambda: f"{router.records()}")
+    took = [record["attempts"] for record in router.records()[3:]]
+    assert [[attempt[:3] for attempt in one] for one in took] == [
+        [[favourite.name, Kind.PRIMARY, Reason.OK]]
+    ] * 2
+
+
 def test_a_working_engine_with_a_late_health_path_stays_up(
     engines: Engines, tmp_path: Path
 ) -> None:
