@@ -51,10 +51,13 @@ _COMMANDS = {
     "cordon": ("router.admin_client", "send no new requests to a replica of a running router"),
     "drain": ("router.admin_client", "the same, to stop the replica when it is `drained`"),
     "uncordon": ("router.admin_client", "send requests to a replica again"),
-    "emulate": ("router.emulator.command", "run emulated engines, without a router"),
-    "replay": ("router.replay.command", "simulate policies and fleet sizes on recorded traffic"),
-    "audit": ("router.audit.command", "report which tenant delays which, from an access log"),
-    "plan": ("router.plan.command", "advise how many replicas the coming demand needs"),
+    "emulate": ("router.lab.emulator.command", "run emulated engines, without a router"),
+    "replay": (
+        "router.lab.replay.command",
+        "simulate policies and fleets on recorded traffic",
+    ),
+    "audit": ("router.lab.audit.command", "report which tenant delays which, from an access log"),
+    "plan": ("router.lab.plan.command", "advise how many replicas the coming demand needs"),
 }
 _BENCHES = {
     "overhead": ("bench.overhead.cli", "CPU per request and token, compared with other routers"),

@@ -11,7 +11,7 @@ from typing import Any
 from bench.findings import written
 from bench.findings.found import Found
 from bench.overhead.goals import missed
-from router.replay.workers import Broken, Refused
+from router.lab.replay.workers import Broken, Refused
 
 
 def measured(

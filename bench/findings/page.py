@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from bench.findings.found import Found
-from router.replay.report import pieces
-from router.replay.report.plots import Plot
+from router.lab.replay.report import pieces
+from router.lab.replay.report.plots import Plot
 
 
 class Arguments(Protocol):

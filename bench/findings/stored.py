@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from bench.findings.sources import digest
-from router.replay.workers import Task, run_all
+from router.lab.replay.workers import Task, run_all
 
 _SOURCES: Final = ("router", "policies", "bench")
 _HEAD: Final = '{"run": '  # each line of the file begins with these bytes

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from router.emulator.core.timing import Timing
+from router.lab.emulator.core.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)

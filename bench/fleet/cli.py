@@ -14,8 +14,8 @@ from bench.overhead.cli import machine
 from bench.overhead.goals import missed
 from bench.overhead.processes import Orderly, Placement
 from policies.contract import policy_names
+from router.app.emulated_fleet import FleetError
 from router.core.build import is_compiled
-from router.emulator.spawn import FleetError
 
 WANTED = ("kv_aware", "round_robin")
 QUICK = ("kv_aware",)

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from bench.fleet.capacity import Engine
 from bench.fleet.workloads import GROUPS, KV_SHARE, PREFIX_TOKENS
-from router.emulator.core.timing import PROFILES
-from router.emulator.spawn import EmulatedFleet, FleetError
+from router.app.emulated_fleet import EmulatedFleet, FleetError
+from router.lab.emulator.core.timing import PROFILES
 
 MODEL = "bench"
 COUNT = 8

@@ -18,8 +18,8 @@ from bench.gain.found import Row, found
 from bench.gain.task import Task
 from bench.gain.traffic import law
 from bench.gain.world import AZURE, KV_TOKENS, LOADS, MOONCAKE, REPLICAS, World
-from router.replay import arguments as words
-from router.replay.workers import run_all
+from router.lab.replay import arguments as words
+from router.lab.replay.workers import run_all
 
 REQUESTS, WINDOWS = 3000, 10
 QUICK = 200

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from router.core.errors import Reason
 from router.core.token_gain import on_time_evenly
-from router.simulator.outcome import Outcome
+from router.lab.simulator.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)

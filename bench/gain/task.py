@@ -11,9 +11,9 @@ from typing import TextIO
 from bench.gain.contestants import Contestant
 from bench.gain.score import Score
 from bench.gain.world import World
-from router.simulator.outcome import Outcome
-from router.simulator.scenario import Scenario
-from router.simulator.simulation import simulate
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.scenario import Scenario
+from router.lab.simulator.simulation import simulate
 
 WARM = 0.2  # share of the requests, from the first on, that are not counted
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from router.simulator.traffic import Arrival
-from router.traces import open_trace
-from router.traces.reuse import hits_of
+from router.lab.simulator.traffic import Arrival
+from router.lab.traces import open_trace
+from router.lab.traces.reuse import hits_of
 
 SHARES = {"high": 0.2, "normal": 0.5, "low": 0.3}
 

@@ -16,10 +16,10 @@ from bench.gain.score import Slo
 from bench.gain.traffic import Law, Window
 from router.config.model import Config
 from router.config.varied import varied
-from router.emulator.core.core_config import CoreConfig
-from router.emulator.core.timing import PROFILES
-from router.simulator.router import TOKEN_BYTES
-from router.simulator.scenario import Scenario, equal
+from router.lab.emulator.core.core_config import CoreConfig
+from router.lab.emulator.core.timing import PROFILES
+from router.lab.simulator.router import TOKEN_BYTES
+from router.lab.simulator.scenario import Scenario, equal
 
 # Llama-2-70B on four H100: the KV cache is 0.9 of the GPUs' memory minus the weights, at 320 KiB
 # per token.

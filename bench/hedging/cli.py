@@ -14,7 +14,7 @@ from importlib import import_module
 from bench.findings import written
 from bench.findings.found import Found
 from bench.overhead.goals import missed
-from router.replay.workers import Broken, Refused
+from router.lab.replay.workers import Broken, Refused
 
 # The module of each part. It has add_arguments(parser) and run(args) -> Sequence[Found].
 PARTS = {

@@ -53,7 +53,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of `router.replay.workers`."""
+    """A task of `router.lab.replay.workers`."""
 
     case: Case
     seed: int

@@ -20,8 +20,8 @@ from bench.plan.case import REGIONS_CASE, WEEK_CASE, Case, Run, Task
 from bench.plan.contestants import LEADS_S
 from bench.plan.found import found
 from bench.plan.traffic import bursts
-from router.replay import arguments as words
-from router.replay.workers import Refused
+from router.lab.replay import arguments as words
+from router.lab.replay.workers import Refused
 
 SEEDS, QUICK = PAIRS_MIN, 1
 

@@ -11,12 +11,12 @@ from typing import Final
 from bench.plan.fleet import Controller, Seen
 from bench.plan.traffic import DAY, STEP_S, WEEK, Demand
 from bench.plan.world import THROUGHPUT, Counts, PoolKey, World
-from router.plan.decision.advise import advise
-from router.plan.decision.demand_ahead import steps
-from router.plan.forecasts.backtest import choose, methods
-from router.plan.forecasts.forecast import Forecast
-from router.plan.observed import Observed, Place, Series
-from router.plan.types_file import ModelSpeed, ReplicaType, Shift, Types
+from router.lab.plan.decision.advise import advise
+from router.lab.plan.decision.demand_ahead import steps
+from router.lab.plan.forecasts.backtest import choose, methods
+from router.lab.plan.forecasts.forecast import Forecast
+from router.lab.plan.observed import Observed, Place, Series
+from router.lab.plan.types_file import ModelSpeed, ReplicaType, Shift, Types
 
 MODEL: Final = "model"
 REQUEST: Final = 4000.0  # tokens of a request; the plan counts waiting requests

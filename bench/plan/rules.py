@@ -14,8 +14,8 @@ from typing import Final
 from bench.plan.fleet import Controller, Seen
 from bench.plan.traffic import STEP_S
 from bench.plan.world import THROUGHPUT, Counts, PoolKey, World
-from router.plan.decision.reactive import Scaled, reactive
-from router.plan.types_file import Reactive
+from router.lab.plan.decision.reactive import Scaled, reactive
+from router.lab.plan.types_file import Reactive
 
 # The thresholds of SageServe's reactive rule, in its code (arXiv 2502.14617).
 SAGESERVE_UP, SAGESERVE_DOWN = 0.5, 0.25
@@ -31,7 +31,7 @@ def static_controller(fleet: Counts) -> Controller:
 
 
 def reactive_controller(world: World, up: float) -> Controller:
-    """Return a controller with the router's own reactive rule (`router.plan.decision.reactive`).
+    """Return a controller with the router's reactive rule (`router.lab.plan.decision.reactive`).
 
     It scales out to the threshold `up` at once, and below half of it stops one replica in a step.
     """

@@ -15,7 +15,7 @@ from random import Random
 from statistics import fmean
 from typing import Final
 
-from router.traces import open_trace
+from router.lab.traces import open_trace
 
 STEP_S: Final = 300.0
 DAY: Final = round(86400.0 / STEP_S)  # number of steps in a day

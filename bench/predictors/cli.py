@@ -12,7 +12,7 @@ from bench.findings import written
 from bench.findings.command import measured, usable_cpus
 from bench.findings.found import Found
 from bench.predictors import logged, simulated, timings
-from router.replay import arguments as words
+from router.lab.replay import arguments as words
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,11 +28,11 @@ from bench.fleet.simulated.worlds import (
 from bench.predictors.errors import Row, columns, read, within
 from router.core.speed_learner import SpeedLearner
 from router.core.text.table import build
-from router.replay.workers import run_all
-from router.simulator.outcome import Outcome
-from router.simulator.scenario import resized
-from router.simulator.simulation import Simulation
-from router.simulator.workloads import Lengths, Unique
+from router.lab.replay.workers import run_all
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.scenario import resized
+from router.lab.simulator.simulation import Simulation
+from router.lab.simulator.workloads import Lengths, Unique
 
 POLICY = "kv_aware"
 REPLICAS = 4  # number of replicas in scenarios with equal replicas

@@ -16,7 +16,7 @@ from bench.findings import written
 from bench.findings.found import Found
 from bench.overhead.goals import missed
 from bench.priority import orders, page
-from router.replay.workers import Broken, Refused
+from router.lab.replay.workers import Broken, Refused
 
 # The module of each part. It has add_arguments(parser) and run(args, orders) -> Found.
 PARTS = {

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from bench.findings import page as findings
 from bench.findings.found import Found
 from bench.priority.traffic import CLASSES
-from router.replay.report import svg
-from router.replay.report.plots import Plot
+from router.lab.replay.report import svg
+from router.lab.replay.report.plots import Plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

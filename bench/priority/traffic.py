@@ -21,7 +21,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from bench.fleet import capacity
-from router.emulator.core.timing import PROFILES, Timing
+from router.lab.emulator.core.timing import PROFILES, Timing
 
 ENGINES: Final = 8
 SLOTS: Final = 20  # requests that each engine can run at a time

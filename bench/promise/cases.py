@@ -25,10 +25,10 @@ from router.config.model import Config
 from router.core.conformal import COVERAGE
 from router.core.text.table import build
 from router.core.urgency import CLASSES
-from router.replay.workers import Refused
-from router.simulator.scenario import resized
-from router.simulator.simulation import simulate
-from router.simulator.workloads import Mix, Unique
+from router.lab.replay.workers import Refused
+from router.lab.simulator.scenario import resized
+from router.lab.simulator.simulation import simulate
+from router.lab.simulator.workloads import Mix, Unique
 
 REPLICAS: Final = 4
 # Each class has a fifth of the requests. A class is judged if 1,000 of its requests remain after

@@ -16,7 +16,7 @@ from bench.findings import written
 from bench.findings.command import measured, usable_cpus
 from bench.findings.intervals import PAIRS_MIN
 from bench.promise import cases
-from router.replay import arguments as words
+from router.lab.replay import arguments as words
 
 SEEDS: Final = PAIRS_MIN
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from router.core.text.table import Column
 from router.core.urgency import CLASSES
-from router.simulator.outcome import Outcome
+from router.lab.simulator.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from bench.sidecar.found import Row, found
 from bench.sidecar.setups import SIMULATED, SOME, Setup, setups
 from router.config.varied import varied
 from router.core.errors import Reason
-from router.replay import arguments as words
-from router.simulator.outcome import Outcome
-from router.simulator.scenario import Scenario
-from router.simulator.simulation import simulate
+from router.lab.replay import arguments as words
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.scenario import Scenario
+from router.lab.simulator.simulation import simulate
 
 
 @dataclass(frozen=True, slots=True)

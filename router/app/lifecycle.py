@@ -21,6 +21,7 @@ from router.app import (
     spot_families,
 )
 from router.app.discovered import Discovered
+from router.app.emulated_fleet import EmulatedFleet, FleetError
 from router.app.file_watch import FileWatch, files_of
 from router.app.listeners import ADMIN, DATA, PROBES, Listener, Listeners
 from router.app.members import Members
@@ -34,7 +35,6 @@ from router.config.model import Replica as ReplicaConfig
 from router.core.build import VERSION, build_kind
 from router.core.errors import ConfigError
 from router.core.limits import raise_open_files
-from router.emulator.spawn import EmulatedFleet, FleetError
 from router.observe.admin.listener import Admin
 from router.observe.events import log_event, set_level
 from router.observe.families import hedge_families

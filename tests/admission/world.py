@@ -28,8 +28,8 @@ from router.core.errors import RouterError
 from router.core.lease import Lease, poll_begins, poll_counted, poll_failed
 from router.core.replica_load import ReplicaLoad
 from router.core.ttft_estimate import TtftEstimates
-from router.emulator.http.gauges import Gauges, LaggingGauges
 from router.fleet.learned_capacity import LearnedCapacity
+from router.lab.emulator.http.gauges import Gauges, LaggingGauges
 from tests.tickets import looked_up, make_ticket
 
 

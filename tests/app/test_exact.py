@@ -8,8 +8,8 @@ from typing import Any
 import aiohttp
 
 from router.app import App
+from router.app.emulated_fleet import EmulatedFleet
 from router.config.model import AccessLog, Admin, Config, Prefix, Replica
-from router.emulator.spawn import EmulatedFleet
 from tests.harness import clocks
 from tests.harness.replica import eventually
 from tests.harness.running import scenario

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from router.config.model import Keys, Priority, PriorityRule, Queue
-from router.emulator.http.personas.trtllm import TrtLlm
 from router.fleet.engines.common.priority import EPOCH
 from router.intake.body import SCAN_ABOVE
+from router.lab.emulator.http.personas.trtllm import TrtLlm
 from tests.harness.behaviours import echo
 from tests.harness.control import anonymous
 from tests.harness.emulated import emulated

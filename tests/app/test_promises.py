@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from router.audit.examine import examine
 from router.config.model import Classes, LowClass
 from router.core.errors import Reason
+from router.lab.audit.examine import examine
 from tests.app.pages import by_class, page
 from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import chat_either, sse_tokens, stream_then_hang

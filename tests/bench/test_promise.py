@@ -12,8 +12,8 @@ import pytest
 from bench.findings.intervals import PAIRS_MIN
 from bench.promise import cases, cli, goals
 from bench.promise.coverage import Coverage, Recorded, mean_columns
-from router.simulator.outcome import Outcome
-from router.simulator.traffic import Arrival
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.traffic import Arrival
 
 GOOD = Coverage("50 %", "high", 1000, 1000, 50, 50, 0.2, 1.0, 0.1)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from aiohttp import web
 
-from router.emulator.engine import Engine
-from router.emulator.http.ranks import made
-from router.emulator.http.server import make_app
-from router.emulator.settings import EngineSettings
+from router.lab.emulator.engine import Engine
+from router.lab.emulator.http.ranks import made
+from router.lab.emulator.http.server import make_app
+from router.lab.emulator.settings import EngineSettings
 from tests.harness.ports import free_port
 
 SPEED = 1000.0

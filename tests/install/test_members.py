@@ -15,7 +15,7 @@ def test_the_wheel_holds_the_program_its_libraries_and_no_test() -> None:
     assert {
         "router/cli.py",
         "router/wire/client.so",
-        "router/emulator/http/server.py",
+        "router/lab/emulator/http/server.py",
         "policies/contract.py",
         "bench/overhead/cli.py",
         "hedgerow__mypyc.so",

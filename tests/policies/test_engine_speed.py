@@ -7,7 +7,7 @@ import pytest
 from policies.engine_speed import EngineSpeed
 from policies.facts import Candidate
 from router.dispatch.hedging.ttft_prior import STREAMS
-from router.emulator.core.timing import PROFILES
+from router.lab.emulator.core.timing import PROFILES
 
 
 def speed(**coefficients: float) -> EngineSpeed:

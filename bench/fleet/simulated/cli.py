@@ -16,7 +16,7 @@ from bench.findings.command import measured, mistake, usable_cpus
 from bench.findings.found import Found
 from bench.fleet.simulated import ladder, loads, matrix, oracle, page, speed
 from policies.contract import policy_names
-from router.replay import arguments as words
+from router.lab.replay import arguments as words
 
 QUICK_LOADS = (50, 110)
 

@@ -34,12 +34,12 @@ from bench.fleet.simulated.worlds import routed
 from bench.overhead.goals import Verdict
 from router.config.varied import varied
 from router.core.text.table import Column, build
-from router.emulator.core.core_config import CoreConfig
-from router.emulator.core.timing import PROFILES
-from router.replay.report.slo import Slo
-from router.simulator.router import TOKEN_BYTES
-from router.simulator.scenario import Scenario, equal
-from router.traces import Trace, describe, open_trace, reuse_bound
+from router.lab.emulator.core.core_config import CoreConfig
+from router.lab.emulator.core.timing import PROFILES
+from router.lab.replay.report.slo import Slo
+from router.lab.simulator.router import TOKEN_BYTES
+from router.lab.simulator.scenario import Scenario, equal
+from router.lab.traces import Trace, describe, open_trace, reuse_bound
 
 REPLICAS = 16
 PROFILE = "llama2-70b-a100x8"

@@ -28,7 +28,7 @@ from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import LLMD, Warmed, cold_rate, routed
 from bench.overhead.goals import Verdict
 from router.core.text.table import Column, build
-from router.replay.report.slo import Slo
+from router.lab.replay.report.slo import Slo
 
 DEFAULT = "kv_aware"
 SLO = Slo(2.0, 0.1)

@@ -22,8 +22,8 @@ from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import FLEET, WARM, World, routed, worlds
 from bench.overhead.goals import Verdict
 from router.core.text.table import Column, build
-from router.replay.report.slo import Slo
-from router.replay.report.words import seconds
+from router.lab.replay.report.slo import Slo
+from router.lab.replay.report.words import seconds
 
 DEFAULT = "kv_aware"
 SLO = Slo(2.0, 0.2)  # first token in 2 s, then five tokens/s: about reading speed

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TextIO, TypeVar
 
 from bench.fleet.simulated.worlds import World
-from router.simulator.scenario import Scenario
+from router.lab.simulator.scenario import Scenario
 
 R = TypeVar("R")
 

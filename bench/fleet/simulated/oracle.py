@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 from policies.base import RoutingPolicy
 from policies.facts import C, Candidate, Context, Pick, RequestView
 from router.dispatch.chooser import Policies
-from router.emulator.core.forecast import first_token_s
-from router.simulator.engine import SimulatedEngine
-from router.simulator.simulation import Simulation
+from router.lab.emulator.core.forecast import first_token_s
+from router.lab.simulator.engine import SimulatedEngine
+from router.lab.simulator.simulation import Simulation
 
 NAME = "oracle"
 BASE = "round_robin"  # the policy in the configuration, which the oracle replaces

@@ -10,8 +10,8 @@ from math import isfinite
 
 from bench.findings.found import Found
 from bench.fleet.simulated.loads import DEFAULT, Point
-from router.replay.report import pieces, svg
-from router.replay.report.plots import Plot
+from router.lab.replay.report import pieces, svg
+from router.lab.replay.report.plots import Plot
 
 DRAWN = ("kv_aware", "prefix_affinity", "weighted", "chwbl", "least_load", "random")
 

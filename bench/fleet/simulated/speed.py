@@ -26,9 +26,9 @@ from bench.overhead.goals import Verdict
 from router.config.model import Queue
 from router.config.varied import varied
 from router.core.text.table import Column, build
-from router.simulator.scenario import Straggling, resized
-from router.simulator.traffic import Arrival, Traffic
-from router.simulator.workloads import Lengths, Mix, PowerUser
+from router.lab.simulator.scenario import Straggling, resized
+from router.lab.simulator.traffic import Arrival, Traffic
+from router.lab.simulator.workloads import Lengths, Mix, PowerUser
 
 REPLICAS = 1000
 REQUESTS = 100_000

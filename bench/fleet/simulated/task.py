@@ -13,15 +13,15 @@ from typing import TextIO
 
 from bench.findings.stored import show
 from bench.fleet.simulated import oracle
-from router.replay.report.run import Run
-from router.replay.report.slo import Slo
-from router.replay.report.summary import Summary
-from router.replay.workers import run_all
-from router.simulator.outcome import Outcome
-from router.simulator.scenario import Scenario
-from router.simulator.simulation import Simulation
-from router.simulator.totals import Totals
-from router.simulator.traffic import Traffic
+from router.lab.replay.report.run import Run
+from router.lab.replay.report.slo import Slo
+from router.lab.replay.report.summary import Summary
+from router.lab.replay.workers import run_all
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.scenario import Scenario
+from router.lab.simulator.simulation import Simulation
+from router.lab.simulator.totals import Totals
+from router.lab.simulator.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True)

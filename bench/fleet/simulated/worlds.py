@@ -15,11 +15,11 @@ from typing import Any, Literal
 from bench.fleet import capacity
 from bench.fleet.simulated import oracle
 from router.config.varied import varied
-from router.emulator.core.core_config import CoreConfig
-from router.emulator.core.timing import PROFILES
-from router.simulator.scenario import Fault, Polls, Scenario, equal, resized
-from router.simulator.traffic import Arrival, Traffic
-from router.simulator.workloads import (
+from router.lab.emulator.core.core_config import CoreConfig
+from router.lab.emulator.core.timing import PROFILES
+from router.lab.simulator.scenario import Fault, Polls, Scenario, equal, resized
+from router.lab.simulator.traffic import Arrival, Traffic
+from router.lab.simulator.workloads import (
     Chat,
     Mix,
     PowerUser,

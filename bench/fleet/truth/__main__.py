@@ -17,7 +17,7 @@ from bench.fleet.truth.compare import Plan, compare_all
 from bench.overhead.peers import PeerError
 from bench.overhead.processes import Placement
 from policies.contract import policy_names
-from router.emulator.spawn import FleetError
+from router.app.emulated_fleet import FleetError
 
 
 def main(words: list[str] | None = None) -> int:

@@ -9,7 +9,7 @@ import msgspec
 
 from bench.fleet.player import DRAIN_S, Played, Record
 from router.core.errors import Reason
-from router.simulator.outcome import Outcome
+from router.lab.simulator.outcome import Outcome
 
 NOTHING = {"requests": 0.0, "queried": 0.0, "hits": 0.0, "preemptions": 0.0}
 

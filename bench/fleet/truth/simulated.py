@@ -14,9 +14,9 @@ from bench.fleet.truth.outcomes import NOTHING, Outcomes
 from bench.fleet.truth.traffic import ScriptTraffic
 from router.config.model import Prefix
 from router.config.varied import varied
-from router.emulator.core.core_config import CoreConfig
-from router.simulator.scenario import Scenario, equal
-from router.simulator.simulation import Simulation
+from router.lab.emulator.core.core_config import CoreConfig
+from router.lab.simulator.scenario import Scenario, equal
+from router.lab.simulator.simulation import Simulation
 
 
 def differences(world: Scenario) -> list[str]:

@@ -14,9 +14,9 @@ from itertools import pairwise
 
 from bench.fleet.engines import BLOCK_TOKENS, MODEL
 from bench.fleet.script import Conversation, Script, Turn
-from router.emulator.http import text
-from router.emulator.http.bodies import render
-from router.simulator.traffic import Arrival
+from router.lab.emulator.http import text
+from router.lab.emulator.http.bodies import render
+from router.lab.simulator.traffic import Arrival
 
 
 class ScriptTraffic:

@@ -12,8 +12,8 @@ from bench.hedging.http.run import Options
 from bench.hedging.http.run import run as run_all
 from bench.hedging.http.scenarios import PEERS, SCENARIOS
 from bench.hedging.http.traffic import Size
-from router.emulator.spawn import FleetError
-from router.replay.workers import Broken, Refused
+from router.app.emulated_fleet import FleetError
+from router.lab.replay.workers import Broken, Refused
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -39,7 +39,7 @@ class Results:
 
 
 def run(options: Options) -> Results:
-    """Run all scenarios. Raises `router.emulator.spawn.FleetError` if the engines do not start."""
+    """Run all scenarios. Raises `emulated_fleet.FleetError` if the engines do not start."""
     placement = Placement.choose(options.pin)
     wanted = list(_wanted(options))
     rows: list[Row] = []

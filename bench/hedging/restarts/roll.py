@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from bench.hedging.simulated import nodes
 from router.config.model import Hedging
-from router.simulator.scenario import Fault, Scenario
+from router.lab.simulator.scenario import Fault, Scenario
 
 HALF, FULL = 0.5, 0.9  # loads, as shares of the rate that saturates the fleet if all hits are kept
 LARGE_KV_TOKENS = 430_000  # an 8B model in 16 bits on an A100 with 80 GB

@@ -13,9 +13,9 @@ from bench.fleet.statistics import quantile
 from bench.hedging.restarts.roll import Case, Roll
 from bench.hedging.simulated import nodes
 from router.core.errors import Reason
-from router.simulator.outcome import Outcome
-from router.simulator.scenario import Scenario
-from router.simulator.simulation import simulate
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.scenario import Scenario
+from router.lab.simulator.simulation import simulate
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from bench.hedging.simulated import nodes
 from bench.hedging.simulated.task import Task
 from bench.hedging.stragglers import Spell, spells
 from router.config.model import Hedging
-from router.simulator.scenario import Fault, Neighbour, Scenario, Straggling
+from router.lab.simulator.scenario import Fault, Neighbour, Scenario, Straggling
 
 HALF, FULL = 0.5, 0.9  # loads, as shares of the saturation rate
 SHARE, FACTOR = 0.05, 10.0  # a replica is slow for 5 % of the time, and then ten times slower

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from bench.hedging.simulated import nodes
 from bench.hedging.simulated.task import Result, Task
-from router.simulator.scenario import Scenario
+from router.lab.simulator.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)

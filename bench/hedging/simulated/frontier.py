@@ -17,7 +17,7 @@ from bench.hedging.simulated import world
 from bench.hedging.simulated.task import Result, Task, play
 from router.config.model import Hedging
 from router.core.text.table import Column, build
-from router.simulator.scenario import Scenario
+from router.lab.simulator.scenario import Scenario
 
 POLICIES = ("adaptive", "quantile")
 BUDGETS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.2)

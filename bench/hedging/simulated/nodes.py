@@ -19,10 +19,10 @@ from bench.fleet import capacity
 from bench.fleet.simulated.worlds import BLOCK_TOKENS, core
 from router.config.model import Config, Hedging
 from router.config.varied import varied
-from router.emulator.core.timing import PROFILES
-from router.simulator.scenario import Group, Scenario
-from router.simulator.traffic import Arrival
-from router.simulator.workloads import Lengths, Synthetic, new_blocks
+from router.lab.emulator.core.timing import PROFILES
+from router.lab.simulator.scenario import Group, Scenario
+from router.lab.simulator.traffic import Arrival
+from router.lab.simulator.workloads import Lengths, Synthetic, new_blocks
 
 NODES, PER_NODE = 6, 4
 GROUPS_EACH = 12  # number of prefixes per replica

@@ -13,7 +13,7 @@ from typing import Any
 from bench.findings import page as pages
 from bench.findings.found import Found
 from bench.hedging.simulated import cases, frontier, harm, page, policies, promises, world
-from router.replay import arguments as words
+from router.lab.replay import arguments as words
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,12 +17,12 @@ from typing import TextIO
 from bench.findings.stored import show
 from bench.fleet.statistics import quantile
 from router.core.errors import Reason
-from router.replay.workers import run_all
-from router.simulator.outcome import Outcome
-from router.simulator.scenario import Scenario
-from router.simulator.simulation import simulate
-from router.simulator.totals import Totals
-from router.simulator.traffic import Traffic
+from router.lab.replay.workers import run_all
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.scenario import Scenario
+from router.lab.simulator.simulation import simulate
+from router.lab.simulator.totals import Totals
+from router.lab.simulator.traffic import Traffic
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ prefix affinity has no effect. Their lengths are lognormal: median 3,000 tokens,
 Every fifth request is urgent; all classes have the same length distribution, so that a fifth of the
 prefill tokens is urgent too. One attempt in twenty takes ten times as long to its first token, on
 any replica. The attempt does not occupy its engine meanwhile
-(`router.simulator.scenario.Straggling`), so such late attempts are the cheapest to hedge.
+(`router.lab.simulator.scenario.Straggling`), so such late attempts are the cheapest to hedge.
 
 Load is a share of the rate at which the fleet saturates without a cache hit
 (`bench.fleet.capacity`). Must never depend on whether hedging is enabled.
@@ -20,9 +20,9 @@ from itertools import islice
 from bench.fleet.simulated.worlds import FLEET, cold_rate
 from router.config.model import Hedging
 from router.config.varied import varied
-from router.simulator.scenario import Scenario, Straggling, resized
-from router.simulator.traffic import Traffic
-from router.simulator.workloads import Mix, Unique
+from router.lab.simulator.scenario import Scenario, Straggling, resized
+from router.lab.simulator.traffic import Traffic
+from router.lab.simulator.workloads import Mix, Unique
 
 LOAD = 0.5
 OTHER = "normal"

@@ -12,8 +12,8 @@ from bench.priority import traffic
 from bench.priority.found import found
 from bench.priority.http.stage import run as run_all
 from bench.priority.http.traffic import Size
-from router.emulator.spawn import FleetError
-from router.replay.workers import Broken
+from router.app.emulated_fleet import FleetError
+from router.lab.replay.workers import Broken
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

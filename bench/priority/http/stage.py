@@ -21,7 +21,7 @@ from bench.priority import traffic as law
 from bench.priority.http.contestants import hedgerow
 from bench.priority.http.traffic import Size
 from bench.priority.rows import Row, times
-from router.replay.workers import Broken
+from router.lab.replay.workers import Broken
 
 _LONGEST = 8192  # maximum tokens of a prompt and its answer
 SPEC = engines.Spec(
@@ -37,7 +37,7 @@ _NO_SLO_S = inf  # no SLO: this bench does not use the goodput
 
 
 def run(orders: Sequence[str], seed: int, size: Size, placement: Placement) -> list[Row]:
-    """Measure all orders. Raises Broken, and `router.emulator.spawn.FleetError`."""
+    """Measure all orders. Raises Broken, and `router.app.emulated_fleet.FleetError`."""
     rows = []
     with Orderly("bench.priority.http.load", cpus=placement.others) as load:
         for order in orders:

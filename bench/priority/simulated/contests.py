@@ -20,8 +20,8 @@ from bench.priority.simulated.seen import Run, Seen
 from bench.priority.simulated.world import Crowd, fleet_scenario
 from router.config.model import Classes, Config
 from router.config.varied import varied
-from router.simulator.scenario import Scenario
-from router.simulator.simulation import simulate
+from router.lab.simulator.scenario import Scenario
+from router.lab.simulator.simulation import simulate
 
 SHIPPED: Final = "as shipped"
 NONE: Final = "no queue"

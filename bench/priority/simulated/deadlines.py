@@ -28,13 +28,13 @@ from bench.priority.simulated import world
 from bench.priority.simulated.task import Length
 from router.core.errors import Reason
 from router.core.text.table import Column, build
-from router.emulator.core.timing import PROFILES
-from router.replay.workers import run_all
-from router.simulator.outcome import Outcome
-from router.simulator.scenario import Scenario
-from router.simulator.simulation import simulate
-from router.simulator.traffic import Arrival
-from router.simulator.workloads import Lengths, new_blocks
+from router.lab.emulator.core.timing import PROFILES
+from router.lab.replay.workers import run_all
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.scenario import Scenario
+from router.lab.simulator.simulation import simulate
+from router.lab.simulator.traffic import Arrival
+from router.lab.simulator.workloads import Lengths, new_blocks
 
 # Class of all requests; its own deadline is 10 s, so clients can state an earlier one.
 CLASS: Final = "low"

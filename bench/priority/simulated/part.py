@@ -12,7 +12,7 @@ from bench.priority import traffic
 from bench.priority.found import found
 from bench.priority.simulated.task import Length
 from bench.priority.simulated.task import run as run_all
-from router.replay import arguments as words
+from router.lab.replay import arguments as words
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 
 from bench.fleet.statistics import quantile
 from router.core.errors import Reason
-from router.simulator.outcome import Outcome
+from router.lab.simulator.outcome import Outcome
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 # A tenant counts as always waiting if it had a waiting request in this share of the measured time.

@@ -15,10 +15,10 @@ from bench.findings.stored import show
 from bench.priority.rows import Row, times
 from bench.priority.simulated.world import Crowd, scenario
 from router.core.errors import Reason
-from router.replay.workers import run_all
-from router.simulator.outcome import Outcome
-from router.simulator.scenario import Scenario
-from router.simulator.simulation import simulate
+from router.lab.replay.workers import run_all
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.scenario import Scenario
+from router.lab.simulator.simulation import simulate
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from bench.priority import traffic as law
 from bench.priority.orders import rules
 from router.config.model import Config
 from router.config.varied import varied
-from router.emulator.core.core_config import CoreConfig
-from router.simulator.router import TOKEN_BYTES
-from router.simulator.scenario import Scenario, equal
-from router.simulator.traffic import Arrival
-from router.simulator.workloads import new_blocks
+from router.lab.emulator.core.core_config import CoreConfig
+from router.lab.simulator.router import TOKEN_BYTES
+from router.lab.simulator.scenario import Scenario, equal
+from router.lab.simulator.traffic import Arrival
+from router.lab.simulator.workloads import new_blocks
 
 A = TypeVar("A", bound=Arrival)
 BLOCK_TOKENS: Final = 64

@@ -15,9 +15,9 @@ from bench.sidecar.figures import Figures
 from bench.sidecar.found import Row, found
 from bench.sidecar.http.stage import measure
 from bench.sidecar.setups import HTTP, setups
-from router.emulator.spawn import FleetError
-from router.replay import arguments as words
-from router.replay.workers import Broken
+from router.app.emulated_fleet import FleetError
+from router.lab.replay import arguments as words
+from router.lab.replay.workers import Broken
 
 ROUNDS = 5
 

@@ -41,7 +41,7 @@ class Sidecar(HedgerowWith):
 
 
 def measure(setup: Setup, seed: int, size: Size, placement: Placement, load: Orderly) -> Figures:
-    """Measure a setup. Raises PeerError, `router.emulator.spawn.FleetError` and ValueError."""
+    """Measure a setup. Raises PeerError, `router.app.emulated_fleet.FleetError` and ValueError."""
     kind = type("Sidecar", (Sidecar,), {"setup": setup, "policy": setup.policy})
     more = ("--kv-events",) if setup.is_exact else ()
     spec = replace(SPEC, more=(*SPEC.more, *more))

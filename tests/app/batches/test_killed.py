@@ -11,7 +11,7 @@ from pathlib import Path
 
 from openai import AsyncOpenAI
 
-from router.emulator.spawn import EmulatedFleet
+from router.app.emulated_fleet import EmulatedFleet
 from tests.app.batches.helpers import records, results, submit, until
 from tests.batches.lines import jsonl, line
 from tests.harness.process import RouterProcess, serving

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import uvloop
 
-from router.emulator.spawn import EmulatedFleet
+from router.app.emulated_fleet import EmulatedFleet
 
 OPTIONS = ("--max-num-seqs=2", "--max-model-len=2048", "--num-blocks=256", "--block-size=16")
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 import uvloop
 
-from router.emulator.spawn import EmulatedFleet, FleetError
+from router.app.emulated_fleet import EmulatedFleet, FleetError
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ def test_invalid_options_are_reported_before_any_port_is_opened(
     options: list[str], complaint: str
 ) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "router.emulator", *options],
+        [sys.executable, "-m", "router.lab.emulator", *options],
         capture_output=True,
         text=True,
         timeout=30,
@@ -194,7 +194,7 @@ def test_it_ends_when_its_parent_is_killed() -> None:
             textwrap.dedent(
                 """
                 import asyncio, sys
-                from router.emulator.spawn import EmulatedFleet
+                from router.app.emulated_fleet import EmulatedFleet
 
                 async def main():
                     fleet = EmulatedFleet(1)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import zmq
 
-from router.emulator.http import text
+from router.lab.emulator.http import text
 from tests.app.emulator.conftest import Fleet, checked, started
 
 BLOCK = 16

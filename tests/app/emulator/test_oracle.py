@@ -13,7 +13,7 @@ import httpx
 import pytest
 import uvloop
 
-from router.emulator.spawn import EmulatedFleet
+from router.app.emulated_fleet import EmulatedFleet
 from tests.app.emulator.conftest import OPTIONS, Fleet, checked
 from tests.app.emulator.test_server import raw_post
 from tests.harness.ports import free_port
@@ -68,7 +68,7 @@ def test_it_has_the_port_after_the_engines() -> None:
     port = free_port(3)
     options = ["--count", "2", "--port", str(port), "--oracle"]
     with subprocess.Popen(
-        [sys.executable, "-m", "router.emulator", *options], stdout=subprocess.PIPE
+        [sys.executable, "-m", "router.lab.emulator", *options], stdout=subprocess.PIPE
     ) as child:
         assert child.stdout is not None
         said = [json.loads(child.stdout.readline()) for _ in range(4)]

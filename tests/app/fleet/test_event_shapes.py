@@ -17,10 +17,10 @@ import pytest
 
 from router.app import App
 from router.config.model import AccessLog, Admin, Config, Prefix, Replica, Routing
-from router.emulator.core.kv_events import Cleared, KvEvent, Removed, Stored
-from router.emulator.http.kv_publisher import KvPublisher
-from router.emulator.http.kv_wire import sglang_payload, vllm_payload
 from router.fleet.prefix.kv_events import chains as roots
+from router.lab.emulator.core.kv_events import Cleared, KvEvent, Removed, Stored
+from router.lab.emulator.http.kv_publisher import KvPublisher
+from router.lab.emulator.http.kv_wire import sglang_payload, vllm_payload
 from tests.harness import clocks
 from tests.harness.emulated import emulated
 from tests.harness.replica import eventually

@@ -17,8 +17,8 @@ from typing import Final
 
 import pytest
 
-from router.plan.sources.http_fetch import basic, fetcher
-from router.plan.sources.prometheus_api import Fetch
+from router.lab.plan.sources.http_fetch import basic, fetcher
+from router.lab.plan.sources.prometheus_api import Fetch
 from tests.places import CERT, KEY
 
 PASSWORD: Final = "me:secret"

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import pytest
 
-from router.plan.sources.http_fetch import basic, bearer, fetcher
-from router.plan.sources.prometheus_api import PrometheusError
+from router.lab.plan.sources.http_fetch import basic, bearer, fetcher
+from router.lab.plan.sources.prometheus_api import PrometheusError
 
 
 class Handler(BaseHTTPRequestHandler):

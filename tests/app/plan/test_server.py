@@ -10,11 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from router.plan.command import add_arguments, main
-from router.plan.output.gauges import DESIRED, registry
-from router.plan.output.server import GaugeServer
+from router.lab.plan.command import add_arguments, main
+from router.lab.plan.output.gauges import DESIRED, registry
+from router.lab.plan.output.server import GaugeServer
 from tests.app.plan.test_http_fetch import Handler, serving
-from tests.plan.output.plans import plan
+from tests.lab.plan.output.plans import plan
 
 
 def get(port: int) -> str:

@@ -22,19 +22,19 @@ from aiohttp import web
 
 from policies.contract import C, Candidate, Context, Pick, RequestView, RoutingPolicy
 from router.config.model import Classes, Config, Hedging, Polling, Prefix, Priority, Queue, Routing
-from router.emulator.engine import Engine
-from router.emulator.http.bodies import ChatBody, decode
-from router.emulator.http.faults import NONE, Faults
-from router.emulator.http.server import make_app
-from router.emulator.settings import EngineSettings
-from router.simulator.router import TOKEN_BYTES
-from router.simulator.scenario import Fault, Scenario, equal
-from router.simulator.simulation import Simulation
-from router.simulator.traffic import Arrival
+from router.lab.emulator.engine import Engine
+from router.lab.emulator.http.bodies import ChatBody, decode
+from router.lab.emulator.http.faults import NONE, Faults
+from router.lab.emulator.http.server import make_app
+from router.lab.emulator.settings import EngineSettings
+from router.lab.simulator.router import TOKEN_BYTES
+from router.lab.simulator.scenario import Fault, Scenario, equal
+from router.lab.simulator.simulation import Simulation
+from router.lab.simulator.traffic import Arrival
 from tests.harness import clocks
 from tests.harness.messages import chat_body, post_json
 from tests.harness.running import Line, Router, running
-from tests.simulator.worlds import Kept, Script
+from tests.lab.simulator.worlds import Kept, Script
 
 TICK_S = 0.1  # interval of the proxy's sweep, in seconds
 POLICY = "noted_p2c"  # the name of `NotedP2C`, once a test has registered it

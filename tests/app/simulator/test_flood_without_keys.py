@@ -15,9 +15,9 @@ import pytest
 
 from policies.contract import ROUTING, policy_names
 from router.config.model import Hedging, Queue, QueueGates
-from router.emulator.settings import EngineSettings
-from router.simulator.traffic import Arrival
-from router.traces import open_trace
+from router.lab.emulator.settings import EngineSettings
+from router.lab.simulator.traffic import Arrival
+from router.lab.traces import open_trace
 from tests.app.simulator.decisions import POLICY, NotedP2C, Story, World, by_proxy, by_simulator
 from tests.harness.running import run_bounded
 

@@ -20,9 +20,9 @@ import pytest
 
 from policies.contract import ROUTING, policy_names
 from router.config.model import BatchClass, Classes, Hedging, Queue, QueueGates
-from router.emulator.settings import EngineSettings
-from router.simulator.scenario import Fault
-from router.simulator.traffic import Arrival
+from router.lab.emulator.settings import EngineSettings
+from router.lab.simulator.scenario import Fault
+from router.lab.simulator.traffic import Arrival
 from tests.app.simulator.decisions import (
     POLICY,
     TICK_S,

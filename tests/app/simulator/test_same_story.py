@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import router.dispatch.exchange as proxy_exchange
-import router.simulator.exchange as simulator_exchange
+import router.lab.simulator.exchange as simulator_exchange
 from router.admission.pools import Pools
 from router.config.model import (
     BatchClass,
@@ -40,9 +40,9 @@ from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.queueing.queue_driver import QueueDriver
 from router.fleet.replica import Replica
 from router.fleet.table.outcomes import Outcomes
-from router.simulator.scenario import Fault
-from router.simulator.simulation import simulate
-from router.simulator.traffic import Arrival
+from router.lab.simulator.scenario import Fault
+from router.lab.simulator.simulation import simulate
+from router.lab.simulator.traffic import Arrival
 from tests.harness.behaviours import (
     chat_either,
     hang,
@@ -65,7 +65,7 @@ from tests.harness.messages import (
 from tests.harness.queueing import of_each, of_normal
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually, rest
 from tests.harness.running import Router, running, scenario
-from tests.simulator.worlds import Kept, Script, world
+from tests.lab.simulator.worlds import Kept, Script, world
 
 pytestmark = pytest.mark.skipif(
     is_compiled(), reason="compiled code calls its own methods directly: nobody can listen"

@@ -15,8 +15,8 @@ from bench.findings import stored
 from bench.findings.stored import Store
 from bench.priority.simulated.contests import SATURATED, SHIPPED, Length
 from bench.priority.simulated.contests import Task as PriorityTask
-from router.replay.workers import Broken
-from router.simulator.scenario import Scenario
+from router.lab.replay.workers import Broken
+from router.lab.simulator.scenario import Scenario
 
 SCENARIO = PriorityTask(SATURATED, SHIPPED, 1, Length()).scenario
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from bench.fleet import capacity, engines, run, workloads
-from router.emulator.core.engine_core import FINISHED, CoreConfig, EngineCore, Request
+from router.lab.emulator.core.engine_core import FINISHED, CoreConfig, EngineCore, Request
 
 PROMPT, OUTPUT = 3000, 32
 

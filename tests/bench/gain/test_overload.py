@@ -9,9 +9,9 @@ from bench.gain.score import Score
 from bench.gain.traffic import SHARES, Law
 from bench.gain.world import MOONCAKE, World
 from router.core.errors import Reason
-from router.simulator.simulation import simulate
-from router.simulator.traffic import Arrival
-from tests.simulator.worlds import BLOCK, Kept, Script
+from router.lab.simulator.simulation import simulate
+from router.lab.simulator.traffic import Arrival
+from tests.lab.simulator.worlds import BLOCK, Kept, Script
 
 PROMPT, OUTPUT = 12_000, 300
 REQUESTS = 900

@@ -6,8 +6,8 @@ import pytest
 
 from bench.gain.score import Score, Slo
 from router.core.errors import Reason
-from router.simulator.outcome import Outcome
-from router.simulator.traffic import Arrival
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.traffic import Arrival
 
 SLOS = {"high": Slo(1.0, 0.1, 8.0), "low": Slo(10.0, 0.2, 2.0)}
 

@@ -11,7 +11,7 @@ from bench.hedging import goals
 from bench.hedging.simulated import harm, world
 from bench.hedging.simulated.task import Class, Result
 from bench.overhead.goals import Verdict
-from router.simulator.totals import Totals
+from router.lab.simulator.totals import Totals
 
 
 def test_a_cut_is_met_at_its_limit_and_not_above() -> None:

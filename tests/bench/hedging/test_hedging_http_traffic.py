@@ -7,7 +7,7 @@ import pytest
 from bench.hedging.http import traffic
 from bench.hedging.http.run import FLEET
 from bench.hedging.http.scenarios import SCENARIOS, Fault
-from router.emulator.http import faults as emulated
+from router.lab.emulator.http import faults as emulated
 
 SIZE = traffic.Size.quick()
 

@@ -11,7 +11,7 @@ from bench.plan.fleet import Seen
 from bench.plan.planner import forecast_week, plan_controller, types_of
 from bench.plan.traffic import DAY, STEP_S, WEEK, Demand, seeded
 from bench.plan.world import THROUGHPUT, Counts, PoolKey, World
-from router.plan.forecasts.forecast import Forecast
+from router.lab.plan.forecasts.forecast import Forecast
 
 FULL = THROUGHPUT * STEP_S
 KEY = PoolKey("", "gpu")
@@ -77,7 +77,7 @@ def test_a_fleet_has_cheap_kinds_first() -> None:
 
 def test_a_forecast_has_only_the_steps_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other demand after a step changes no forecast of this step or of earlier ones."""
-    monkeypatch.setattr("router.plan.forecasts.backtest.Arima", _None)
+    monkeypatch.setattr("router.lab.plan.forecasts.backtest.Arima", _None)
     demand = seeded(1)
     end = WEEK + DAY
     changed = (*demand.tokens[: end - 5], *[0.0] * 5)

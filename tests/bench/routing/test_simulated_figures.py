@@ -17,12 +17,12 @@ from bench.fleet.simulated.worlds import LLMD
 from bench.overhead.goals import Verdict
 from router.core.errors import Reason
 from router.core.text.table import Column, build
-from router.replay.report import svg
-from router.replay.report.summary import Summary
-from router.simulator.hedges import Hedges
-from router.simulator.outcome import Outcome
-from router.simulator.totals import Totals
-from router.simulator.traffic import Arrival
+from router.lab.replay.report import svg
+from router.lab.replay.report.summary import Summary
+from router.lab.simulator.hedges import Hedges
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.totals import Totals
+from router.lab.simulator.traffic import Arrival
 
 TOTALS = Totals(
     events=1,

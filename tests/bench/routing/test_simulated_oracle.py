@@ -11,7 +11,7 @@ import pytest
 from bench.fleet.simulated import matrix, oracle
 from bench.fleet.simulated.task import Result, Task
 from bench.fleet.simulated.worlds import World, worlds
-from router.simulator.simulation import Simulation
+from router.lab.simulator.simulation import Simulation
 
 REQUESTS = 400
 

@@ -9,10 +9,10 @@ import pytest
 
 from bench.fleet.simulated.task import Task, play
 from bench.fleet.simulated.worlds import FLEET, Warmed, routed
-from router.replay.report.run import Run
-from router.replay.report.slo import Slo
-from router.replay.workers import Refused
-from router.simulator.scenario import resized
+from router.lab.replay.report.run import Run
+from router.lab.replay.report.slo import Slo
+from router.lab.replay.workers import Refused
+from router.lab.simulator.scenario import resized
 
 
 def task(policy: str = "least_load", **changes: object) -> Task:

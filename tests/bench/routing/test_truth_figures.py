@@ -11,8 +11,8 @@ from bench.fleet.truth.figures import KINDS, compare, figures, late_p99_s, offse
 from bench.fleet.truth.measured import Run
 from bench.fleet.truth.outcomes import NOTHING, Outcomes
 from router.core.errors import Reason
-from router.simulator.outcome import Outcome
-from router.simulator.traffic import Arrival
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.traffic import Arrival
 
 
 def record(due: float, ttft: float | None, seconds: float, tokens: int, **more: Any) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.fleet.truth import report
 from bench.fleet.truth.rows import Row, Truth
-from router.replay.truth.errors import error_of, error_text
+from router.lab.replay.truth.errors import error_of, error_text
 
 FIGURES = st.floats(1e-6, 1e9)
 

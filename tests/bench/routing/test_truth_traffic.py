@@ -15,13 +15,13 @@ from bench.fleet.script import Conversation, Script, Turn
 from bench.fleet.truth import simulated
 from bench.fleet.truth.traffic import ScriptTraffic
 from router.core.build import is_compiled
-from router.emulator.engine import Engine
-from router.emulator.http.job import Job
-from router.emulator.http.server import make_app
-from router.emulator.settings import EngineSettings
-from router.simulator.engine import SimulatedEngine
-from router.simulator.exchange import SimulatedAttempt
-from router.simulator.traffic import Arrival
+from router.lab.emulator.engine import Engine
+from router.lab.emulator.http.job import Job
+from router.lab.emulator.http.server import make_app
+from router.lab.emulator.settings import EngineSettings
+from router.lab.simulator.engine import SimulatedEngine
+from router.lab.simulator.exchange import SimulatedAttempt
+from router.lab.simulator.traffic import Arrival
 from tests.harness.running import scenario
 
 SPEC = engines.Spec(count=2, groups=8)
@@ -182,7 +182,7 @@ def test_the_simulated_engine_is_the_one_that_is_started() -> None:
     """The options of the emulated fleet match the scenario."""
     from argparse import ArgumentParser
 
-    from router.emulator import command
+    from router.lab.emulator import command
 
     parser = ArgumentParser()
     command.add_arguments(parser)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.text.table import Column, build, delta, markdown, number, plain
-from router.replay.report.columns import of_runs
-from tests.replay.report.made import outcome, run, steady
+from router.lab.replay.report.columns import of_runs
+from tests.lab.replay.report.made import outcome, run, steady
 
 
 class Row(NamedTuple):

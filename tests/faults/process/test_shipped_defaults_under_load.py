@@ -21,7 +21,7 @@ import msgspec
 import pytest
 
 from bench.fleet.stream import Answer, Link, body
-from router.emulator.spawn import EmulatedFleet
+from router.app.emulated_fleet import EmulatedFleet
 from tests.app.pages import page_at
 from tests.faults.process.metrics import scrape
 from tests.harness.process import RouterProcess, serving

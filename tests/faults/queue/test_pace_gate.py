@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from router.config.model import Classes, ClassSettings, Queue, QueueGates
-from router.emulator.http.faults import NONE, Faults
+from router.lab.emulator.http.faults import NONE, Faults
 from tests.harness.client import RawClient
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat

@@ -13,7 +13,7 @@ import pytest
 
 from router.config.model import Replica
 from router.core.errors import Reason
-from router.emulator.http.faults import NONE, Faults
+from router.lab.emulator.http.faults import NONE, Faults
 from tests.harness.control import METRICS
 from tests.harness.emulated import Emulated, emulated
 from tests.harness.messages import chat, completion

@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from router.app.emulated_fleet import EmulatedFleet
 from router.config.model import Aborts, Hedging, Keys
 from router.dispatch.attempts.abort import MOST
-from router.emulator.spawn import EmulatedFleet
 from tests.app.test_keys_at_the_door import BEARER, acme, file_of
 from tests.harness.behaviours import chat_either, until_closed
 from tests.harness.messages import (

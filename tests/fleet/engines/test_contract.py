@@ -20,8 +20,6 @@ from router.core.urgency import NORMAL, Urgency
 from router.dispatch.attempts.engine_priority import absent, dialect_of, priority_parts, refuses
 from router.dispatch.usage.usage_ask import PATHS, replaced
 from router.dispatch.usage.usage_tap import UsageTap
-from router.emulator.http.personas import persona_class
-from router.emulator.settings import PERSONAS
 from router.fleet.engines.common.base import INVALID, NO_FACTS, Known
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.detect import QUESTIONS, detect
@@ -33,6 +31,8 @@ from router.intake.body import read_fields
 from router.intake.fields import Fields
 from router.intake.routes import JSON, KINDS, POSTS, classify
 from router.intake.urgency import number_in
+from router.lab.emulator.http.personas import persona_class
+from router.lab.emulator.settings import PERSONAS
 from router.wire.http1.headers import DROP, REQUEST
 from tests.fleet.engines.pages import Page, pages, read
 from tests.fleet.helpers import Table

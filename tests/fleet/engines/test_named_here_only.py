@@ -20,12 +20,12 @@ MORE = ("tensorrt", "trt_llm", "llama.cpp", "llama_cpp", "ollama", "dynamo", "lm
 NAMED = re.compile("|".join(map(re.escape, (*NAMES, *MORE))), re.IGNORECASE)
 AT_HOME = (
     "router/fleet/engines/",
-    "router/emulator/http/personas/",
-    "router/emulator/http/shapes/",
-    "router/emulator/http/kv_wire.py",
+    "router/lab/emulator/http/personas/",
+    "router/lab/emulator/http/shapes/",
+    "router/lab/emulator/http/kv_wire.py",
 )
 # The help of the emulator's options names the engine that each option is for.
-OTHERS = ("router/emulator/command.py",)
+OTHERS = ("router/lab/emulator/command.py",)
 
 
 def words(source: str) -> Iterator[tuple[int, str]]:

@@ -15,12 +15,12 @@ import pytest
 from router.dispatch.attempts.body_edit import append
 from router.dispatch.continuation.request import continued
 from router.dispatch.usage.usage_tap import UsageTap
-from router.emulator.settings import PERSONAS
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.priority import SILENT
 from router.fleet.engines.common.registry import ENGINES
 from router.fleet.prefix.tokens.facts import Facts
 from router.fleet.prefix.tokens.remote import request_body
+from router.lab.emulator.settings import PERSONAS
 from tests.app.emulator.conftest import Fleet, checked, started
 from tests.app.emulator.test_server import LONG, raw_post
 

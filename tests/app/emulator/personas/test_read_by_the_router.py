@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from router.emulator.settings import PERSONAS
 from router.fleet.engines.common.base import Source
 from router.fleet.engines.common.detect import QUESTIONS, detect
 from router.fleet.engines.common.registry import ENGINES
+from router.lab.emulator.settings import PERSONAS
 from tests.app.emulator.conftest import Fleet, checked, started
 from tests.app.emulator.test_server import LONG, raw_post
 

@@ -1,0 +1,177 @@
+"""The second pass over the log: finds the parties that caused each wait for a first token.
+
+A party is a tenant in a class (see `parties`). A request's wait is its time from dispatch to first
+token, minus the time that it would take on an idle replica. The causes are computed since the begin
+of the replica's *queue*. The queue begins when a request must wait at a replica where no request
+waited, and ends when all requests there have their first tokens. For example, a request waits
+behind ten short requests, which were all delayed by a long request that has just finished. Then the
+wait is attributed to the long request.
+
+The time of a replica is charged to parties. While prefills run, the passing time is charged to a
+party once per running prefill. While no prefill runs, the time is divided equally among the
+decoding requests, because each gets one token per step. (Waiting requests then wait for a free slot
+of the engine, for KV blocks, or for the end of the step.) So prefills count by their computed
+tokens and decoding sequences by their generated tokens, both in seconds of the engine. Waiting
+requests are not charged.
+
+A wait is divided into three parts:
+
+- The own part of the request's party is the wait that the request would have if the replica had
+  only requests of that party.
+- The rest, up to the sum of all charges of other parties, is attributed to these parties in
+  proportion to their charges.
+- If the charges do not cover the wait, the remainder is *unexplained*: the log shows no request
+  that was served in this time. The replica may have stalled, may be slower than other replicas, or
+  may have load that is not in the log.
+
+The own part is computed with Lindley's recursion over the party's prefills (D. V. Lindley, "The
+theory of queues with a single server", 1952). The party's waiting work shrinks by the passing time
+and grows by the prefill time of each new request.
+
+Charges are running sums, one per party. So a wait costs one subtraction per party, for any number
+of requests. Must never keep state of a replica without requests.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from router.lab.audit.residency import Stay
+from router.lab.audit.sweep import END, FIRST, PREFILL, START
+
+_ROUNDING_S = 1e-9  # rounding error of running sums, in seconds
+
+
+class Wait(NamedTuple):
+    """The parts of one request's time to first token, in seconds."""
+
+    stay: Stay
+    alone: float  # seconds of its own prefill, as on an idle replica
+    router: float  # seconds from arrival to dispatch to this replica
+    blamed: dict[int, float]  # seconds of wait by causing party, the own party included
+    unexplained: float
+
+
+class _Line:
+    """The requests and the charges at one replica, while it has requests."""
+
+    __slots__ = (
+        "before",
+        "charged",
+        "clock",
+        "decoding",
+        "decoding_all",
+        "here",
+        "own",
+        "prefilling",
+        "waiting",
+    )
+
+    def __init__(self, now: float) -> None:
+        self.clock = now
+        self.here = 0
+        self.waiting = 0  # number of requests without a first token
+        self.prefilling: dict[int, int] = {}  # number of prefilling requests by party
+        self.decoding: dict[int, int] = {}
+        self.decoding_all = 0
+        self.charged: dict[int, float] = {}  # charged seconds by party
+        self.before: dict[int, float] = {}  # `charged` at the begin of the present queue
+        # By party: the work in seconds that would remain if the replica had only requests of this
+        # party, and the time of this value.
+        self.own: dict[int, tuple[float, float]] = {}
+
+    def advance(self, now: float) -> None:
+        """Charge the time since the last call to the parties whose requests are served."""
+        passed = now - self.clock
+        if passed <= 0.0:
+            return
+        self.clock = now
+        charged = self.charged
+        if self.prefilling:
+            for party, count in self.prefilling.items():
+                charged[party] = charged.get(party, 0.0) + passed * count
+        elif self.decoding:
+            each = passed / self.decoding_all
+            for party, count in self.decoding.items():
+                charged[party] = charged.get(party, 0.0) + each * count
+
+    def join(self, stay: Stay, now: float) -> float:
+        """Return the wait that the new request would have with only its own party's requests."""
+        work, at = self.own.get(stay.party, (0.0, now))
+        work = max(work - (now - at), 0.0)
+        self.own[stay.party] = (work + stay.alone, now)
+        return work
+
+
+class Blame:
+    """Processes events at replicas in order of time, and returns each wait when it ends."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line] = {}
+
+    def happens(self, now: float, what: int, stay: Stay) -> Wait | None:
+        """Process one event. Returns the wait if the event is a stream's first token, else None."""
+        line = self._lines.get(stay.replica)
+        if line is None:
+            line = self._lines[stay.replica] = _Line(now)
+        line.advance(now)
+        party = stay.party
+        wait = None
+        if what == START:
+            if not line.waiting:
+                line.before = line.charged.copy()
+            line.waiting += 1
+            line.here += 1
+            stay.mark = line.join(stay, now), line.before
+        elif what == PREFILL:
+            _more(line.prefilling, party)
+        elif what == FIRST:
+            if stay.streamed:
+                wait = _divided(stay, line.charged)
+            stay.mark = None
+            _fewer(line.prefilling, party)
+            _more(line.decoding, party)
+            line.waiting -= 1
+            line.decoding_all += 1
+        elif what == END:
+            _fewer(line.decoding, party)
+            line.decoding_all -= 1
+            line.here -= 1
+            if not line.here:
+                del self._lines[stay.replica]
+        return wait
+
+
+def _divided(stay: Stay, charged: dict[int, float]) -> Wait:
+    assert isinstance(stay.mark, tuple)
+    own_queue, before = stay.mark
+    prefill = stay.first - stay.prefill
+    waited = stay.prefill - stay.start
+    others: dict[int, float] = {}
+    own = 0.0
+    for party, seconds in charged.items():
+        charge = seconds - before.get(party, 0.0)
+        if party == stay.party:
+            own = max(charge - prefill, 0.0)  # a request does not wait for itself
+        elif charge > _ROUNDING_S:
+            others[party] = charge
+    theirs = sum(others.values())
+    explained = min(waited, own + theirs)
+    mine = min(max(own_queue, explained - theirs), own, explained)
+    share = (explained - mine) / theirs if theirs else 0.0
+    blamed = {party: charge * share for party, charge in others.items()}
+    if mine > 0.0:
+        blamed[stay.party] = mine
+    return Wait(stay, prefill, stay.waited, blamed, max(waited - explained, 0.0))
+
+
+def _more(counts: dict[int, int], party: int) -> None:
+    counts[party] = counts.get(party, 0) + 1
+
+
+def _fewer(counts: dict[int, int], party: int) -> None:
+    left = counts[party] - 1
+    if left:
+        counts[party] = left
+    else:
+        del counts[party]

@@ -1,0 +1,188 @@
+"""Parsers for the flag values of `hedgerow replay`: policies, fleets, faults, coefficients. All
+functions are pure.
+
+Each function parses the text of one flag. It raises ArgumentTypeError with a message for the user;
+argparse prints the flag's name before the message.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import yaml
+
+from policies.contract import PolicyConfigError, make_policy
+from policies.hedging.contract import make_policy as make_hedging
+from policies.queueing.contract import make_order
+from router.lab.emulator.core.timing import Timing
+from router.lab.simulator.scenario import Fault
+
+SIZES_MAX = 1000  # maximum number of fleet sizes in one replay
+REPLICAS_MAX = 100_000  # maximum number of replicas in one fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A policy and its options. `label` is the text of the flag."""
+
+    label: str
+    name: str
+    options: Mapping[str, Any]
+
+
+def policy(text: str) -> Choice:
+    """Parse `NAME` or `NAME:option=value,option=value`; values are as in the YAML configuration."""
+    return _choice(text, make_policy)
+
+
+OFF = "off"
+
+
+def queue(text: str) -> Choice:
+    """Parse the order policy of the queue, in the syntax of `policy`; `off`: no queue."""
+    return Choice(text, text, {}) if text == OFF else _choice(text, make_order)
+
+
+def hedging(text: str) -> Choice:
+    """Parse a hedging policy, in the syntax of `policy`. `off` is the name of a hedging policy."""
+    return _choice(text, make_hedging)
+
+
+def _choice(text: str, make: Callable[[str, Mapping[str, Any]], object]) -> Choice:
+    name, _, rest = text.partition(":")
+    options: dict[str, Any] = {}
+    for pair in rest.split(",") if rest else []:
+        option, is_pair, value = pair.partition("=")
+        option = option.strip()
+        if not is_pair or not option:
+            raise ArgumentTypeError(f"{pair!r} is not option=value (in {text!r})")
+        if option in options:
+            raise ArgumentTypeError(f"{option} is given twice (in {text!r})")
+        try:
+            options[option] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ArgumentTypeError(f"{value!r} is not a YAML value (in {text!r})") from None
+    try:
+        make(name, options)
+    except PolicyConfigError as err:
+        where = f"{err.option}: " if err.option else ""
+        raise ArgumentTypeError(f"{where}{err}") from None
+    return Choice(text, name, options)
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Parse fleet sizes: `N`, `A..B` or `A..B:STEP`, or a list of these separated by commas.
+
+    Returns the sizes in ascending order without duplicates.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        span, has_step, step_text = part.partition(":")
+        low_text, is_range, high_text = span.partition("..")
+        low = _count(low_text, text)
+        high = _count(high_text, text) if is_range else low
+        step = _count(step_text, text) if has_step else 1
+        if has_step and not is_range:
+            raise ArgumentTypeError(f"{text!r}: a step needs a range, such as 8..16:2")
+        if high < low:
+            raise ArgumentTypeError(f"{text!r}: {high} is less than {low}")
+        if high > REPLICAS_MAX:
+            raise ArgumentTypeError(f"{text!r}: more than {REPLICAS_MAX:,} replicas")
+        if len(found) + (high - low) // step + 1 > SIZES_MAX:
+            raise ArgumentTypeError(f"{text!r}: more than {SIZES_MAX:,} fleets")
+        found.update(range(low, high + 1, step))
+    return tuple(sorted(found))
+
+
+def timing(text: str) -> Timing:
+    """Parse `a,b,c,d0,d1,d2` in ms and tokens, as `Timing.text` writes them."""
+    parts = text.split(",")
+    if len(parts) != 6:
+        raise ArgumentTypeError(f"{text!r}: six numbers are needed: a,b,c,d0,d1,d2")
+    found = [_number(part, text) / 1e3 for part in parts]
+    if min(found) < 0.0:
+        raise ArgumentTypeError(f"{text!r}: coefficients must be 0 or more")
+    return Timing(*found)
+
+
+def fault(text: str) -> Fault:
+    """Parse `kind:replica:at:until`, with times in seconds.
+
+    A fault of the kind `slow` may have a fifth part, its factor.
+    """
+    parts = text.split(":")
+    if len(parts) not in (4, 5):
+        raise ArgumentTypeError(f"{text!r} is not kind:replica:at:until[:factor]")
+    kind, replica, at, until = parts[:4]
+    if kind not in ("slow", "freeze", "kill"):
+        raise ArgumentTypeError(f"{text!r}: unknown fault {kind!r}; allowed: slow, freeze, kill")
+    if not replica.isascii() or not replica.isdecimal():
+        raise ArgumentTypeError(f"{text!r}: {replica!r} is not a replica number (from 0)")
+    more = {}
+    if len(parts) == 5:
+        if kind != "slow":
+            raise ArgumentTypeError(f"{text!r}: only slow takes a factor")
+        more["factor"] = _number(parts[4], text)
+    end = float("inf") if until == "inf" else _number(until, text)
+    try:
+        return Fault(
+            at=_number(at, text),
+            replica=int(replica),
+            kind=kind,  # type: ignore[arg-type]  # checked above
+            until=end,
+            **more,
+        )
+    except ValueError as err:
+        raise ArgumentTypeError(f"{text!r}: {err}") from None
+
+
+def positive(text: str) -> float:
+    """Parse a number above 0."""
+    found = _number(text, text)
+    if found <= 0.0:
+        raise ArgumentTypeError(f"{text!r} is not above 0")
+    return found
+
+
+def not_negative(text: str) -> float:
+    """Parse a number that is 0 or more."""
+    found = _number(text, text)
+    if found < 0.0:
+        raise ArgumentTypeError(f"{text!r} is below 0")
+    return found
+
+
+def share(text: str) -> float:
+    """Parse a number from 0 to 1."""
+    found = _number(text, text)
+    if not 0.0 <= found <= 1.0:
+        raise ArgumentTypeError(f"{text!r} is not between 0 and 1")
+    return found
+
+
+def count(text: str) -> int:
+    """Parse an integer of at least 1."""
+    return _count(text, text)
+
+
+def _count(text: str, whole: str) -> int:
+    text = text.strip()
+    if not text.isascii() or not text.isdecimal() or len(text) > 18 or int(text) < 1:
+        what = repr(text) if text == whole else f"{whole!r}: {text!r}"
+        raise ArgumentTypeError(f"{what} is not a whole number of at least 1")
+    return int(text)
+
+
+def _number(text: str, whole: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = float("nan")
+    if not isfinite(found):
+        what = repr(text) if text == whole else f"{whole!r}: {text!r}"
+        raise ArgumentTypeError(f"{what} is not a number")
+    return found

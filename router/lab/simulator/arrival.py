@@ -1,0 +1,105 @@
+"""One request of the traffic. The class has its own file because it is compiled."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+from mypy_extensions import mypyc_attr
+
+from router.lab.simulator.logged import Logged
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Arrival:
+    """One request of the traffic.
+
+    `blocks` has one hash for each full block of `Traffic.block_tokens` prompt tokens. The hashes
+    are chained: each stands for the whole prompt up to the end of its block. Two requests whose
+    first n hashes are equal share n KV blocks. `blocks` is empty if the source of the traffic does
+    not know the blocks.
+    """
+
+    __slots__ = (
+        "answer_blocks",
+        "at",
+        "blocks",
+        "deadline_s",
+        "hedging",
+        "is_known",
+        "kind",
+        "leaves_s",
+        "logged",
+        "max_tokens",
+        "model",
+        "number",
+        "output_tokens",
+        "priority",
+        "priority_number",
+        "prompt_tokens",
+        "session",
+        "stream",
+        "tenant",
+        "tpot_slo_s",
+        "ttft_slo_s",
+        "user",
+        "within",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        at: float,
+        prompt_tokens: int,
+        output_tokens: int,
+        blocks: tuple[int, ...] = (),
+        *,
+        tenant: str = "",
+        within: str = "",
+        user: int = 0,
+        is_known: bool = False,
+        priority: str = "",
+        session: str | None = None,
+        model: str | None = None,
+        stream: bool = True,
+        kind: str = "chat",
+        answer_blocks: tuple[int, ...] = (),
+        priority_number: float = nan,
+        deadline_s: float = inf,
+        leaves_s: float = inf,
+        max_tokens: int = -1,
+        hedging: str = "",
+        ttft_slo_s: float = 0.0,
+        tpot_slo_s: float = 0.0,
+        logged: Logged | None = None,
+    ) -> None:
+        self.number = number  # unique number in the traffic: the order in the source
+        self.at = at  # arrival in seconds since the beginning of the traffic, >= 0
+        self.prompt_tokens = prompt_tokens  # tokens of the prompt, >= 1
+        self.output_tokens = output_tokens  # tokens of the answer, >= 0; 0: nothing is generated
+        self.blocks = blocks
+        self.tenant = tenant  # the tenant's ID; "": the source does not identify tenants
+        # The client address whose fair share of the queue the request uses, as in `intake.flow`.
+        self.within = within
+        self.is_known = is_known  # True: the request's tenant has a configured key
+        self.user = user  # the user's number within the tenant; 0: the request names no user
+        self.priority = priority  # the name of the request's priority class; "": none
+        self.session = session  # the ID of the request's conversation
+        self.model = model
+        self.stream = stream
+        self.kind = kind  # the route, as in `policies.contract.RequestView`
+        # Hashes of the full blocks that end within the answer, if the next turn of the conversation
+        # will reuse these blocks. Engines cache them; routers do not know them.
+        self.answer_blocks = answer_blocks
+        # The urgency on the router's scale (`core/urgency.py`); NaN: the urgency of the class.
+        self.priority_number = priority_number
+        # Seconds after the arrival by which the client wants content; infinity: no deadline.
+        self.deadline_s = deadline_s
+        # Seconds after the arrival at which the client disconnects; infinity: never.
+        self.leaves_s = leaves_s
+        self.max_tokens = max_tokens  # the client's limit of output tokens; below 0: no limit
+        # "on": the client requests a second copy; "off": the client forbids second copies.
+        self.hedging = hedging
+        # The latency targets (SLOs) that the client states, in seconds; 0: no target.
+        self.ttft_slo_s = ttft_slo_s
+        self.tpot_slo_s = tpot_slo_s
+        self.logged = logged  # the request's result in the access log; None: not from an access log

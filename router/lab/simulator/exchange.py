@@ -1,0 +1,538 @@
+"""One request in a simulated router: replaces the proxy's network I/O by simulated engines.
+
+The request driver (`dispatch/driver/request_driver.py`) and the queue driver make the decisions, as
+in the proxy. Attempts run on engine cores. Deadlines and client disconnects are events of the
+virtual clock. The end of a request becomes an `Outcome`.
+
+Must never: choose a replica, or decide whether a request may be sent again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from math import inf
+from typing import Final, cast
+
+from mypy_extensions import mypyc_attr
+
+from policies.facts import RequestView
+from policies.queueing.flow_identity import FlowIdentity
+from policies.queueing.ticket import Ticket
+from router.core.errors import Reason, RouterError
+from router.core.urgency import Urgency
+from router.dispatch.context import Context
+from router.dispatch.driver.attempt_state import Attempt, Commit, Kind, Phase
+from router.dispatch.driver.request_end import end_request
+from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.messages import MESSAGES
+from router.dispatch.usage.token_counts import Usage
+from router.dispatch.usage.usage_estimate import MOST_OUTPUT, usage_before_content
+from router.fleet.replica import Replica
+from router.intake.flow import Flow
+from router.intake.routes import JSON, KINDS, POSTS, Route
+from router.lab.simulator.engine import EngineAttempt, SimulatedEngine
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.traffic import Arrival
+
+# Kinds of routes whose requests may be sent again even if an engine may have executed them.
+REPEATABLE: Final = frozenset(route.kind for route in POSTS.values() if route.repeatable)
+# All simulated requests are inference requests, regardless of their kind.
+_ROUTES: Final = {kind: Route(kind, True, JSON, kind in REPEATABLE) for kind in KINDS}
+# The value of the request header for each value of `Arrival.hedging`.
+_X_HEDGE: Final = {"on": b"on", "off": b"off"}
+
+
+class SimulatedAttempt(EngineAttempt):
+    """One attempt of a simulated request."""
+
+    __slots__ = ("attempt", "engine", "exchange")
+
+    def __init__(
+        self,
+        id: str,
+        exchange: SimulatedExchange,
+        attempt: Attempt,
+        engine: SimulatedEngine,
+        streamed: bool,
+        priority: int,
+    ) -> None:
+        arrival = exchange.arrival
+        blocks = arrival.blocks
+        if arrival.answer_blocks:
+            blocks += arrival.answer_blocks
+        super().__init__(
+            id,
+            arrival.prompt_tokens,
+            arrival.output_tokens,
+            blocks,
+            priority,
+            attempt.at,
+            streamed,
+        )
+        self.exchange = exchange
+        self.attempt = attempt
+        self.engine = engine
+
+    def identity(self) -> tuple[int, int]:
+        return self.exchange.arrival.number, self.attempt.index
+
+    def connected(self) -> None:
+        if self.attempt in self.exchange.driver.live:
+            self.exchange.driver.connected(self.attempt)
+
+    def first_token(self, now: float) -> None:
+        self.exchange.content(self, now)
+
+    def finished(self, now: float) -> None:
+        self.exchange.completed(self, now)
+
+    def refused(self, now: float) -> None:
+        self.exchange.refused(self, now)
+
+    def not_connected(self, now: float) -> None:
+        self._failed(Reason.CONNECT_FAILED)
+
+    def lost(self, now: float) -> None:
+        self._failed(Reason.REPLICA_RESET)
+
+    def _failed(self, reason: Reason) -> None:
+        # Each simulated connection counts as new, so `reused` is False. vLLM sends the response
+        # head at once, so `received` is True.
+        self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
+
+
+class SimulatedCopy(SimulatedAttempt):
+    """A copy of a stream that fills the prefix cache of a cold replica."""
+
+    __slots__ = ()
+
+    def connected(self) -> None:
+        if self.attempt.phase != Phase.ENDED:
+            self.exchange.driver.connected(self.attempt)
+
+    def first_token(self, now: float) -> None:
+        self.exchange.driver.copy_shown(self.attempt, now)
+
+    def finished(self, now: float) -> None:
+        self.exchange.driver.copy_shown(self.attempt, now)
+
+    def refused(self, now: float) -> None:
+        self._failed(Reason.REPLICA_REFUSED)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RouterPort(ABC):
+    """The methods of a simulated router that its requests call."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def engine_of(self, replica: Replica) -> SimulatedEngine:
+        """The engine of a replica."""
+
+    @abstractmethod
+    def call_at(self, when: float, number: int) -> None:
+        """Check the deadlines of a request at the time `when`, if it has not ended by then."""
+
+    @abstractmethod
+    def ended(self, exchange: SimulatedExchange) -> None:
+        """Remove a request that has ended."""
+
+
+class SimulatedExchange(RoutedRequest):
+    """A request in progress. Times are the clock's seconds."""
+
+    __slots__ = (
+        "_leaves_at",
+        "_port",
+        "_timer",
+        "arrival",
+        "engine_priority",
+        "flow",
+        "number",
+        "outcome",
+        "router",
+    )
+
+    def __init__(
+        self,
+        port: RouterPort,
+        context: Context,
+        router: int,
+        number: int,
+        arrival: Arrival,
+        view: RequestView,
+        urgency: Urgency,
+        engine_priority: int,
+        flow: Flow,
+        may_ask: bool,
+        now: float,
+    ) -> None:
+        """`router` is the router's number; `number` is the request's number within that router.
+
+        `engine_priority` is the `priority` that engines get. `may_ask` tells whether the client's
+        key may request second copies.
+        """
+        route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
+        super().__init__(context, view, urgency, arrival.at, route, b"")
+        if route.repeatable:
+            header = _X_HEDGE.get(arrival.hedging)
+            self.hedges_as = context.hedger.hedges_as(urgency.stated, header, may_ask)
+            self.may_be_copied = header != b"off"
+        if arrival.deadline_s < inf:
+            self.want_until(arrival.at + arrival.deadline_s)
+        self._leaves_at = arrival.at + arrival.leaves_s  # when the client disconnects
+        self._port = port
+        self.router = router
+        self.number = number  # number of the request within the router
+        self.arrival = arrival
+        self.flow = flow
+        self.outcome = Outcome(arrival, "", router, now)
+        self.engine_priority = engine_priority
+        self._timer = inf  # when the router next checks the deadlines of this request
+
+    def start(self, now: float) -> None:
+        if self.wanted_until <= now:
+            self._finish(Reason.DEADLINE_PASSED, now)
+            return
+        self._set_timer(self._due())
+        self.place()
+
+    def place(self) -> None:
+        context = self.context
+        self.limit_context()
+        if self.named is not None and self.driver.skips_absent_model():
+            return
+        queue, now = context.queue, context.scheduler.now()
+        replica: Replica | None
+        try:
+            if queue is not None:
+                replica = queue.enter(self, None, now)
+                if replica is None:
+                    return  # the queue sends it later
+                self.outcome.queued_s = self.waited_s(now)
+            else:
+                replica = context.chooser.choose(self.view, self.candidates(()), now)
+        except RouterError as err:
+            self.answer(err)
+            return
+        self.driver.start(replica, now)
+
+    # -- calls of the queue driver ------------------------------------------------------------
+
+    def on_queued(self, now: float) -> None:
+        return
+
+    def on_granted(self, now: float) -> None:
+        self.outcome.queued_s = self.waited_s(now)
+        self._set_timer(max(now, self._due()))
+
+    def make_ticket(self, model: str, lane: str | None) -> Ticket:
+        view = self.view
+        return Ticket(
+            self,
+            view,
+            self.flow,
+            model=model,
+            lane=lane,
+            number=self.urgency.number,
+            arrival=self.arrival.at,
+            deadline=self.wanted_until,
+            concurrency=self.concurrency,
+        )
+
+    def flow_identity(self) -> FlowIdentity:
+        return self.flow
+
+    def may_move(self) -> bool:
+        return self.route.repeatable
+
+    def answer(self, err: RouterError) -> None:
+        if not self.driver.replaces_error(err.reason, err.is_final):
+            self._finish(err.reason, self.context.scheduler.now())
+
+    def crashed(self, err: Exception) -> None:
+        raise err
+
+    # -- calls of the request driver ----------------------------------------------------------
+
+    def attach(self, attempt: Attempt) -> None:
+        attempt.io = SimulatedAttempt(*self._at_engine(attempt))
+        self._record_attempt(attempt)
+
+    def attach_copy(self, attempt: Attempt) -> None:
+        attempt.io = SimulatedCopy(*self._at_engine(attempt))
+        self.outcome.warmed = True
+
+    def _at_engine(
+        self, attempt: Attempt
+    ) -> tuple[str, SimulatedExchange, Attempt, SimulatedEngine, bool, int]:
+        """Return the arguments with which a `SimulatedAttempt` is created."""
+        return (
+            f"{self.router}.{self.number}.{attempt.index}",
+            self,
+            attempt,
+            self._port.engine_of(attempt.at),
+            self.view.stream,
+            self.engine_priority,
+        )
+
+    def open(self, attempt: Attempt, fresh: bool) -> None:
+        io = io_of(attempt)
+        io.engine.send(io)
+
+    def drop(self, attempt: Attempt) -> None:
+        io = io_of(attempt)
+        if attempt.kind == Kind.WARM_UP:
+            self.outcome.wasted_tokens += io.engine.computed(io)
+        elif attempt is self.driver.state.winner:
+            io.made = io.engine.generated(io)
+        io.engine.cancel(io)
+
+    def discard(self, attempt: Attempt) -> None:
+        self.drop(attempt)
+
+    def free_connection(self, attempt: Attempt) -> None:
+        return
+
+    def can_resend(self) -> bool:
+        return True
+
+    def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
+        return self.context.fleet.eligibility.replicas(self.view.model, self.view.allowed, tried)
+
+    def check_by(self, due: float) -> None:
+        self._set_timer(due)
+
+    def last_content_at(self) -> float:
+        winner = self.driver.state.winner
+        assert winner is not None
+        since = io_of(winner).engine.frozen_since
+        return self.context.scheduler.now() if since is None else max(since, self.outcome.first)
+
+    def computed_tokens(self, attempt: Attempt) -> int:
+        io = io_of(attempt)
+        return io.engine.computed(io)
+
+    def see_work(self, attempt: Attempt) -> None:
+        """Update the time at which the replica last made progress, if it runs other requests.
+
+        Simulated tokens have no events, so an engine that is not frozen counts as making progress.
+        """
+        replica, since = attempt.at, io_of(attempt).engine.frozen_since
+        own_waiting = replica.waiting - replica.foreign_waiting
+        if replica.inflight > own_waiting:
+            shown = self.context.scheduler.now() if since is None else since
+            replica.progress.at = max(replica.progress.at, shown)
+
+    def see_work_of(self, pool: Sequence[Replica]) -> None:
+        """Update the time of the last progress of each replica with streams.
+
+        Each running stream gets a token at the end of each step of its engine.
+        """
+        for replica in pool:
+            if replica.cadence.streams:
+                worked_at = self._port.engine_of(replica).stepped_at()
+                replica.progress.at = max(replica.progress.at, worked_at)
+
+    def answer_failure(self, reason: Reason) -> None:
+        self._finish(reason, self.context.scheduler.now())
+
+    def send_kept_error(self) -> None:
+        state = self.driver.state
+        state.kept_error_wins()
+        winner = state.winner
+        assert winner is not None
+        self.outcome.replica = winner.replica_id
+        self._finish(winner.reason, self.context.scheduler.now())
+
+    def truncate(self, reason: Reason) -> None:
+        winner = self.driver.state.winner
+        assert winner is not None
+        # The client has received the tokens that the answering attempt generated so far.
+        self._finish(reason, self.context.scheduler.now(), io_of(winner))
+
+    # -- events of attempts -------------------------------------------------------------------
+
+    def content(self, io: SimulatedAttempt, now: float) -> None:
+        """Process the arrival of an attempt's first token."""
+        attempt, driver = io.attempt, self.driver
+        if attempt not in driver.live or not self._wins(attempt, now):
+            return
+        self.outcome.first = now
+        self._set_timer(now + self.times.token_gap_s)
+        ttft_s = now - attempt.began if self.view.stream else None
+        if self.view.stream:
+            self.work.flows(attempt.at.cadence, now)
+            io.relayed = 1
+        driver.shows(attempt, ttft_s, now)
+
+    def _wins(self, attempt: Attempt, now: float) -> bool:
+        losers = [other for other in self.driver.live if other is not attempt]
+        wasted = sum(self.computed_tokens(other) for other in losers)
+        if not self.driver.won(attempt, now):
+            return False
+        self._record_attempt(attempt)
+        self.outcome.wasted_tokens += wasted
+        self.work.shown(attempt.at, now)
+        return True
+
+    def _record_attempt(self, attempt: Attempt) -> None:
+        """Record an attempt in the outcome, instead of an attempt that was recorded before."""
+        outcome = self.outcome
+        outcome.replica = attempt.replica_id
+        outcome.dispatched = attempt.began
+        outcome.expected_tokens = int(attempt.held * self.view.block_tokens)
+
+    def completed(self, io: SimulatedAttempt, now: float) -> None:
+        """Process the end of an attempt's complete answer."""
+        attempt, driver = io.attempt, self.driver
+        if attempt not in driver.live:
+            return
+        if driver.state.winner is None:
+            self.content(io, now)
+        driver.completed(attempt, Reason.OK, now)
+        self.context.fleet.outcomes.succeeded(attempt.at, attempt.began)
+        self._finish(Reason.OK, now, io)
+
+    def refused(self, io: SimulatedAttempt, now: float) -> None:
+        """Process an error response (4xx) of an engine that prefilled nothing.
+
+        The response is forwarded, unless another copy of the request runs or an earlier error
+        response takes precedence.
+        """
+        attempt, driver = io.attempt, self.driver
+        if attempt not in driver.live:
+            return
+        reason = Reason.REPLICA_REFUSED
+        if driver.holds_errors():
+            driver.keep_error(attempt, reason)
+            return
+        self._wins(attempt, now)
+        driver.shows_refusal(attempt, now)
+        driver.completed(attempt, reason, now)
+        self._finish(reason, now, io)
+
+    # -- deadlines ----------------------------------------------------------------------------
+
+    def _set_timer(self, due: float) -> None:
+        if due < self._timer:
+            self._timer = due
+            self._port.call_at(due, self.number)
+
+    def _due(self) -> float:
+        """The time at which the deadlines must be checked next."""
+        due = min(self.total_due, self._leaves_at)
+        if self.driver.state.commit == Commit.CONTENT:
+            # Tokens have no events of their own. A token arrives at each step of the engine, and
+            # only a frozen engine makes no steps.
+            gap_due = self.last_content_at() + self.times.token_gap_s
+            return min(due, min(gap_due, self.driver.due()))
+        if self.waits_since < 0.0:  # while the request is queued, the queue checks this deadline
+            due = min(due, self.wanted_until)
+        return min(due, self.driver.due())
+
+    def on_deadline(self, now: float) -> None:
+        """Check every deadline: the client's disconnect, the total timeout, the token gap, the
+        client's own deadline, and the request driver's deadlines.
+        """
+        if now != self._timer:
+            return  # the check was moved to another time
+        self._timer = inf
+        driver = self.driver
+        if self._leaves_at <= now:
+            self._client_gone(now)
+        elif self.total_due <= now:
+            driver.timed_out(Reason.TOTAL_TIMEOUT)
+        elif driver.state.commit == Commit.CONTENT:
+            if self.last_content_at() + self.times.token_gap_s <= now:
+                driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
+            else:
+                driver.check_deadlines(now)
+        elif self.waits_since < 0.0 and self.wanted_until <= now:
+            self._deadline_passed(now)
+        else:
+            driver.check_deadlines(now)
+        if self.outcome.ended < 0.0:
+            self._set_timer(self._due())
+
+    def _client_gone(self, now: float) -> None:
+        """End the request because its client disconnects, at the time given by the traffic.
+
+        The outcome contains the tokens that the client received before.
+        """
+        reason, winner = Reason.CLIENT_GONE, self.driver.state.winner
+        if winner is None:
+            self._estimate_work(now)
+            self._finish(reason, now)
+            return
+        answered = io_of(winner)
+        self.driver.cancel(reason)
+        self._finish(reason, now, answered)
+
+    def _deadline_passed(self, now: float) -> None:
+        """End the request because the client's own deadline has passed."""
+        reason = Reason.DEADLINE_PASSED
+        self._estimate_work(now)
+        self.answer(RouterError(reason, MESSAGES[reason]))
+
+    def _estimate_work(self, now: float) -> None:
+        """Estimate the token usage of a request that ends before its first content."""
+        for attempt in self.driver.live:
+            limit = self.arrival.max_tokens
+            most = MOST_OUTPUT if limit < 0 else float(limit)
+            self.work.usage = usage_before_content(attempt, self.view.prompt_tokens, most, now)
+            return
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _finish(self, reason: Reason, now: float, answered: SimulatedAttempt | None = None) -> None:
+        """End the request and complete its outcome.
+
+        `answered` is the attempt whose answer, or a part of it, was sent to the client.
+        """
+        outcome, state = self.outcome, self.driver.state
+        tokens = 0
+        if answered is not None:
+            tokens = self._count_tokens(answered, reason)
+        elif not state.over:
+            self.driver.cancel(reason)
+        shown = outcome.first >= 0.0
+        # The token count is also the event count: each SSE event has one token.
+        end_request(self, reason, 200 if shown else 0, 0, tokens if self.view.stream else -1, now)
+        outcome.ended = now
+        outcome.reason = reason
+        work, worth = self.work, self.view.worth
+        outcome.gain_achieved = worth * max(0.0, work.tokens_on_time)
+        outcome.gain_attainable = worth * max(0.0, work.tokens_due)
+        estimate = self.estimate
+        if estimate is not None and estimate.is_given:
+            before_s = estimate.made_at - self.arrived
+            outcome.estimate_s = before_s + estimate.estimate_s
+            outcome.estimate_low_s = before_s + estimate.low_s
+            outcome.estimate_high_s = before_s + estimate.high_s
+        outcome.attempts = len(state.attempts)
+        if outcome.attempts > 1:
+            outcome.hedged = any(one.kind == Kind.HEDGE for one in state.attempts)
+            winner = state.winner
+            outcome.hedge_won = shown and winner is not None and winner.kind == Kind.HEDGE
+        self._port.ended(self)
+
+    def _count_tokens(self, answered: SimulatedAttempt, reason: Reason) -> int:
+        """Record the token counts that the engine reports. Returns the number of output tokens."""
+        arrival, output = self.arrival, answered.made
+        if reason is Reason.OK:
+            output, cached = arrival.output_tokens, answered.cached_tokens
+            self.outcome.cached_tokens = cached
+            self.work.usage = Usage(arrival.prompt_tokens, output, cached, True)
+        elif output:
+            self.work.usage = Usage(None, output, None, False)
+        if answered.relayed:
+            answered.attempt.at.cadence.events += max(0, output - answered.relayed)
+        return output
+
+
+def io_of(attempt: Attempt) -> SimulatedAttempt:
+    """The request at a simulated engine that belongs to an attempt of the request driver."""
+    return cast(SimulatedAttempt, attempt.io)

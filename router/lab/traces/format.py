@@ -1,0 +1,92 @@
+"""The interface of a trace format: how its first line is recognized, and how its rows are read.
+
+A reader yields arrivals with `at` in seconds of the file's own clock. `trace` has the steps that
+all formats share: sorting, spreading, the shift of the first arrival to time 0, and limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+
+from router.core.unreadable import NOT_JSON
+from router.lab.simulator.traffic import Arrival, TraceError
+from router.lab.traces.lines import Lines, excerpt
+
+# Maximum tokens of one prompt or answer; ten times the longest context in use.
+TOKENS_MAX: Final = 100_000_000
+TIME_MAX: Final = 1e11  # seconds, 3,000 years; a larger value has another unit or is not a time
+_EVENT: Final = frozenset({"ts", "level", "message"})  # `router.observe.events` writes them
+_YEAR_MS: Final = 3.2e10  # one year in ms; longer durations are invalid
+
+Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=_YEAR_MS)]
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=TOKENS_MAX)]
+
+# Rows and bytes at the beginning of a file that are read to measure options that are not given.
+HEAD_ROWS: Final = 1000
+HEAD_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The options of a reader. `Format.prepare` measures options that are not given."""
+
+    block_tokens: int = 0  # tokens per block of the file; 0: the format's default, or measured
+    # The file's times are multiples of this, in s; None: measured; 0: not rounded.
+    slot_s: float | None = None
+    # Rows may be out of order by this many seconds; None: the default.
+    window_s: float | None = None
+    held_rows: int = 1_000_000  # maximum number of rows held for sorting
+    skip_failed: bool = False  # leave out requests that failed
+    output_tokens: int = 0  # length of answers without a token count; 0: the mean of the log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One trace format."""
+
+    name: str
+    description: str  # listed in the error for a file of no known format
+    matches: Callable[[bytes], bool]  # whether a first line belongs to this format
+    read: Callable[[Lines, ReadOptions], Iterator[Arrival]]
+    block_tokens: int  # default tokens per block
+    # Measures options that are not given, in a separate pass. None: nothing to measure.
+    prepare: Callable[[Lines, ReadOptions], ReadOptions] | None = None
+    grid_s: float = 0.0  # times may be rounded to multiples of this, in seconds; 0: they are not
+    sorts: bool = False  # `read` sorts the rows itself
+
+
+def keys_of(line: bytes) -> set[str]:
+    """Return the member names of a JSON object; empty if the line is not a JSON object."""
+    try:
+        return set(msgspec.json.decode(line, type=dict[str, msgspec.Raw]))
+    except NOT_JSON:
+        return set()
+
+
+def is_event(line: bytes) -> bool:
+    """Return whether a line is an event of the router, not a request of its access log.
+
+    Both are in one file if standard output and standard error were captured together, as container
+    runtimes do.
+    """
+    return keys_of(line) >= _EVENT
+
+
+def bad_json(lines: Lines, err: Exception) -> TraceError:
+    """Return the error for a line that `msgspec` cannot decode."""
+    if isinstance(err, msgspec.ValidationError):
+        problem = str(err)
+        return lines.error(problem[0].lower() + problem[1:])
+    if isinstance(err, UnicodeDecodeError):
+        return lines.error("not UTF-8")
+    cut = "; the file is truncated here" if lines.is_cut else ""
+    return lines.error(f"not a JSON object: {err}{cut}")
+
+
+def bad_length(lines: Lines, name: str, value: int, least: int) -> TraceError:
+    """Return the error for a number of tokens out of range."""
+    return lines.error(f"{name} is {excerpt(value)}; allowed are {least} to {TOKENS_MAX:,} tokens")

@@ -1,0 +1,326 @@
+"""Reads Hedgerow's own access log, which has one line per request, written when the request ends.
+
+Fields: `router/observe/log/record.py`. A line becomes an arrival if all of these conditions hold:
+
+- The route of the request generates tokens (`intake.prompt.GENERATES`).
+- The request was answered, or it failed because no replica answered in time (5xx, 408, 499, 429 of
+  a full queue). With another policy a replica might have answered it. `skip_failed` leaves these
+  failures out.
+- No limit of a key refused the request. The client retries such a request, and the retry has its
+  own line.
+- The request did not fail with another 4xx, because such a request causes no work at an engine.
+- The prompt size is known: the engine's count, else the router's estimate, else a quarter of the
+  body's bytes if the body was sent to a replica.
+
+The length of an answer is the engine's count of output tokens. In two cases the length is unknown:
+
+- There is no count, for example because the request failed. The length is `output_tokens`, or by
+  default the mean length in the first rows of the log.
+- The client disconnected before the end. The length is the same mean, but at least one token more
+  than the count. In the replay the client disconnects after the same time, unless the answer has
+  ended by then.
+
+The client's own limit of output tokens bounds the length in both cases.
+
+Lines are in order of the requests' ends, so they are sorted by arrival within a time window (see
+`order`). The last line may be incomplete, because the file may still be written. Any other invalid
+line is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from math import ceil, inf, nan
+from sys import intern
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from router.core.errors import DISCONNECTED, KEY_LIMITS, Reason
+from router.core.unreadable import NOT_JSON
+from router.fleet.prefix.token_ratio import TokenRatio
+from router.intake.prompt import GENERATES
+from router.lab.simulator.logged import Logged
+from router.lab.simulator.traffic import Arrival
+from router.lab.traces.blocks import SALTED_BYTES, salted
+from router.lab.traces.format import (
+    HEAD_BYTES,
+    HEAD_ROWS,
+    TOKENS_MAX,
+    Format,
+    Milliseconds,
+    ReadOptions,
+    Tokens,
+    bad_json,
+    bad_length,
+    is_event,
+    keys_of,
+)
+from router.lab.traces.lines import Lines
+from router.lab.traces.order import by_arrival
+
+# Seconds; requests end sooner, although long answers to agents take minutes.
+WINDOW_S: Final = 900.0
+# 4xx statuses that depend on the load, not on the request itself.
+_LOAD: Final = frozenset({408, 429, 499})
+_GONE: Final = 499  # the status of a request whose client disconnected
+_OK: Final = Reason.OK.value
+_KEY_LIMITS: Final = frozenset(reason.value for reason in KEY_LIMITS)
+_DISCONNECTED: Final = frozenset(reason.value for reason in DISCONNECTED)
+_EVENT: Final = "skipped: event of the router"
+_ROWS_MIN: Final = 20  # minimum number of rows for measuring the block size
+
+
+_SloMs = Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]
+
+
+class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
+    ts: float  # arrival, in seconds since 1970
+    kind: str = ""
+    model: str | None = None
+    stream: bool = False
+    status: int = 0
+    reason: str = ""
+    replica: str = ""
+    # One entry per attempt; empty: the request was never sent to a replica.
+    attempts: list[msgspec.Raw] = []
+    ttft_ms: Milliseconds | None = None
+    duration_ms: float = 0.0
+    bytes_in: int = 0
+    priority: str = ""
+    tenant: str = ""
+    session: str = ""
+    within: str = ""
+    user: str = ""
+    known_key: bool = False
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: Tokens | None = None
+    exact: bool = False
+    estimated_tokens: int = 0
+    blocks: bytes = b""
+    queue_ms: Milliseconds | None = None
+    number: Annotated[float, msgspec.Meta(ge=0.0, le=4.0)] | None = None
+    deadline_ms: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    hedge: Literal["", "on", "off"] = ""
+    slots: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    kv_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    ttft_slo_ms: _SloMs | None = None
+    tpot_slo_ms: _SloMs | None = None
+    region: str = ""
+    client_region: str = ""
+    replica_type: str = ""
+    served_model: str = ""
+
+    @property
+    def is_refused(self) -> bool:
+        return 400 <= self.status < 500 and self.status not in _LOAD
+
+    @property
+    def prompt_size(self) -> int:
+        """The size of the prompt in tokens; 0: unknown."""
+        known = self.prompt_tokens or self.estimated_tokens
+        if known or not self.attempts:
+            return known
+        return ceil(self.bytes_in / TokenRatio.DEFAULT)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the client disconnected before the answer was complete."""
+        return self.status == _GONE or self.reason in _DISCONNECTED
+
+    def output_size(self, usual: int) -> int:
+        """The size of the answer in tokens, counted or estimated; 0: unknown.
+
+        `usual`: the mean size, for estimates.
+        """
+        counted = self.output_tokens
+        if counted is not None and not self.has_left:
+            return counted
+        size = usual if counted is None else max(counted + 1, usual)
+        return size if self.max_tokens is None else min(size, self.max_tokens)
+
+    def logged(self) -> Logged:
+        """The logged result of the request."""
+        has_content = self.ttft_ms is not None and (self.status < 400 or self.status == _GONE)
+        ttft_ms = self.ttft_ms if has_content else None
+        tpot_s: float | None = None
+        more = (self.output_tokens or 0) - 1
+        is_whole = self.reason == _OK and self.exact
+        if ttft_ms is not None and is_whole and self.stream and more >= 1:
+            tpot_s = (self.duration_ms - ttft_ms) / 1000.0 / more
+        return Logged(
+            intern(self.reason),
+            self.duration_ms / 1000.0,
+            ttft_s=None if ttft_ms is None else ttft_ms / 1000.0,
+            tpot_s=tpot_s,
+            wait_s=(self.queue_ms or 0.0) / 1000.0,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            output_tokens=self.output_tokens,
+            replica=intern(self.replica),
+            slots=self.slots,
+            kv_tokens=self.kv_tokens,
+            region=intern(self.region),
+            client_region=intern(self.client_region or self.region),
+            replica_type=intern(self.replica_type),
+            model=intern(self.served_model),
+        )
+
+
+def matches(line: bytes) -> bool:
+    return keys_of(line) >= {"ts", "id", "kind"}
+
+
+def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
+    window_s = WINDOW_S if options.window_s is None else options.window_s
+    size = options.block_tokens
+    for arrival, packed in by_arrival(lines, _requests(lines, options), options, window_s):
+        if packed:
+            arrival.blocks = salted(packed[: arrival.prompt_tokens // size * SALTED_BYTES])
+        yield arrival
+
+
+def _requests(
+    lines: Lines, options: ReadOptions
+) -> Iterator[tuple[float, float, int, tuple[Arrival, bytes]]]:
+    """Yield the rows in the form that `by_arrival` needs.
+
+    The hashes of blocks stay packed bytes until the rows are sorted, to save memory.
+    """
+    is_empty = True
+    for row in _rows(lines):
+        if row.reason in _KEY_LIMITS:
+            lines.note("skipped: refused by a key's limit")
+            continue
+        is_failed = row.status >= 400
+        if row.is_refused or (is_failed and options.skip_failed):
+            lines.note("skipped: refused" if row.is_refused else "skipped: failed")
+            continue
+        prompt = row.prompt_size
+        if not prompt:
+            lines.note("skipped: unknown prompt size")
+            continue
+        if row.prompt_tokens is None:
+            lines.note("prompt estimated")
+        output = row.output_size(options.output_tokens)
+        if row.output_tokens is None:
+            if not output:
+                raise lines.error(
+                    "the head of this log has no answer of known length: set output_tokens"
+                )
+            lines.note("answer length unknown: the mean is used")
+        elif row.has_left:
+            lines.note("client disconnected: the answer length is estimated")
+        if not 1 <= prompt <= TOKENS_MAX:
+            raise bad_length(lines, "the prompt", prompt, 1)
+        if not 0 <= output <= TOKENS_MAX:
+            raise bad_length(lines, "output_tokens", output, 0)
+        if len(row.blocks) % SALTED_BYTES:
+            raise lines.error(
+                f"blocks have {len(row.blocks)} bytes, which is not a multiple of {SALTED_BYTES}"
+            )
+        arrival = Arrival(
+            lines.number,
+            row.ts,
+            prompt,
+            output,
+            tenant=intern(row.tenant),
+            within=intern(row.within),
+            user=number_of(row.user),
+            is_known=row.known_key,
+            priority=intern(row.priority),
+            session=row.session or None,
+            model=None if row.model is None else intern(row.model),
+            stream=row.stream,
+            kind=intern(row.kind),
+            priority_number=nan if row.number is None else row.number,
+            deadline_s=inf if row.deadline_ms is None else row.deadline_ms / 1000.0,
+            leaves_s=row.duration_ms / 1000.0 if row.has_left else inf,
+            max_tokens=-1 if row.max_tokens is None else row.max_tokens,
+            hedging=row.hedge,
+            ttft_slo_s=(row.ttft_slo_ms or 0.0) / 1000.0,
+            tpot_slo_s=(row.tpot_slo_ms or 0.0) / 1000.0,
+            logged=row.logged(),
+        )
+        is_empty = False
+        ended = row.ts + row.duration_ms / 1000.0
+        yield row.ts, ended, len(row.blocks) // SALTED_BYTES, (arrival, row.blocks)
+    if is_empty:
+        raise lines.error("the log has no requests that generate tokens: nothing to replay")
+
+
+def number_of(user: str) -> int:
+    """A user's hash as a number; 0 if the text is not a hash."""
+    try:
+        return int(user, 16) if user else 0
+    except ValueError:
+        return 0
+
+
+def _rows(lines: Lines) -> Iterator[_Row]:
+    """Yield the rows of requests to routes that generate tokens."""
+    decode = msgspec.json.Decoder(_Row).decode
+    for line in lines:
+        try:
+            row = decode(line)
+        except NOT_JSON as err:
+            if lines.is_cut and not isinstance(err, msgspec.ValidationError):
+                lines.note("skipped: incomplete last line")
+                return
+            if is_event(line):
+                lines.note(_EVENT)
+                continue
+            raise bad_json(lines, err) from None
+        if row.kind in GENERATES:
+            yield row
+        elif not row.kind and is_event(line):
+            lines.note(_EVENT)
+        else:
+            lines.note("skipped: route that generates no tokens")
+
+
+def prepare(lines: Lines, options: ReadOptions) -> ReadOptions:
+    """Measure the tokens per block and the mean answer length in the first rows of the log."""
+    answers: list[int] = []
+    prompts: list[tuple[int, int]] = []
+    for row in islice(_rows(lines), HEAD_ROWS):
+        if row.output_tokens and not row.has_left:
+            answers.append(row.output_tokens)
+        if row.prompt_tokens and row.blocks:
+            prompts.append((row.prompt_tokens, len(row.blocks) // SALTED_BYTES))
+        if lines.position()[0] > HEAD_BYTES:
+            break
+    if not options.output_tokens and answers:
+        options = replace(options, output_tokens=round(sum(answers) / len(answers)))
+    if not options.block_tokens:
+        options = replace(options, block_tokens=_tokens_per_block(prompts))
+    return options
+
+
+def _tokens_per_block(prompts: list[tuple[int, int]]) -> int:
+    """Estimate the tokens per block from the engines' counts of prompt tokens.
+
+    `prompts`: pairs of tokens and full blocks. A prompt with n full blocks has n + 0.5 blocks on
+    average. The log truncates the blocks of long prompts, so prompts with the largest number of
+    blocks are ignored.
+    """
+    most = max((blocks for _, blocks in prompts), default=0)
+    below = [(tokens, blocks) for tokens, blocks in prompts if blocks < most]
+    if len(below) < _ROWS_MIN:
+        return HEDGEROW.block_tokens
+    return max(1, round(sum(t for t, _ in below) / sum(n + 0.5 for _, n in below)))
+
+
+HEDGEROW: Final = Format(
+    name="hedgerow",
+    description="JSON lines with ts, id and kind: Hedgerow's access log",
+    matches=matches,
+    read=read,
+    block_tokens=256,  # one hash of the log is for two blocks of 512 bytes, at four bytes per token
+    prepare=prepare,
+    sorts=True,
+)

@@ -1,0 +1,96 @@
+"""The state of a place, and whether replicas may stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from router.lab.plan.decision.present import COOLDOWN, FORECAST, QUEUE, present
+from router.lab.plan.observed import Place, Series
+from router.lab.plan.types_file import parse
+from tests.lab.plan.decision.fleets import (
+    PLACE,
+    RATE,
+    REQUESTS,
+    WINDOW_S,
+    forecast,
+    observed,
+    types,
+)
+
+
+def test_the_utilisation_is_that_of_the_last_window() -> None:
+    state = present(types(), observed(now=4, load=3.0), PLACE)
+    assert state.utilisation == pytest.approx(0.75)
+    assert state.capacity({"gpu": 4}) == pytest.approx(4 * RATE)
+    assert present(types(), observed(load=3.0), PLACE).utilisation is None
+    assert present(types(), observed(now=0, load=3.0), PLACE).utilisation is None
+
+
+def test_the_rule_must_serve_the_waiting_requests_too() -> None:
+    seen = observed(now=4, load=2.0, waiting={PLACE: 0.5 * REQUESTS})
+    state = present(types(), seen, PLACE)
+    assert state.waiting_per_s == pytest.approx(1.0 * RATE)  # each has the tokens of a mean request
+    assert [pool.load for pool in state.pools()] == pytest.approx([3.0])
+    assert state.utilisation == pytest.approx(0.5)
+
+
+def test_waiting_requests_of_unknown_size_are_no_demand() -> None:
+    seen = replace(observed(now=4, waiting={PLACE: 9.0}), demand={})
+    assert present(types(), seen, PLACE).waiting_per_s == 0.0
+    empty = replace(seen, demand={PLACE: Series([0.0], [0.0], [0.0])})
+    assert present(types(), empty, PLACE).waiting_per_s == 0.0
+
+
+def test_prefill_and_decode_are_weighted_by_the_mix() -> None:
+    both = parse("types: [{name: gpu, cost: 1, models: {m: {prefill: 1000, decode: 100}}}]")
+    state = present(both, observed(load=1.0), PLACE)
+    assert state.units["gpu"] == pytest.approx(0.75 / 1000 + 0.25 / 100)
+
+
+def test_only_types_of_the_region_serve_a_place() -> None:
+    two = parse(
+        "types: [{name: a, cost: 1, regions: [eu], models: {m: {throughput: 1}}},"
+        "{name: b, cost: 1, regions: [us], models: {'*': {throughput: 1}}}]"
+    )
+    state = present(two, observed(), Place("m", "us"))
+    assert [one.name for one in state.types] == ["b"]
+    assert set(state.units) == {"a", "b"}
+    assert present(two, observed(), Place("x", "eu")).types == ()
+
+
+def bar(load: float = 1.0, **about: Any) -> str:
+    kinds = parse(
+        f"types: [{{name: gpu, cost: 2, models: {{m: {{throughput: {RATE}}}}}}}]\n"
+        "scale_in_below: 0.5\nscale_in_horizon: 2h\ncooldown: 30m\n"
+    )
+    state = present(kinds, observed(now=10, **about), PLACE)
+    return state.bar(kinds, forecast(load).high, WINDOW_S)
+
+
+def test_replicas_may_stop_if_nothing_is_against_it() -> None:
+    assert bar() == ""
+    assert bar(unchanged_s={PLACE: 1800.0}, waiting={PLACE: 0.0}) == ""
+
+
+def test_no_replica_stops_while_requests_wait() -> None:
+    assert bar(waiting={PLACE: 1.0}) == QUEUE
+
+
+def test_no_replica_stops_during_the_cool_down() -> None:
+    assert bar(unchanged_s={PLACE: 1799.0}) == COOLDOWN
+
+
+def test_no_replica_stops_if_the_forecast_is_not_low() -> None:
+    assert bar(load=4.9) == ""
+    assert bar(load=5.0) == FORECAST
+
+
+def test_only_the_horizon_counts() -> None:
+    kinds = types("scale_in_horizon: 1h")
+    state = present(kinds, observed(now=1), PLACE)
+    ahead = [0.0] * 4 + [1e9] * 4
+    assert state.bar(kinds, ahead, WINDOW_S) == ""
+    assert state.bar(kinds, [0.0, *ahead[2:]], WINDOW_S) == FORECAST

@@ -1,0 +1,154 @@
+"""Logged figures beside simulated figures, compared with results computed by hand."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from router.core.errors import Reason
+from router.lab.replay.truth.judged import REQUESTS_MIN, Half, Judged, Row
+from router.lab.simulator.arrival import Arrival
+from router.lab.simulator.logged import Logged
+from router.lab.simulator.outcome import Outcome
+
+HALF = Half(
+    since_s=100.0,
+    group_of_logged={"gpu-a": 0, "gpu-b": 1},
+    group_of_simulated={"r0": 0, "r1": 1},
+    groups=("1: small", "2: large"),
+)
+
+
+def outcome(
+    at: float = 200.0,
+    *,
+    logged: Logged | None = None,
+    ttft_s: float = 0.2,
+    tpot_s: float = 0.02,
+    queued_s: float = -1.0,
+    cached: int = 0,
+    replica: str = "r0",
+    reason: Reason = Reason.OK,
+    priority: str = "normal",
+    stream: bool = True,
+) -> Outcome:
+    """A request of 100 prompt tokens and 11 of output."""
+    arrival = Arrival(0, at, 100, 11, priority=priority, model="m", stream=stream, logged=logged)
+    made = Outcome(arrival, replica, 0, at)
+    made.reason = reason
+    if reason is Reason.OK:
+        made.first = at + ttft_s
+        made.ended = made.first + 10 * tpot_s
+    made.queued_s, made.cached_tokens = queued_s, cached
+    return made
+
+
+def said(
+    ttft_s: float | None = 0.1,
+    tpot_s: float | None = 0.01,
+    wait_s: float = 0.0,
+    cached: int | None = 50,
+    replica: str = "gpu-a",
+    reason: str = "ok",
+) -> Logged:
+    return Logged(
+        reason,
+        1.0,
+        replica=replica,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        wait_s=wait_s,
+        cached_tokens=cached,
+    )
+
+
+def rows_of(*outcomes: Outcome) -> dict[tuple[str, str], Row]:
+    judged = Judged(HALF)
+    for one in outcomes:
+        judged.ended(one)
+    return {(row.part, row.name): row for row in judged.rows()}
+
+
+def test_both_sides_and_the_error_between_them() -> None:
+    rows = rows_of(
+        *(
+            outcome(logged=said(ttft_s=0.001 * n, wait_s=0.002), ttft_s=0.0015 * n, queued_s=0.003)
+            for n in range(1, 101)
+        )
+    )
+    ttft = rows["all", "TTFT p50"]
+    assert (ttft.logged, ttft.simulated) == (pytest.approx(50.0, 0.01), pytest.approx(75.0, 0.01))
+    assert ttft.error == pytest.approx(50.0, abs=0.5) and ttft.requests == 100
+    assert rows["all", "TTFT p90"].logged == pytest.approx(90.0, 0.01)
+    assert rows["all", "TTFT p99"].simulated == pytest.approx(148.5, 0.01)
+    tpot = rows["all", "TPOT p50"]
+    assert (tpot.logged, tpot.simulated) == (pytest.approx(10.0, 0.01), pytest.approx(20.0, 0.01))
+    wait = rows["all", "wait p90"]
+    assert (wait.logged, wait.simulated) == (pytest.approx(2.0, 0.01), pytest.approx(3.0, 0.01))
+    hits = rows["all", "hit rate"]
+    assert (hits.logged, hits.simulated) == (pytest.approx(50.0, 0.01), 0.0)
+    assert hits.error == pytest.approx(-50.0, abs=0.1) and hits.error_text.endswith(" pt")
+
+
+def test_the_first_half_does_not_count() -> None:
+    early = [outcome(99.9, logged=said(ttft_s=9.0)) for _ in range(100)]
+    late = [outcome(100.0, logged=said()) for _ in range(REQUESTS_MIN)]
+    rows = rows_of(*early, *late)
+    assert rows["all", "TTFT p99"].logged == pytest.approx(100.0, 0.01)
+    assert rows["all", "TTFT p50"].requests == REQUESTS_MIN
+
+
+def test_what_the_log_did_not_answer_does_not_count() -> None:
+    failed = [outcome(logged=said(reason="ttft_timeout")) for _ in range(100)]
+    unknown = [outcome(logged=None) for _ in range(100)]
+    assert rows_of(*failed, *unknown) == {}
+
+
+def test_what_the_simulation_does_not_answer_is_slower_than_all() -> None:
+    lost = [outcome(logged=said(), reason=Reason.REPLICA_RESET) for _ in range(20)]
+    rows = rows_of(*lost, *(outcome(logged=said()) for _ in range(80)))
+    assert rows["all", "TTFT p90"].simulated == inf
+    assert rows["all", "TTFT p90"].error is None
+    assert rows["all", "TTFT p50"].simulated == pytest.approx(200.0, 0.01)
+
+
+def test_too_few_requests_are_no_figure() -> None:
+    assert rows_of(*(outcome(logged=said()) for _ in range(REQUESTS_MIN - 1))) == {}
+
+
+def test_what_the_log_does_not_say_is_left_out() -> None:
+    rows = rows_of(*(outcome(logged=said(tpot_s=None, cached=None)) for _ in range(50)))
+    assert {figure.split(" p")[0] for _, figure in rows} == {"TTFT", "wait"}
+    whole = rows_of(*(outcome(logged=said(), stream=False) for _ in range(50)))
+    assert {figure.split(" p")[0] for _, figure in whole} == {"wait", "hit rate"}
+
+
+def test_several_classes_and_groups_are_reported_separately() -> None:
+    slow = [
+        outcome(
+            logged=said(ttft_s=0.4, replica="gpu-b"), ttft_s=0.8, replica="r1", priority="batch"
+        )
+        for _ in range(50)
+    ]
+    rows = rows_of(*slow, *(outcome(logged=said()) for _ in range(50)))
+    assert {part for part, _ in rows} == {
+        *("all", "class batch", "class normal", "group 1: small", "group 2: large")
+    }
+    assert rows["class batch", "TTFT p50"].logged == pytest.approx(400.0, 0.01)
+    assert rows["class normal", "TTFT p50"].logged == pytest.approx(100.0, 0.01)
+    assert rows["group 2: large", "TTFT p50"].simulated == pytest.approx(800.0, 0.01)
+    assert rows["group 1: small", "TTFT p50"].simulated == pytest.approx(200.0, 0.01)
+
+
+def test_a_request_counts_for_the_group_that_it_went_to_on_each_side() -> None:
+    """In the log the requests went to the large replicas, in the simulation to the small ones."""
+    moved = [outcome(logged=said(replica="gpu-b"), replica="r0") for _ in range(50)]
+    stayed = [
+        outcome(logged=said(replica=f"gpu-{name}"), replica=replica)
+        for name, replica in (("a", "r0"), ("b", "r1"))
+        for _ in range(50)
+    ]
+    rows = rows_of(*moved, *stayed)
+    assert rows["group 2: large", "TTFT p50"].requests == 100
+    assert rows["group 1: small", "TTFT p50"].requests == 50

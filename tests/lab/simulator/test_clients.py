@@ -1,0 +1,222 @@
+"""Clients as recorded in a log: when they disconnect, how long they wait, what they request.
+
+In the small worlds a prompt of 100 tokens takes 110 ms of prefill and a decode step 20 ms; the
+network takes 1 ms each way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.queueing.ticket import Ticket
+from router.admission.pools import Pools
+from router.config.model import Hedging, Queue, QueueGates
+from router.core.build import is_compiled
+from router.core.errors import Reason
+from router.lab.simulator.scenario import Fault, Scenario
+from router.lab.simulator.simulation import Simulation, simulate
+from router.lab.simulator.traffic import Arrival
+from tests.lab.simulator.worlds import Kept, Script, world
+
+QUEUED = Queue(enabled=True, policy="fifo", gates=QueueGates(waiting=1, prefill_tokens=0))
+
+
+def play(scenario: Scenario, *arrivals: Arrival) -> Kept:
+    kept = Kept()
+    simulate(scenario, Script(arrivals), kept)
+    return kept
+
+
+# -- clients that leave ---------------------------------------------------------------------------
+
+
+def test_a_client_leaves_to_the_moment_and_the_engine_stops() -> None:
+    kept = Kept()
+    simulation = Simulation(world(), Script([Arrival(0, 1.0, 100, 50, leaves_s=0.5)]), kept)
+    totals = simulation.run()
+    one = kept[0]
+    assert (one.reason, one.ended) == (Reason.CLIENT_GONE, 1.5)
+    assert one.first == pytest.approx(1.112)
+    assert one.tpot_s is None
+    assert (totals.engines[0].aborted, totals.engines[0].finished) == (1, 0)
+    (metrics,) = [router.metrics for router in simulation.routers]
+    assert metrics.kinds["chat"].ends == {(Reason.CLIENT_GONE, 499): 1}
+    (counted,) = metrics.models.values()
+    assert counted.output == 1 + int(
+        (0.5 - 0.111) / 0.020
+    )  # the tokens that the client had received
+
+
+def test_a_client_that_was_answered_before_does_not_leave() -> None:
+    one = play(world(), Arrival(0, 0.0, 100, 3, leaves_s=0.5))[0]
+    assert (one.reason, one.ended) == (Reason.OK, pytest.approx(0.152))
+
+
+def test_a_client_that_leaves_makes_room_for_the_next() -> None:
+    kept = play(
+        world(queue=QUEUED),
+        Arrival(0, 0.0, 200, 3, leaves_s=0.05),
+        Arrival(1, 0.01, 100, 3, leaves_s=0.02),  # leaves while it waits
+        Arrival(2, 0.02, 100, 3),
+    )
+    assert [kept[number].reason for number in (0, 1)] == [Reason.CLIENT_GONE] * 2
+    assert (kept[1].ended, kept[1].attempts) == (0.03, 0)
+    assert (kept[2].dispatched, kept[2].reason) == (0.05, Reason.OK)
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled code calls its own methods directly")
+@pytest.mark.parametrize("why", ["leaves_s", "deadline_s"])
+def test_the_queue_charges_the_work_for_a_client_that_saw_nothing(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the proxy, an engine that was sent the prompt is assumed to have worked."""
+    charged: list[int] = []
+    settle = Pools.settle
+
+    def listen(pools: Pools, ticket: Ticket, tokens: int, *rest: Any) -> None:
+        charged.append(tokens)
+        settle(pools, ticket, tokens, *rest)
+
+    monkeypatch.setattr(Pools, "settle", listen)
+    play(world(queue=QUEUED), Arrival(0, 0.0, 100, 3), Arrival(1, 0.0, 900, 3, **{why: 0.5}))
+    assert charged == [900]
+
+
+# -- how long they wait ---------------------------------------------------------------------------
+
+
+def test_a_deadline_passes_in_the_queue_and_at_a_replica() -> None:
+    arrivals = [
+        Arrival(0, 0.0, 400, 3, deadline_s=0.3),
+        Arrival(1, 0.01, 100, 3, deadline_s=0.2),
+        Arrival(2, 0.02, 100, 3, deadline_s=5.0),
+    ]
+    kept = Kept()
+    totals = simulate(world(queue=QUEUED), Script(arrivals), kept)
+    assert totals.queues["expired"] == (0, 0, 1, 0, 0)  # the queue itself ends the second one
+    assert [kept[n].reason for n in range(3)] == [Reason.DEADLINE_PASSED] * 2 + [Reason.OK]
+    assert (kept[0].ended, kept[0].attempts) == (0.3, 1)
+    assert (kept[1].ended, kept[1].attempts) == (pytest.approx(0.21), 0)
+    assert kept[2].dispatched == 0.3
+
+
+def test_a_deadline_holds_after_a_second_wait() -> None:
+    """The first attempt is lost; its timer rings while the request waits for another replica."""
+    kept = play(
+        world(
+            replicas=2,
+            queue=QUEUED,
+            first_token_s=1.5,
+            faults=(Fault(at=1.0, replica=0, kind="kill", until=inf),),
+        ),
+        Arrival(0, 0.0, 1300, 3, deadline_s=2.5),
+        Arrival(1, 0.3, 1280, 3),
+    )
+    assert (kept[0].attempts, kept[0].replica, kept[0].dispatched) == (2, "r1", kept[1].first)
+    assert kept[1].first == pytest.approx(1.602, abs=0.05)
+    assert (kept[0].reason, kept[0].ended) == (Reason.DEADLINE_PASSED, 2.5)
+
+
+def test_a_deadline_is_for_the_first_token() -> None:
+    one = play(world(), Arrival(0, 0.0, 100, 50, deadline_s=0.2))[0]
+    assert (one.reason, one.ended) == (Reason.OK, pytest.approx(0.112 + 49 * 0.020))
+
+
+def test_no_time_was_left() -> None:
+    one = play(world(), Arrival(0, 3.0, 100, 3, deadline_s=0.0))[0]
+    assert (one.reason, one.ended, one.attempts) == (Reason.DEADLINE_PASSED, 3.0, 0)
+
+
+@pytest.mark.parametrize("when", ["before content", "in the answer", "in the queue"])
+def test_the_time_for_a_whole_request_is_over(when: str) -> None:
+    arrivals = [Arrival(0, 0.0, 100 if when == "in the answer" else 900, 90)]
+    if when == "in the queue":
+        arrivals.append(Arrival(1, 0.0, 100, 3))
+    kept = Kept()
+    simulation = Simulation(world(queue=QUEUED), Script(arrivals), kept)
+    simulation.routers[0].context.rules.times.total_s = 0.4
+    simulation.run()
+    for one in kept.outcomes:
+        assert (one.reason, one.ended) == (Reason.TOTAL_TIMEOUT, 0.4)
+    assert (kept[0].first >= 0.0) == (when == "in the answer")
+
+
+# -- what clients request -------------------------------------------------------------------------
+
+
+def test_the_number_decides_within_a_class() -> None:
+    waiting = [
+        Arrival(number, 0.01 * number, 100, 3, priority="normal", priority_number=urgency)
+        for number, urgency in enumerate([2.0, 2.4, 2.0, 1.6])
+    ]
+    queue = Queue(enabled=True, policy="aging", gates=QUEUED.gates)
+    kept = play(world(queue=queue), *waiting)
+    assert [one.arrival.number for one in kept.outcomes] == [0, 3, 2, 1]
+
+
+def test_the_number_names_the_class() -> None:
+    kept = play(
+        world(queue=Queue(enabled=True, policy="strict", gates=QUEUED.gates)),
+        Arrival(0, 0.0, 100, 3),
+        Arrival(1, 0.01, 100, 3, priority_number=3.0),
+        Arrival(2, 0.02, 100, 3, priority_number=0.0),
+    )
+    assert [one.arrival.number for one in kept.outcomes] == [0, 2, 1]
+
+
+def test_the_output_limit_is_passed_to_the_queue() -> None:
+    kept = play(
+        world(queue=Queue(enabled=True, policy="shortest", gates=QUEUED.gates)),
+        Arrival(0, 0.0, 100, 3),
+        Arrival(1, 0.01, 100, 3),
+        Arrival(2, 0.02, 100, 3, max_tokens=1),
+    )
+    assert [one.arrival.number for one in kept.outcomes] == [0, 2, 1]
+
+
+# -- any order of events --------------------------------------------------------------------------
+
+tenths = st.integers(0, 40).map(lambda tenths: tenths / 10)
+patience = st.one_of(st.just(inf), st.integers(0, 30).map(lambda tenths: tenths / 10))
+clients = st.tuples(tenths, st.integers(1, 400), st.integers(0, 60), patience, patience)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(clients, max_size=20),
+    st.sampled_from([Queue(enabled=False), QUEUED]),
+    st.sampled_from(["off", "fixed"]),
+    st.booleans(),
+)
+def test_every_client_has_one_end_and_nothing_is_held(
+    asked: list[tuple[float, int, int, float, float]], queue: Queue, hedges: str, dies: bool
+) -> None:
+    arrivals = [
+        Arrival(number, at, prompt, out, priority="high", deadline_s=deadline, leaves_s=leaves)
+        for number, (at, prompt, out, deadline, leaves) in enumerate(sorted(asked))
+    ]
+    options = {"delay_s": 0.1} if hedges == "fixed" else {}
+    faults = (Fault(at=1.05, replica=0, kind="kill", until=2.5),) if dies else ()
+    scenario = world(
+        replicas=2,
+        queue=queue,
+        faults=faults,
+        hedging=Hedging(policy=hedges, options=options, budget=1.0),
+    )
+    kept = play(scenario, *arrivals)
+    assert Counter(one.arrival.number for one in kept.outcomes) == Counter(range(len(arrivals)))
+    for one in kept.outcomes:
+        arrival = one.arrival
+        assert one.ended <= arrival.at + arrival.leaves_s
+        if one.first >= 0.0:
+            assert one.first <= arrival.at + arrival.deadline_s
+        if one.reason is Reason.CLIENT_GONE:
+            assert one.ended == arrival.at + arrival.leaves_s
+        elif one.reason is Reason.DEADLINE_PASSED:
+            assert one.ended == arrival.at + arrival.deadline_s

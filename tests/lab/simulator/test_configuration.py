@@ -1,0 +1,128 @@
+"""A configuration's settings of requests apply in a simulation, and groups of replicas differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from router.config.model import Classes, ClassTimeouts, HighClass, PolicyChoice
+from router.config.varied import varied
+from router.core.errors import Reason
+from router.lab.simulator.scenario import Group, Scenario, equal, resized
+from router.lab.simulator.simulation import Simulation, simulate
+from router.lab.simulator.traffic import Arrival
+from tests.lab.simulator.worlds import BLOCK, CORE, TIMING, WORLD, Kept, Script, blocks, world
+
+
+def configured(scenario: Scenario, **sections: object) -> Scenario:
+    return replace(scenario, config=varied(scenario.config, **sections))  # type: ignore[arg-type]
+
+
+def of_two(**second: object) -> tuple[Group, ...]:
+    """A replica of the usual kind for model a, and a replica of another kind for model b."""
+    first = Group(replicas=1, core=CORE, timing=TIMING, models=("a",))
+    return first, replace(first, models=("b",), **second)  # type: ignore[arg-type]
+
+
+def test_a_class_has_timeouts_of_its_own() -> None:
+    rules = Classes(high=HighClass(timeouts=ClassTimeouts(first_token_s=0.3)))
+    scenario = replace(WORLD, config=msgspec.structs.replace(WORLD.config, classes=rules))
+    kept = Kept()
+    arrivals = [Arrival(0, 0.0, 900, 2, priority="high"), Arrival(1, 5.0, 900, 2)]
+    simulate(scenario, Script(arrivals), kept)
+    assert kept[0].reason is Reason.TTFT_TIMEOUT
+    assert kept[1].reason is Reason.OK
+
+
+def test_a_request_goes_to_a_replica_that_serves_its_model() -> None:
+    scenario = replace(WORLD, groups=of_two())
+    arrivals = [Arrival(n, float(n), 100, 2, model="aab"[n % 3]) for n in range(6)]
+    kept = Kept()
+    simulate(scenario, Script(arrivals), kept)
+    assert [kept[n].replica for n in range(6)] == ["r0", "r0", "r1"] * 2
+
+
+def test_what_no_replica_serves_is_refused() -> None:
+    kept = Kept()
+    simulate(replace(WORLD, groups=of_two()), Script([Arrival(0, 0.0, 100, 2, model="c")]), kept)
+    assert kept[0].reason is Reason.MODEL_NOT_FOUND
+
+
+def test_each_group_is_as_fast_as_it_is() -> None:
+    scenario = replace(WORLD, groups=of_two(timing=TIMING.scaled(3.0)))
+    kept = Kept()
+    arrivals = [Arrival(0, 0.0, 100, 1, model="a"), Arrival(1, 0.0, 100, 1, model="b")]
+    simulate(scenario, Script(arrivals), kept)
+    usual, slow = (kept[n].ttft_s for n in (0, 1))
+    assert usual == pytest.approx(0.110 + 0.002) and slow == pytest.approx(0.330 + 0.002)
+
+
+def test_each_group_has_its_own_sizes() -> None:
+    simulation = Simulation(
+        replace(WORLD, groups=of_two(core=replace(CORE, num_blocks=64))), Script([]), Kept()
+    )
+    assert [engine.core.config.num_blocks for engine in simulation.engines] == [256, 64]
+
+
+def test_another_policy_for_one_model() -> None:
+    """Model a uses round robin; requests of model b stay at the replica that holds their prefix."""
+    routing = {"models": {"b": PolicyChoice(policy="kv_aware")}}
+    scenario = configured(resized(WORLD, 3), routing=routing)
+    arrivals = [
+        Arrival(n, 2.0 * n, 160, 2, blocks(160, n % 2), model="ab"[n % 2]) for n in range(12)
+    ]
+    kept = Kept()
+    simulate(scenario, Script(arrivals), kept)
+    assert len({kept[n].replica for n in range(0, 12, 2)}) == 3
+    assert len({kept[n].replica for n in range(1, 12, 2)}) == 1
+
+
+def test_a_heavier_replica_gets_more() -> None:
+    groups = (*equal(1, CORE, TIMING), replace(equal(1, CORE, TIMING)[0], weight=3.0))
+    scenario = replace(world(policy="weighted"), groups=groups)
+    kept = Kept()
+    simulate(scenario, Script([Arrival(n, float(n), 50, 1) for n in range(40)]), kept)
+    heavy = sum(one.replica == "r1" for one in kept.outcomes)
+    assert heavy == pytest.approx(30, abs=4)
+
+
+def test_what_names_no_class_has_the_configured_one() -> None:
+    """The request has the timeouts and the hedging of the configured class."""
+    rules = Classes(high=HighClass(timeouts=ClassTimeouts(first_token_s=0.3)))
+    config = varied(WORLD.config, priority={"default": "high"})
+    scenario = replace(WORLD, config=msgspec.structs.replace(config, classes=rules))
+    kept = Kept()
+    simulate(scenario, Script([Arrival(0, 0.0, 900, 2)]), kept)
+    assert kept[0].reason is Reason.TTFT_TIMEOUT
+
+
+def test_the_index_covers_as_many_tokens_as_configured() -> None:
+    """512 blocks of 512 bytes are 65,536 tokens: 4,096 blocks of the traffic's 16."""
+    scenario = configured(WORLD, prefix={"block_bytes": 512})
+    router = Simulation(scenario, Script([]), Kept()).routers[0]
+    words = blocks(80_000, *range(10))
+    view = router.view(Arrival(0, 0.0, 80_000, 1, words), None)
+    assert len(view.blocks) == 512 * 512 // 4 // BLOCK
+
+
+def test_without_the_index_a_router_knows_no_prefix() -> None:
+    scenario = configured(WORLD, prefix={"enabled": False})
+    router = Simulation(scenario, Script([]), Kept()).routers[0]
+    assert router.view(Arrival(0, 0.0, 160, 1, blocks(160, 1)), None).blocks == ()
+
+
+def test_a_fleet_of_several_groups_is_not_resized() -> None:
+    with pytest.raises(ValueError, match="unpack"):
+        resized(replace(WORLD, groups=of_two()), 5)
+
+
+def test_groups_that_cannot_be_are_refused() -> None:
+    other = replace(CORE, block_size=32)
+    with pytest.raises(ValueError, match="same block_size"):
+        replace(WORLD, groups=(*equal(1, CORE, TIMING), *equal(1, other, TIMING)))
+    with pytest.raises(ValueError, match="at least one group"):
+        replace(WORLD, groups=())
+    with pytest.raises(ValueError, match="at least one replica"):
+        equal(0, CORE, TIMING)

@@ -1,0 +1,236 @@
+"""Faults in the simulated fleet, and the outcome of the affected requests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from router.config.model import Health, Retry
+from router.core.errors import Reason
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.scenario import Fault
+from router.lab.simulator.simulation import Simulation, simulate
+from router.lab.simulator.traffic import Arrival
+from tests.lab.simulator.worlds import CORE, Kept, Script, blocks, world
+
+NET = 0.001
+
+
+def test_what_a_killed_replica_had_not_begun_to_answer_is_done_elsewhere() -> None:
+    kill = Fault(at=0.5, replica=0, kind="kill", until=inf)
+    kept = Kept()
+    totals = simulate(world(replicas=2, faults=(kill,)), Script([Arrival(0, 0.0, 900, 3)]), kept)
+    (one,) = kept.outcomes
+    assert (one.reason, one.attempts, one.replica) == (Reason.OK, 2, "r1")
+    # The retry comes after the pause for retries that the budget pays.
+    assert 0.5 + NET <= one.dispatched <= 0.5 + NET + Retry().backoff_s
+    assert one.first == pytest.approx(one.dispatched + 0.910 + 2 * NET)
+    assert totals.retries == 1
+    assert [engine.requests for engine in totals.engines] == [1, 1]
+
+
+def test_what_it_had_begun_to_answer_is_cut_off() -> None:
+    kill = Fault(at=0.5, replica=0, kind="kill", until=inf)
+    kept = Kept()
+    simulate(world(replicas=2, faults=(kill,)), Script([Arrival(0, 0.0, 100, 100)]), kept)
+    (one,) = kept.outcomes
+    assert (one.reason, one.attempts, one.replica) == (Reason.REPLICA_RESET, 1, "r0")
+    assert one.ttft_s == pytest.approx(0.110 + 2 * NET)
+    assert one.ended == pytest.approx(0.5 + NET)
+
+
+def test_no_request_connects_to_a_dead_replica() -> None:
+    kill = Fault(at=0.0, replica=0, kind="kill", until=3.0)
+    arrivals = [Arrival(0, 1.0, 100, 2), Arrival(1, 4.0, 100, 2)]
+    kept = Kept()
+    simulate(world(faults=(kill,)), Script(arrivals), kept)
+    # The fleet has one replica, so no other replica can be tried.
+    assert (kept[0].reason, kept[0].attempts) == (Reason.CONNECT_FAILED, 1)
+    assert kept[0].ended == pytest.approx(1.0 + 2 * NET)
+    assert kept[1].reason is Reason.OK
+
+
+def caching_world(interval_s: float) -> list[Outcome]:
+    """The same prompt before a restart of its replica, and twice afterwards."""
+    kill = Fault(at=5.0, replica=0, kind="kill", until=6.0)
+    words = blocks(160, 3)
+    arrivals = [Arrival(number, at, 160, 2, words) for number, at in enumerate((0.0, 20.0, 21.0))]
+    kept = Kept()
+    simulate(
+        world(policy="kv_aware", faults=(kill,), interval_s=interval_s), Script(arrivals), kept
+    )
+    return kept.outcomes
+
+
+def test_a_replica_comes_back_with_nothing_in_its_cache() -> None:
+    first, second, third = caching_world(1.0)
+    assert (first.cached_tokens, second.cached_tokens) == (0, 0)
+    assert third.cached_tokens == 144  # the last token is always computed
+    # The polls have shown that the engine has restarted.
+    assert (second.expected_tokens, third.expected_tokens) == (0, 160)
+
+
+def test_a_router_that_does_not_poll_believes_in_the_old_cache() -> None:
+    _, second, _ = caching_world(0.0)
+    assert (second.expected_tokens, second.cached_tokens) == (160, 0)
+
+
+def test_a_dead_replica_is_down_after_three_probes_and_up_after_one() -> None:
+    kill = Fault(at=1.0, replica=0, kind="kill", until=40.0)
+    scenario = world(replicas=2, faults=(kill,), health=Health(interval_s=2.0))
+    arrivals = [Arrival(0, 60.0, 10, 1)]
+    simulation = Simulation(scenario, Script(arrivals), Kept())
+    seen = {}
+
+    def look(now: float) -> None:
+        seen[now] = simulation.routers[0].fleet.replicas["r0"].state(now)
+
+    for when in (0.9, 3.0, 11.0, 39.9, 45.0):
+        simulation.clock.at(when, look)
+    simulation.run()
+    assert list(seen.values()) == ["ready", "ready", "down", "down", "ready"]
+
+
+def test_a_slow_replica_is_slow_for_as_long() -> None:
+    slow = Fault(at=0.0, replica=0, kind="slow", until=10.0, factor=3.0)
+    kept = Kept()
+    arrivals = [Arrival(0, 1.0, 100, 2), Arrival(1, 11.0, 100, 2)]
+    simulate(world(faults=(slow,)), Script(arrivals), kept)
+    assert kept[0].ttft_s == pytest.approx(3 * 0.110 + 2 * NET)
+    assert kept[0].ended - kept[0].first == pytest.approx(3 * 0.020)
+    assert kept[1].ttft_s == pytest.approx(0.110 + 2 * NET)
+
+
+def test_a_replica_that_becomes_slow_within_an_answer_is_so_from_the_next_step_on() -> None:
+    slow = Fault(at=0.2, replica=0, kind="slow", until=inf, factor=2.0)
+    kept = Kept()
+    simulate(world(faults=(slow,)), Script([Arrival(0, 0.0, 100, 11)]), kept)
+    # The first token comes at 0.111, then steps take 20 ms until 0.211, then 40 ms.
+    assert kept[0].ended == pytest.approx(NET + 0.110 + 5 * 0.020 + 5 * 0.040 + NET)
+
+
+def test_overlapping_faults_end_one_by_one() -> None:
+    faults = (
+        Fault(at=0.0, replica=0, kind="slow", until=20.0, factor=2.0),
+        Fault(at=5.0, replica=0, kind="slow", until=15.0, factor=3.0),
+        Fault(at=30.0, replica=0, kind="kill", until=40.0),
+        Fault(at=35.0, replica=0, kind="kill", until=50.0),
+    )
+    times = (1.0, 10.0, 17.0, 25.0, 45.0, 55.0)
+    kept = Kept()
+    arrivals = [Arrival(number, at, 90, 1) for number, at in enumerate(times)]
+    simulate(world(faults=faults), Script(arrivals), kept)
+    found = [kept[number].ttft_s for number in range(6)]
+    assert found[:4] == pytest.approx([0.1 * factor + 2 * NET for factor in (2, 6, 2, 1)])
+    assert found[4] is None
+    assert kept[4].reason is Reason.NO_REPLICA  # as the probes have detected
+    assert found[5] == pytest.approx(0.1 + 2 * NET)
+
+
+def test_a_frozen_replica_goes_on_where_it_stood() -> None:
+    freeze = Fault(at=0.5, replica=0, kind="freeze", until=4.5)
+    kept = Kept()
+    arrivals = [Arrival(0, 0.0, 100, 50), Arrival(1, 1.0, 100, 1)]
+    simulate(world(faults=(freeze,)), Script(arrivals), kept)
+    assert kept[0].reason is kept[1].reason is Reason.OK
+    assert kept[0].first == pytest.approx(0.110 + 2 * NET)
+    assert kept[0].ended == pytest.approx(NET + 0.110 + 49 * 0.020 + 4.0 + 0.100 + NET)
+    assert kept[1].first > 4.5
+
+
+def test_an_answer_that_stops_for_too_long_is_cut_off() -> None:
+    freeze = Fault(at=0.5, replica=0, kind="freeze", until=100.0)
+    kept = Kept()
+    scenario = world(faults=(freeze,), token_gap_s=7.0)
+    totals = simulate(scenario, Script([Arrival(0, 0.0, 100, 50)]), kept)
+    assert kept[0].reason is Reason.TOKEN_GAP_TIMEOUT
+    assert kept[0].ended == pytest.approx(7.5)
+    assert totals.engines[0].aborted == 1
+
+
+def test_a_short_freeze_only_delays_requests() -> None:
+    freezes = (
+        Fault(at=0.5, replica=0, kind="freeze", until=6.5),
+        Fault(at=6.6, replica=0, kind="freeze", until=12.6),
+    )
+    kept = Kept()
+    scenario = world(faults=freezes, token_gap_s=7.0)
+    simulate(scenario, Script([Arrival(0, 0.0, 100, 50)]), kept)
+    assert kept[0].reason is Reason.OK
+
+
+def test_a_replica_whose_first_tokens_are_overdue_is_left_for_others() -> None:
+    """As in the proxy: the replica is suspect after 5 s, then ejected, although probes succeed."""
+    freeze = Fault(at=10.0, replica=0, kind="freeze", until=60.0)
+    arrivals = [Arrival(number, float(number), 100, 2) for number in range(50)]
+    kept = Kept()
+    totals = simulate(world(replicas=2, faults=(freeze,)), Script(arrivals), kept)
+    moved = [one for one in kept.outcomes if one.attempts > 1]
+    # Round robin uses the replica until the first request is overdue.
+    first, trials = moved[:3], moved[3:]
+    assert sorted(one.arrival.number for one in first) == [10, 12, 14]
+    assert len(trials) == 1
+    assert totals.ejections == 2
+    assert all(one.reason is Reason.OK and one.attempts <= 2 for one in kept.outcomes)
+    # A request moves when its replica has shown no work for 5 s and is ejected.
+    assert all(one.replica == "r1" and one.ended - one.arrival.at <= 8.5 for one in moved)
+
+
+def test_whole_answers_show_the_same() -> None:
+    """The totals stand still in all polls while requests are there."""
+    freeze = Fault(at=10.0, replica=0, kind="freeze", until=60.0)
+    arrivals = [Arrival(number, float(number), 100, 2, stream=False) for number in range(50)]
+    kept = Kept()
+    scenario = world(replicas=2, faults=(freeze,), interval_s=1.0)
+    totals = simulate(scenario, Script(arrivals), kept)
+    assert totals.ejections >= 1
+    assert all(one.reason is Reason.OK for one in kept.outcomes)
+    assert any(one.attempts == 2 for one in kept.outcomes)
+    assert max(one.ended - one.arrival.at for one in kept.outcomes) <= 15.5
+
+
+def test_the_retry_budget_bounds_what_a_death_makes() -> None:
+    """Twenty requests are lost with a replica; at most three retries may run at a time."""
+    core = replace(CORE, max_num_seqs=32, max_num_batched_tokens=64)
+    kill = Fault(at=0.05, replica=0, kind="kill", until=inf)
+    arrivals = [Arrival(number, 0.0, 200, 2) for number in range(20)]
+    kept = Kept()
+    scenario = world(replicas=2, core=core, faults=(kill,), health=Health(eject_after=100))
+    totals = simulate(scenario, Script(arrivals), kept)
+    # Half of the requests were at the replica. The budget pays three retries; from the third
+    # failure on the replica is ejected, and retries of its requests are free.
+    there = [one for one in kept.outcomes if one.attempts == 2 or one.reason is not Reason.OK]
+    assert len(there) == 10
+    assert all(one.reason is Reason.OK for one in kept.outcomes)
+    assert totals.retries == 10
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "explode"},
+        {"at": 2.0, "until": 2.0},
+        {"at": -1.0},
+        {"kind": "freeze", "until": inf},
+        {"factor": 0.0},
+    ],
+)
+def test_faults_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
+    right: dict[str, object] = {"at": 1.0, "replica": 0, "kind": "slow", "until": 2.0}
+    Fault(**right)  # type: ignore[arg-type]
+    with pytest.raises(ValueError):
+        Fault(**{**right, **wrong})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="does not exist"):
+        world(faults=(Fault(at=1.0, replica=1, kind="slow", until=2.0),))
+
+
+def test_a_drained_replica_ends_its_requests_and_gets_no_more() -> None:
+    drain = Fault(at=0.05, replica=0, kind="drain", until=5.0)
+    arrivals = [Arrival(number, at, 100, 20) for number, at in enumerate((0.0, 0.1, 0.2, 6.0, 6.1))]
+    kept = Kept()
+    simulate(world(replicas=2, faults=(drain,)), Script(arrivals), kept)
+    assert all(one.reason is Reason.OK for one in kept.outcomes)
+    assert [kept[number].replica for number in range(3)] == ["r0", "r1", "r1"]
+    assert {kept[3].replica, kept[4].replica} == {"r0", "r1"}

@@ -1,0 +1,258 @@
+"""Second copies in the simulated fleet: the winner, the end of the loser, and the counters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import Literal
+
+import pytest
+
+from router.config.model import Hedging
+from router.core.errors import Reason
+from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.scenario import Fault, Straggling
+from router.lab.simulator.simulation import simulate
+from router.lab.simulator.totals import Totals
+from router.lab.simulator.traffic import Arrival
+from tests.lab.simulator.worlds import Kept, Script, blocks, world
+
+NET = 0.001
+PREFILL = 0.110  # seconds for 100 tokens without other requests
+DELAY = 0.2
+
+
+def fixed(delay_s: float = DELAY) -> Hedging:
+    """Every hedgeable request is hedged after this time: each pays for its own copy."""
+    return Hedging(policy="fixed", options={"delay_s": delay_s}, budget=1.0)
+
+
+PENNILESS = Hedging(policy="fixed", options={"delay_s": DELAY}, budget=0.0)
+
+
+def struck(*attempts: bool, share: float = 0.5) -> int:
+    """The number of a request whose attempts straggle like this."""
+    straggling = Straggling(share=share)
+    for number in range(1000):
+        if [straggling.selects(1, number, index) for index in range(len(attempts))] == [*attempts]:
+            return number
+    raise AssertionError("no such request")
+
+
+def high(number: int = 0, at: float = 0.0, tokens: int = 100, **more: object) -> Arrival:
+    return Arrival(number, at, tokens, 3, priority="high", **more)  # type: ignore[arg-type]
+
+
+def run(*arrivals: Arrival, **changes: object) -> tuple[list[Outcome], Totals]:
+    kept = Kept()
+    scenario = world(**{"replicas": 2, "hedging": fixed(), **changes})
+    totals = simulate(scenario, Script(arrivals), kept)
+    return kept.outcomes, totals
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_copy_of_a_straggler_answers(stream: bool) -> None:
+    (one,), totals = run(
+        high(struck(True, False), stream=stream), straggling=Straggling(share=0.5, factor=10.0)
+    )
+    assert (one.reason, one.attempts, one.replica) == (Reason.OK, 2, "r1")
+    assert one.hedged and one.hedge_won
+    assert one.dispatched == pytest.approx(DELAY)
+    whole = 0.0 if stream else 2 * 0.020
+    assert one.first == pytest.approx(DELAY + 2 * NET + PREFILL + whole)
+    # The straggler never reached its engine's queue, and no client waits for it any more.
+    assert one.wasted_tokens == 0
+    assert (totals.hedges.fired, totals.hedges.won, totals.hedges.wasted_tokens) == (1, 1, 0)
+    assert [engine.requests for engine in totals.engines] == [0, 1]
+
+
+def test_both_straggle_and_the_first_one_is_still_the_first() -> None:
+    (one,), totals = run(high(struck(True, True)), straggling=Straggling(share=0.5, factor=4.0))
+    assert one.hedged and not one.hedge_won
+    assert (one.replica, one.wasted_tokens) == ("r0", 0)
+    assert one.first == pytest.approx(2 * NET + 4.0 * PREFILL)
+    assert (totals.hedges.fired, totals.hedges.lost) == (1, 1)
+    assert [engine.requests for engine in totals.engines] == [1, 0]
+
+
+def test_a_losing_attempt_is_aborted_at_its_engine() -> None:
+    (one,), totals = run(high(tokens=400))
+    assert one.hedged and not one.hedge_won
+    assert one.first == pytest.approx(2 * NET + 0.410)
+    assert [(engine.finished, engine.aborted) for engine in totals.engines] == [(1, 0), (0, 1)]
+    # The engine was computing the whole prompt in one step.
+    assert one.wasted_tokens == totals.hedges.wasted_tokens == 400
+
+
+def test_nothing_is_copied_that_shows_itself_in_time() -> None:
+    (one,), totals = run(high())
+    assert not one.hedged
+    assert (one.attempts, totals.hedges.fired) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("arrival", "hedging"),
+    [
+        (high(tokens=400), Hedging(policy="off")),
+        (Arrival(0, 0.0, 400, 3, priority="low"), fixed()),
+        (Arrival(0, 0.0, 400, 3), fixed()),
+        (high(tokens=400), PENNILESS),
+    ],
+)
+def test_what_may_not_be_copied_is_not(arrival: Arrival, hedging: Hedging) -> None:
+    (one,), totals = run(arrival, hedging=hedging)
+    assert (one.reason, one.attempts, totals.hedges.fired) == (Reason.OK, 1, 0)
+
+
+def test_a_frozen_replica_costs_the_delay_and_no_more() -> None:
+    frozen = Fault(at=0.05, replica=0, kind="freeze", until=5.0)
+    (one,), _ = run(high(), faults=(frozen,))
+    assert (one.replica, one.hedge_won) == ("r1", True)
+    assert one.first == pytest.approx(DELAY + 2 * NET + PREFILL)
+
+
+def test_where_the_first_one_dies_the_copy_goes_on() -> None:
+    dies = Fault(at=0.3, replica=0, kind="kill", until=inf)
+    (one,), totals = run(high(tokens=400), faults=(dies,))
+    assert (one.reason, one.replica, one.attempts) == (Reason.OK, "r1", 2)
+    assert one.hedge_won and not one.wasted_tokens
+    assert totals.retries == 0
+
+
+def test_where_the_copy_dies_the_first_one_goes_on() -> None:
+    dies = Fault(at=0.3, replica=1, kind="kill", until=inf)
+    (one,), totals = run(high(tokens=400), faults=(dies,))
+    assert (one.reason, one.replica, one.attempts) == (Reason.OK, "r0", 2)
+    assert not one.hedge_won
+    assert (totals.hedges.failed, totals.retries) == (1, 0)
+
+
+def test_where_both_die_there_is_one_failure_and_no_third_replica() -> None:
+    deaths = [Fault(at=0.3, replica=number, kind="kill", until=inf) for number in (0, 1)]
+    (one,), totals = run(high(tokens=400), replicas=3, faults=tuple(deaths))
+    assert (one.reason, one.attempts) == (Reason.REPLICA_RESET, 2)
+    assert totals.retries == 0
+
+
+def test_both_refuse_and_one_refusal_is_returned() -> None:
+    (one,), totals = run(high(tokens=100_000), hedging=fixed(0.0))
+    assert (one.reason, one.attempts) == (Reason.REPLICA_REFUSED, 2)
+    assert [engine.requests for engine in totals.engines] == [0, 0]
+
+
+def test_both_time_out_and_it_is_one_timeout() -> None:
+    freezes = [Fault(at=0.0, replica=number, kind="freeze", until=9.0) for number in (0, 1)]
+    (one,), _ = run(high(), faults=tuple(freezes), first_token_s=1.0)
+    assert (one.reason, one.attempts) == (Reason.TTFT_TIMEOUT, 2)
+    assert one.ended == pytest.approx(1.0 + DELAY)  # each copy has its own time
+
+
+def test_the_same_first_attempts_straggle_whatever_a_policy_does() -> None:
+    arrivals = [high(number, 2.0 * number) for number in range(40)]
+    straggling = Straggling(share=0.3, factor=3.0)
+    without, _ = run(*arrivals, straggling=straggling, hedging=Hedging(policy="off"))
+    with_, totals = run(*arrivals, straggling=straggling)
+    late = {one.arrival.number for one in without if (one.ttft_s or 0.0) > DELAY}
+    assert late == {one.arrival.number for one in with_ if one.hedged}
+    assert len(late) == totals.hedges.fired
+    assert 4 < len(late) < 20
+    other = replace(straggling, share=0.0)
+    assert not any(one.hedged for one in run(*arrivals, straggling=other)[0])
+
+
+def test_the_shares_of_stragglers_are_kept() -> None:
+    straggling = Straggling(share=0.05)
+    for attempt in (0, 1):
+        hit = sum(straggling.selects(3, number, attempt) for number in range(20_000))
+        assert 900 < hit < 1100
+    both = sum(all(straggling.selects(3, n, a) for a in (0, 1)) for n in range(20_000))
+    assert 20 < both < 90
+
+
+@pytest.mark.parametrize(
+    "values", [{"share": 1.5}, {"share": -0.1}, {"factor": 0.5}, {"factor": inf}]
+)
+def test_stragglers_that_cannot_be(values: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="straggling"):
+        Straggling(**values)
+
+
+def test_no_copy_goes_to_a_replica_whose_streams_stand_still() -> None:
+    """Two of three replicas are frozen, and one of these has a running stream."""
+    frozen = [Fault(at=1.0, replica=number, kind="freeze", until=20.0) for number in (0, 1)]
+    arrivals = [
+        Arrival(0, 0.0, 10, 900),  # runs at r0 and r1 when they freeze
+        Arrival(1, 0.0, 10, 900),
+        Arrival(2, 0.0, 10, 900),
+        high(3, at=4.0),
+    ]
+    found, _ = run(*arrivals, replicas=3, faults=tuple(frozen))
+    (one,) = [outcome for outcome in found if outcome.arrival.number == 3]
+    assert (one.hedged, one.hedge_won, one.replica) == (True, True, "r2")
+    assert one.ttft_s == pytest.approx(DELAY + PREFILL, abs=0.05)
+
+
+# -- warm-up of a restarted replica ---------------------------------------------------------------
+
+WARM = Hedging(policy="off", warm_up_s=600.0, budget=1.0)
+PROMPT, SHARED = 192, 160  # tokens of a prompt, and of the prefix that some prompts share
+BEGINS = 91.0  # when the stream begins that may be copied
+
+
+def asks(number: int, at: float, output: int = 2, *, shared: bool = True) -> Arrival:
+    path = [7] * 10 if shared else [number]
+    return Arrival(number, at, PROMPT, output, blocks(PROMPT, *path, 1000 + number))
+
+
+def restarted(
+    output: int, *more: Fault, hedging: Hedging = WARM, **rules: float
+) -> tuple[Kept, Totals]:
+    """The replica r1 restarts and serves again from 90 s on. Until then, r0 serves all requests.
+
+    The request 90 is the fourth with the common prefix. The request 91 comes when r0 is drained.
+    """
+    faults = (
+        Fault(at=0.0, replica=1, kind="drain", until=90.0),
+        Fault(at=1.0, replica=1, kind="kill", until=20.0),
+        Fault(at=BEGINS + 4.0, replica=0, kind="drain", until=inf),
+        *more,
+    )
+    arrivals = [asks(number, 1.0 + number, shared=False) for number in range(80)]
+    arrivals += [asks(80 + number, 82.0 + number) for number in range(3)]
+    arrivals += [asks(90, BEGINS, output), asks(91, BEGINS + 5.0)]
+    kept = Kept()
+    scenario = world(replicas=2, policy="kv_aware", hedging=hedging, faults=faults, **rules)
+    return kept, simulate(scenario, Script(arrivals), kept)
+
+
+def test_a_restarted_replica_gets_a_copy() -> None:
+    kept, totals = restarted(100)
+    assert totals.hedges.warm_ups == {"filled": 1, "cut": 0, "failed": 0}
+    assert totals.hedges.warm_up_tokens == PROMPT
+    copied, after = kept[90], kept[91]
+    assert (copied.replica, copied.warmed, copied.attempts) == ("r0", True, 1)
+    assert copied.reason is Reason.OK and copied.wasted_tokens == PROMPT
+    assert (after.replica, after.cached_tokens, after.warmed) == ("r1", SHARED, False)
+    # The copy was cancelled at its first token.
+    assert totals.engines[1].generated_tokens <= 2 + 2
+
+
+def test_without_a_copy_the_prefix_is_computed_again() -> None:
+    kept, totals = restarted(100, hedging=Hedging(policy="off", budget=1.0))
+    assert totals.hedges.warm_ups == {"filled": 0, "cut": 0, "failed": 0}
+    assert (kept[91].replica, kept[91].cached_tokens) == ("r1", 0)
+    assert kept[90].first == restarted(100)[0][90].first, "a copy does not delay its stream"
+
+
+def test_a_copy_ends_with_its_stream() -> None:
+    kept, totals = restarted(2)
+    assert totals.hedges.warm_ups == {"filled": 0, "cut": 1, "failed": 0}
+    assert kept[90].reason is Reason.OK and kept[90].warmed
+
+
+@pytest.mark.parametrize("kind", ["kill", "freeze"])
+def test_a_copy_at_a_replica_that_fails(kind: Literal["kill", "freeze"]) -> None:
+    fault = Fault(at=BEGINS + 0.15, replica=1, kind=kind, until=BEGINS + 3.0)
+    kept, totals = restarted(100, fault, first_token_s=1.0)
+    assert totals.hedges.warm_ups == {"filled": 0, "cut": 0, "failed": 1}
+    assert (kept[90].reason, kept[90].replica) == (Reason.OK, "r0")

@@ -1,0 +1,89 @@
+"""Keys in a simulation: weights in the queue, and limits, as in the proxy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from router.config.keys import KeyLine
+from router.config.model import Hedging, Queue, QueueGates
+from router.core.errors import Reason
+from router.lab.simulator.scenario import Scenario
+from router.lab.simulator.simulation import simulate
+from router.lab.simulator.traffic import Arrival
+from tests.lab.simulator.worlds import CORE, Kept, Script, world
+
+
+def keyed(*lines: KeyLine, **changes: object) -> Scenario:
+    """The name of a tenant is that of its key in capitals."""
+    return replace(world(**changes), keys={line.name.upper(): line for line in lines})
+
+
+def key(name: str, **limits: object) -> KeyLine:
+    return KeyLine(name=name, hash=f"sha256:{ord(name):064x}", **limits)  # type: ignore[arg-type]
+
+
+def asked(number: int, at: float, tenant: str, *, known: bool = True) -> Arrival:
+    return Arrival(number, at, 200, 4, tenant=tenant, is_known=known)
+
+
+def played(scenario: Scenario, *arrivals: Arrival) -> Kept:
+    kept = Kept()
+    simulate(scenario, Script(arrivals), kept)
+    return kept
+
+
+def test_a_key_with_three_times_the_weight_gets_three_times_as_much() -> None:
+    gates = QueueGates(waiting=1, prefill_tokens=0)
+    rules = Queue(options={"width": 0.0}, gates=gates)
+    arrivals = [asked(n, 0.001 * n, "AB"[n % 2]) for n in range(80)]
+    shares = []
+    for weight in (1.0, 3.0):
+        scenario = keyed(
+            key("a", weight=weight), key("b"), core=replace(CORE, max_num_seqs=1), queue=rules
+        )
+        early = played(scenario, *arrivals).outcomes[:40]
+        shares.append(sum(one.arrival.tenant == "A" for one in early))
+    assert abs(shares[0] - 20) <= 2 and abs(shares[1] - 30) <= 2
+
+
+def test_requests_beyond_a_limit_a_minute_are_refused() -> None:
+    scenario = keyed(key("a", requests_per_minute=2), key("b"))
+    arrivals = [asked(n, 0.1 * n, "AB"[n % 2]) for n in range(12)]
+    kept = played(scenario, *arrivals)
+    reasons = [kept[n].reason for n in range(0, 12, 2)]
+    assert reasons.count(Reason.KEY_REQUESTS) == reasons.count(Reason.OK) * 2 == 4
+    assert {kept[n].reason for n in range(1, 12, 2)} == {Reason.OK}
+
+
+def test_a_tenant_without_a_known_key_has_no_limit() -> None:
+    scenario = keyed(key("a", requests_per_minute=1))
+    kept = played(scenario, *(asked(n, 0.1 * n, "A", known=False) for n in range(5)))
+    assert {one.reason for one in kept.outcomes} == {Reason.OK}
+
+
+def test_requests_beyond_a_limit_at_replicas_wait_in_the_queue() -> None:
+    scenario = keyed(key("a", concurrency=1), queue=Queue())
+    arrivals = [asked(n, 0.001 * n, "A") for n in range(4)]
+    kept = played(scenario, *arrivals)
+    assert {one.reason for one in kept.outcomes} == {Reason.OK}
+    spans = sorted((one.dispatched, one.ended) for one in kept.outcomes)
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+def test_without_a_queue_they_are_refused() -> None:
+    scenario = keyed(key("a", concurrency=1))
+    kept = played(scenario, *(asked(n, 0.001 * n, "A") for n in range(3)))
+    assert [kept[n].reason for n in range(3)] == [
+        *(Reason.OK, Reason.KEY_CONCURRENCY, Reason.KEY_CONCURRENCY)
+    ]
+
+
+def test_a_key_that_may_hedge_gets_a_second_copy_where_it_asks() -> None:
+    at_once = Hedging(policy="fixed", options={"delay_s": 0.0}, budget=1.0)
+    scenario = keyed(key("a", may_hedge=True), key("b"), replicas=2, hedging=at_once)
+    arrivals = [
+        Arrival(n, 5.0 * n, 200, 4, tenant="AB"[n], is_known=True, hedging="on") for n in range(2)
+    ]
+    kept = played(scenario, *arrivals)
+    assert [kept[n].hedged for n in range(2)] == [True, False]

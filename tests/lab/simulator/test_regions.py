@@ -1,0 +1,95 @@
+"""Replicas of several regions in a simulation: the router's own code, with distances."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from router.config.keys import KeyLine
+from router.config.varied import varied
+from router.core.errors import Reason
+from router.lab.simulator.scenario import Fault, Group, Scenario
+from router.lab.simulator.simulation import simulate
+from router.lab.simulator.traffic import Arrival
+from tests.lab.simulator.worlds import CORE, TIMING, WORLD, Kept, Script
+
+NEAR_S, FAR_S = 0.001, 0.04  # one-way delays, in seconds
+REGION = {"r0": "us", "r1": "eu", "r2": "eu"}
+LIMITED = KeyLine(name="limited", hash=f"sha256:{1:064x}", allowed_regions=("eu",))
+PREFERS_US = KeyLine(name="far", hash=f"sha256:{2:064x}", region="us")
+
+
+def world(*, faults: tuple[Fault, ...] = (), **sections: object) -> Scenario:
+    """One replica in `us`, and two in `eu`, where the router is; eight slots each."""
+    us = Group(replicas=1, core=CORE, timing=TIMING, region="us", network_s=FAR_S, max_inflight=8)
+    eu = replace(us, replicas=2, region="eu", network_s=NEAR_S)
+    return replace(
+        WORLD,
+        groups=(us, eu),
+        config=msgspec.structs.replace(varied(WORLD.config, **sections), region="eu"),
+        keys={"LIMITED": LIMITED, "FAR": PREFERS_US},
+        faults=faults,
+    )
+
+
+def asked(number: int, at: float, *, tenant: str = "", output: int = 40) -> Arrival:
+    return Arrival(number, at, 200, output, tenant=tenant, is_known=tenant != "")
+
+
+def played(scenario: Scenario, *arrivals: Arrival) -> Kept:
+    kept = Kept()
+    simulate(scenario, Script(arrivals), kept)
+    return kept
+
+
+def regions(kept: Kept, count: int) -> list[str]:
+    return [REGION[kept[number].replica] for number in range(count)]
+
+
+def test_the_nearest_region_is_used_and_the_distance_counts() -> None:
+    arrivals = [asked(n, 1.0 * n, tenant=("", "FAR")[n % 2]) for n in range(10)]
+    kept = played(world(), *arrivals)
+    assert regions(kept, 10) == ["eu", "us"] * 5
+    near_s, far_s = (kept[n].first - kept[n].dispatched for n in (8, 9))
+    assert far_s - near_s == pytest.approx(2.0 * (FAR_S - NEAR_S))
+
+
+def test_the_next_region_is_used_from_the_limit_on() -> None:
+    arrivals = [asked(n, 0.0001 * n, output=400) for n in range(16)]
+    kept = played(world(), *arrivals)
+    assert regions(kept, 16)[:12] == ["eu"] * 12, "below 0.7 of 16 slots"
+    assert regions(kept, 16)[12] == "us"
+
+
+@pytest.mark.parametrize("queue", [False, True])
+def test_a_limited_tenant_never_leaves_its_region(queue: bool) -> None:
+    """Both replicas of the region are killed for a while, and the other region is overloaded."""
+    faults = tuple(Fault(at=1.0, replica=number, kind="kill", until=4.0) for number in (1, 2))
+    scenario = world(
+        faults=faults,
+        queue={"enabled": queue},
+        hedging={
+            "policy": "fixed",
+            "options": {"delay_s": 0.05},
+            "classes": ("normal",),
+            "budget": 1.0,
+        },
+    )
+    arrivals = [asked(n, 0.02 * n, tenant=("", "LIMITED")[n % 2]) for n in range(400)]
+    kept = played(scenario, *arrivals)
+    limited = Counter(REGION.get(kept[n].replica, "") for n in range(1, 400, 2))
+    others = Counter(REGION.get(kept[n].replica, "") for n in range(0, 400, 2))
+    assert set(limited) <= {"eu", ""} and limited["eu"] > 50
+    assert others["us"] >= 20
+    reasons = {kept[n].reason for n in range(1, 400, 2)}
+    assert Reason.OK in reasons and Reason.INTERNAL not in reasons
+
+
+def test_a_region_without_replicas_refuses_at_once() -> None:
+    nowhere = KeyLine(name="limited", hash=LIMITED.hash, allowed_regions=("mars",))
+    scenario = replace(world(), keys={"LIMITED": nowhere})
+    kept = played(scenario, asked(0, 0.0, tenant="LIMITED"))
+    assert (kept[0].reason, kept[0].ended) == (Reason.REGION_NOT_ALLOWED, 0.0)
