@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.places import ROOT
 from tests.test_sockets import TESTS, TOOLS, WITH_SOCKETS
 
@@ -22,10 +20,6 @@ FOLDERS = sorted(
 MIRRORING = [
     path for path in FOLDERS if path.relative_to(TESTS).parts[0] not in (*WITH_SOCKETS, *TOOLS)
 ]
-
-
-def name(folder: Path) -> str:
-    return str(folder.relative_to(TESTS))
 
 
 def package(folder: Path) -> Path:
@@ -45,19 +39,20 @@ def misplaced(folder: Path, package: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("folder", MIRRORING, ids=name)
-def test_a_folder_is_one_of_the_program(folder: Path) -> None:
-    assert package(folder).is_dir()
+def test_a_folder_is_one_of_the_program() -> None:
+    assert [folder for folder in MIRRORING if not package(folder).is_dir()] == []
 
 
-@pytest.mark.parametrize("folder", MIRRORING, ids=name)
-def test_a_test_is_beside_its_module(folder: Path) -> None:
-    assert misplaced(folder, package(folder)) == []
+def test_a_test_is_beside_its_module() -> None:
+    assert [misplaced(folder, package(folder)) for folder in MIRRORING] == [[]] * len(MIRRORING)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=name)
-def test_a_folder_is_small(folder: Path) -> None:
-    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= FILES_MOST
+def test_a_folder_is_small() -> None:
+    sizes = {
+        str(folder): len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
+        for folder in FOLDERS
+    }
+    assert {folder: size for folder, size in sizes.items() if size > FILES_MOST} == {}
 
 
 def test_a_test_in_a_folder_above_is_found(tmp_path: Path) -> None:
