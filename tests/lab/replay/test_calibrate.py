@@ -269,7 +269,7 @@ def test_without_scipy_it_says_what_to_install(
         return real(name, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(MissingExtra, match=r"scipy.*\[replay\]"):
+    with pytest.raises(MissingExtra, match=r"scipy.*\[lab\]"):
         fitted(tmp_path, records)
 
 

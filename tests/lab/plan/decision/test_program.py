@@ -245,5 +245,5 @@ def check_limits(one: Problem, found: Solution) -> None:
 
 def test_a_missing_solver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(MissingExtra, match=r"scipy.*\[plan\]"):
+    with pytest.raises(MissingExtra, match=r"scipy.*\[lab\]"):
         program.solve(problem(pool(), segments=()))

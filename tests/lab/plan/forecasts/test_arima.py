@@ -63,5 +63,5 @@ def test_a_series_of_zeros_cannot_be_fitted() -> None:
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "statsmodels", None)
     monkeypatch.setitem(sys.modules, "statsmodels.tsa.arima.model", None)
-    with pytest.raises(MissingExtra, match=r"statsmodels.*\[plan\]"):
+    with pytest.raises(MissingExtra, match=r"statsmodels.*\[lab\]"):
         Arima().fit([1.0] * 100)
