@@ -19,7 +19,6 @@ from router.lab.replay.workers import Broken, Refused
 # The module of each part. It has add_arguments(parser) and run(args) -> Sequence[Found].
 PARTS = {
     "simulated": "bench.hedging.simulated.part",
-    "restarts": "bench.hedging.restarts.part",
     "http": "bench.hedging.http.part",
 }
 

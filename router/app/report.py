@@ -217,7 +217,6 @@ def hedging(parts: Parts) -> dict[str, Any]:
             "saved_s": counts.saved_s,
             "suspects": counts.suspected,
             "policy_errors": counts.policy_errors,
-            "warm_up": {**counts.warm_ups, "tokens": counts.warm_up_tokens},
             "dry_run": {
                 "fired": counts.would_fire,
                 "tokens": counts.would_fire_tokens,

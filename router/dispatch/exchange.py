@@ -9,8 +9,8 @@ takes effect once.
 Each resource is released by its owner:
 
 - `AttemptState` releases the lease of an attempt when the attempt ends,
-- `RequestDriver` (`cancel`, `close`) ends the remaining attempts and the warm-up copy, and releases
-  the place in the retry budget,
+- `RequestDriver` (`cancel`, `close`) ends the remaining attempts, and releases the place in the
+  retry budget,
 - `QueueDriver.over` releases the queue ticket,
 - `Dispatcher.finished` releases the tenant's limits.
 
@@ -274,7 +274,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             stream.resume(tap)
         elif begins:
             stream = Continuation(self.route.kind, self.context.store, tap)
-        if stream is None and not self.may_be_copied:
+        if stream is None:
             # The request is not sent again, however its stream ends.
             self.release_body()
             self.asked.forget()

@@ -18,7 +18,6 @@ from policies.queueing.ticket import Ticket
 from router.core.urgency import Urgency
 from router.dispatch.attempts.attempt_io import AttemptedRequest, AttemptIO
 from router.dispatch.attempts.sending import send
-from router.dispatch.attempts.warm_copy_io import WarmCopyIO
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt
@@ -93,9 +92,6 @@ class ProxiedRequest(AttemptedRequest):
 
     def attach(self, attempt: Attempt) -> None:
         attempt.io = AttemptIO(self, attempt)
-
-    def attach_copy(self, attempt: Attempt) -> None:
-        attempt.io = WarmCopyIO(self, attempt)
 
     def open(self, attempt: Attempt, fresh: bool) -> None:
         io_of(attempt).start(fresh)

@@ -51,9 +51,6 @@ class RoutingFacts:
         view, asked = exchange.view, exchange.asked
         head, fields, body_bytes = asked.head, asked.fields, asked.body_bytes
         exchange.hedges_as = self._hedges_as(exchange)
-        if self._context.hedger.warm_up is not None:
-            is_forbidden = head.routing.hedge == b"off"
-            exchange.may_be_copied = not is_forbidden and self._may_be_copied(exchange)
         if not asked.route.is_known:
             if type(fields) is not Unread and not is_form(head.content_type):
                 # A JSON body is mostly text; the estimate assumes 4 bytes per token.
@@ -93,16 +90,12 @@ class RoutingFacts:
         asks for a copy.
         """
         asked = exchange.asked
-        hedger, header = self._context.hedger, asked.head.routing.hedge
-        found = hedger.hedges_as(exchange.urgency.stated, header, may_hedge(asked.key))
-        return found if found and self._may_be_copied(exchange) else ""
-
-    def _may_be_copied(self, exchange: Exchange) -> bool:
-        """Whether a second copy of the request does no harm."""
-        asked = exchange.asked
         route = asked.route
         if not route.is_known or not route.repeatable or route.light:
-            return False
+            return ""
         if asked.body_bytes > self._context.rules.retry_body:
-            return False  # The body is not kept, so it cannot be sent a second time.
-        return asked.choices <= 1 or self._hedges_choices
+            return ""  # The body is not kept, so it cannot be sent a second time.
+        if asked.choices > 1 and not self._hedges_choices:
+            return ""
+        header = asked.head.routing.hedge
+        return self._context.hedger.hedges_as(exchange.urgency.stated, header, may_hedge(asked.key))

@@ -10,12 +10,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-# The ways in which a warm-up copy ends.
-FILLED = "filled"  # its replica has computed the prompt
-CUT = "cut"  # the request of the copy ended first
-FAILED = "failed"
-WARM_UP_OUTCOMES = (FILLED, CUT, FAILED)
-
 
 class Cause(StrEnum):
     """The reason why a second copy was sent. The values are label values of a metric."""
@@ -79,15 +73,8 @@ class HedgeCounts:
         # How often a policy raised an exception or returned an invalid value.
         self.policy_errors = 0
 
-        # Copies that filled the prefix cache of a cold replica, by outcome; see `hedging.warm_up`.
-        self.warm_ups = dict.fromkeys(WARM_UP_OUTCOMES, 0)
-        # Tokens of these copies, as for `fired_tokens` and `returned_tokens`.
-        self.warm_up_tokens = 0
-        self.warm_up_returned_tokens = 0
-
-        # The next four values are gauges: they can decrease.
+        # The next three values are gauges: they can decrease.
         self.budget_tokens = 0.0  # number of tokens that copies may use now
-        self.spare_tokens = 0.0  # number of tokens that warm-up copies may use now
         self.hedgeable_share = 0.0  # share of recent prompt tokens that may be hedged, 0 to 1
         # Only requests that are later than this quantile of the TTFT (0 to 1) can get a second copy
         # within the budget.

@@ -20,7 +20,7 @@ from router.core.urgency import CLASSES
 from router.intake.routes import KINDS
 from router.observe.tenant_usage import TenantUsage
 
-ATTEMPT_KINDS = ("primary", "retry", "hedge", "continuation", "fallback", "warm_up", "other")
+ATTEMPT_KINDS = ("primary", "retry", "hedge", "continuation", "fallback", "other")
 OTHER = "other"
 
 # Histogram bounds in seconds, from a cached response on the same machine to a generation of ten

@@ -175,7 +175,6 @@ class Driven(RoutedRequest):
             name.encode(),
         )
         self.hedges_as = urgency if hedged else ""
-        self.may_be_copied = hedged and repeatable
         self.name = name
         self.world = world
         self.continued = continued
@@ -230,20 +229,15 @@ class Driven(RoutedRequest):
         assert attempt.lease.held
         self.attached.add(attempt)
 
-    def attach_copy(self, attempt: Attempt) -> None:
-        self.attach(attempt)
-
     @property
     def running(self) -> list[Attempt]:
-        """All attempts that hold a lease, the warm-up copy included."""
-        copy = self.driver.copy
-        live = self.driver.live
-        return [*live, copy.attempt] if copy is not None and copy.is_running else live
+        """All attempts that hold a lease."""
+        return self.driver.live
 
     def open(self, attempt: Attempt, fresh: bool) -> None:
         assert attempt in self.running
         assert attempt in self.attached and attempt not in self.opened
-        how = {"primary": "send", "hedge": "copy", "continuation": "continue", "warm_up": "warm"}
+        how = {"primary": "send", "hedge": "copy", "continuation": "continue"}
         verb = how.get(attempt.kind, attempt.kind)
         suffix = " on a new connection" if fresh and attempt.rest is None else ""
         self._note(f"{verb} {self.name} to {attempt.replica_id}{suffix}")
@@ -424,13 +418,6 @@ class Driven(RoutedRequest):
         self.attached.remove(attempt)
         self.opened.remove(attempt)
         self.driver.failed(attempt, reason, reused=reused, received=received)
-
-    def copy_shows(self) -> None:
-        """The first token of the warm-up copy arrives."""
-        copy = self.driver.copy
-        assert copy is not None
-        if self._is_connected(copy.attempt):
-            self.driver.copy_shown(copy.attempt, self.world.time.at)
 
     def _completes(self, attempt: Attempt, reason: Reason) -> None:
         self.driver.completed(attempt, reason, self.world.time.at)

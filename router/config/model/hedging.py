@@ -1,4 +1,4 @@
-"""Declares the section `hedging`: second copies of requests, and copies for cache warm-up."""
+"""Declares the section `hedging`: second copies of requests."""
 
 from __future__ import annotations
 
@@ -32,9 +32,3 @@ class Hedging(Frozen, frozen=True):
     # A request with more uncached prompt tokens than this is not hedged. 0: no limit.
     prompt_tokens: CountOrNone = 0
     choices: bool = False  # Also hedge requests for several choices (`n` above 1).
-    # Cache warm-up: for this time after a replica came up or restarted, it gets copies of streams
-    # whose prompt prefix it lacks, and that other replicas serve from their caches repeatedly. A
-    # copy is sent when its stream has begun, is cancelled at its own first token, and never reaches
-    # the client. Streams of every priority class can be copied. The copies use the tokens that
-    # hedges leave of `budget`. 0: no such copies.
-    warm_up_s: SecondsOrOff = 0.0

@@ -76,7 +76,6 @@ class Kind:
     HEDGE: Final = "hedge"
     CONTINUATION: Final = "continuation"
     FALLBACK: Final = "fallback"  # The first attempt at a fallback.
-    WARM_UP: Final = "warm_up"  # A copy that fills a replica's prefix cache (`warm_copy.py`).
 
 
 class Step:

@@ -34,7 +34,6 @@ class DrivenRequest(QueuedRequest):
     __slots__ = (
         "first_s",
         "hedges_as",
-        "may_be_copied",
         "named",
         "next_fallback",
         "request_id",
@@ -66,8 +65,6 @@ class DrivenRequest(QueuedRequest):
         self.request_id = request_id  # The request id as the client knows it.
         # The class under which the request may be hedged; "": it may not be hedged.
         self.hedges_as = ""
-        # Whether the stream may be copied to fill the prefix cache of another replica.
-        self.may_be_copied = False
         # What the client's name of the model stands for; `None`: the name means itself.
         self.named: NamedModel | None = None
         # The model to which the request goes now; `None`: the model that the client named.
@@ -118,13 +115,6 @@ class DrivenRequest(QueuedRequest):
     @abstractmethod
     def attach(self, attempt: Attempt) -> None:
         """Set `attempt.io` of a new attempt, whose lease is taken."""
-
-    @abstractmethod
-    def attach_copy(self, attempt: Attempt) -> None:
-        """Set `attempt.io` of a warm-up copy, whose lease is taken.
-
-        The I/O calls `copy_shown` of the driver at the first token, and `failed` after a failure.
-        """
 
     @abstractmethod
     def open(self, attempt: Attempt, fresh: bool) -> None:

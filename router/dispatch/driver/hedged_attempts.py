@@ -1,11 +1,7 @@
 """Begins and ends the attempts of one request, and sends copies that run beside them.
 
-There are two kinds of copies, each at most once per request:
-
-- A hedge runs in parallel to another attempt, if the hedger asks for it. The first attempt that
-  shows content wins. All other attempts are cancelled in the same call.
-- A warm-up copy of a stream that has begun fills the prefix cache of another replica
-  (`warm_copy.py`). It is not an attempt.
+A hedge runs in parallel to another attempt, if the hedger asks for it, at most once per request.
+The first attempt that shows content wins. All other attempts are cancelled in the same call.
 
 `retried_attempts.py` extends this class.
 
@@ -20,7 +16,6 @@ from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.running_attempts import RunningAttempts
-from router.dispatch.driver.warm_copy import WarmCopy
 from router.fleet.replica import Replica
 from router.wire.sweep import NEVER
 
@@ -28,13 +23,11 @@ from router.wire.sweep import NEVER
 class HedgedAttempts(RunningAttempts):
     """The attempts of one request, and their copies. Times are monotonic seconds."""
 
-    __slots__ = ("_copy_alarm", "copy")
+    __slots__ = ("_hedge_alarm",)
 
     def __init__(self, request: DrivenRequest, context: Context) -> None:
         super().__init__(request, context)
-        self._copy_alarm: Alarm | None = None  # Timer for a hedge or a warm-up copy.
-        # The copy that fills the prefix cache of another replica; `None`: none was sent.
-        self.copy: WarmCopy | None = None
+        self._hedge_alarm: Alarm | None = None
 
     # -- beginning -----------------------------------------------------------------------------
 
@@ -86,7 +79,7 @@ class HedgedAttempts(RunningAttempts):
         if due <= now:
             self._hedge()
         else:
-            self._set_copy_alarm(due)
+            self._set_hedge_alarm(due)
 
     def _hedge(self) -> None:
         """Send a hedge if no content has come and the hedger allows one."""
@@ -110,7 +103,7 @@ class HedgedAttempts(RunningAttempts):
         if not others:
             asks_at = context.hedger.asks_again_at()
             if asks_at != NEVER:
-                self._set_copy_alarm(asks_at)
+                self._set_hedge_alarm(asks_at)
             return
         replica = context.chooser.choose(view, others, now)
         hedge = self._enter(replica, now, True)
@@ -164,75 +157,25 @@ class HedgedAttempts(RunningAttempts):
                     attempt.at, status, evidence, attempt.began, request.request_id
                 )
 
-    # -- warm-up -------------------------------------------------------------------------------
-
-    def shows(self, attempt: Attempt, ttft_s: float | None, now: float) -> None:
-        warm_up = self._context.hedger.warm_up
-        # The prefix must be examined before `shows` confirms it in the index.
-        is_examined = (
-            warm_up is not None
-            and self._request.may_be_copied
-            and warm_up.examines(self._request.view, attempt, now)
-        )
-        super().shows(attempt, ttft_s, now)
-        if is_examined:
-            # The copy is sent by the alarm, after the first content was sent to the client.
-            self._set_copy_alarm(now)
-
-    def _warm_up(self) -> None:
-        """Send a copy of a stream that has begun, if a cold replica lacks its prefix."""
-        request, context, winner = self._request, self._context, self.state.winner
-        warm_up = context.hedger.warm_up
-        if warm_up is None or winner is None or winner not in self.live or self.copy is not None:
-            return
-        if context.closing or not request.can_resend() or request.pinned is not None:
-            return
-        now = context.scheduler.now()
-        view = request.view
-        pool = context.fleet.serving.of(view.model, view.allowed)
-        request.see_work_of(pool)
-        plan = warm_up.plan(view, winner, pool, now)
-        if plan is not None:
-            self.copy = copy = WarmCopy(request, context, warm_up, plan, now)
-            try:
-                copy.begin()
-            except Exception as err:  # The request itself goes on.
-                context.log_defect(err)
-                copy.cancel(now)
-
-    def copy_shown(self, attempt: Attempt, now: float) -> None:
-        """Handle the first token of the warm-up copy."""
-        copy = self.copy
-        if copy is not None and copy.attempt is attempt:
-            copy.shown(now)
-
     # -- timers --------------------------------------------------------------------------------
 
-    def due(self) -> float:
-        due = super().due()
-        copy = self.copy
-        return due if copy is None else min(due, copy.attempt.first_due)
-
-    def _set_copy_alarm(self, when: float) -> None:
-        alarm = self._copy_alarm
+    def _set_hedge_alarm(self, when: float) -> None:
+        alarm = self._hedge_alarm
         if alarm is None:
-            alarm = self._copy_alarm = self._context.scheduler.alarm(self._on_copy_alarm)
+            alarm = self._hedge_alarm = self._context.scheduler.alarm(self._on_hedge_alarm)
         alarm.set(when)
 
-    def _on_copy_alarm(self) -> None:
+    def _on_hedge_alarm(self) -> None:
         request = self._request
         try:
-            if self.state.commit == Commit.CONTENT:
-                self._warm_up()
-            else:
-                self._hedge()
+            self._hedge()
         except Exception as err:
             request.crashed(err)
 
     def _clear_alarms(self) -> None:
-        """Cancel the timer of a pending hedge or warm-up copy."""
-        if self._copy_alarm is not None:
-            self._copy_alarm.clear()
+        """Cancel the timer of a pending hedge."""
+        if self._hedge_alarm is not None:
+            self._hedge_alarm.clear()
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -291,12 +234,7 @@ class HedgedAttempts(RunningAttempts):
     def close(self) -> None:
         """Release everything that belongs to the request and not to an attempt."""
         self._clear_alarms()
-        self._copy_alarm = None
-        copy = self.copy
-        if copy is not None:
-            copy.cancel(self._context.scheduler.now())
-            copy.attempt.io = None
-            self.copy = None
+        self._hedge_alarm = None
         # Break reference cycles, so that no garbage collection is needed.
         for attempt in self.state.attempts:
             attempt.io = None

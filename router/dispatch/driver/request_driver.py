@@ -13,7 +13,7 @@ A request that is preempted, or whose replica is reclaimed, is also sent again (
 The driver has four classes. Each class extends the one before it, and uses no later one:
 
     RunningAttempts (`running_attempts.py`)   creates attempts, and reports their events
-    HedgedAttempts (`hedged_attempts.py`)     begins and ends attempts, hedges, and warm-up copies
+    HedgedAttempts (`hedged_attempts.py`)     begins and ends attempts and hedges
     RetriedAttempts (`retried_attempts.py`)   pauses, waits, retries, and fallbacks
     RequestDriver                             failures, continuations, and deadlines
 
@@ -110,9 +110,6 @@ class RequestDriver(RetriedAttempts):
     def failed(self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool) -> None:
         """Handle the end of an attempt that gave no complete response."""
         if attempt not in self.live:
-            copy = self.copy
-            if copy is not None and copy.attempt is attempt:
-                copy.failed(reason, self._context.scheduler.now())
             return
         step = self._end_attempt(attempt, reason, reused=reused, received=received)
         request, context = self._request, self._context
@@ -422,9 +419,6 @@ class RequestDriver(RetriedAttempts):
                 attempt.first_due = NEVER
                 request.drop(attempt)
                 self.failed(attempt, self._late(), reused=False, received=True)
-        copy = self.copy
-        if copy is not None and copy.attempt.first_due <= now:
-            copy.late(now)
 
     def _check_work(self, attempt: Attempt, now: float) -> bool:
         """Check whether the replica of an attempt without content works.

@@ -1,10 +1,10 @@
 """Handles the end of a request, in the proxy and in the simulator.
 
 The attempts have ended before, and their leases were released. This module stops the request's
-timers and its warm-up copy, takes it out of the queue, counts it in the metrics, and reports its
-token counts to the parts that learn from answers. The request's `Work` contains the replica
-that answered and the token counts. Afterwards the proxy writes its access log (`completion.py`),
-and the simulator fills its `Outcome`.
+timers, takes it out of the queue, counts it in the metrics, and reports its token counts to the
+parts that learn from answers. The request's `Work` contains the replica that answered and the token
+counts. Afterwards the proxy writes its access log (`completion.py`), and the simulator fills its
+`Outcome`.
 
 Must never: raise, do I/O, read a clock, or keep a reference to the request.
 """

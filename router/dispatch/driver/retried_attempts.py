@@ -280,7 +280,7 @@ class RetriedAttempts(HedgedAttempts):
     # -- the end -------------------------------------------------------------------------------
 
     def _clear_alarms(self) -> None:
-        """Cancel the timers of a pending hedge, retry, or warm-up copy."""
+        """Cancel the timers of a pending hedge or retry."""
         super()._clear_alarms()
         if self._retry_alarm is not None:
             self._retry_alarm.clear()

@@ -13,10 +13,6 @@ So the deposits of an hour without copies cannot be used in one second. The depo
 as in Finagle's RetryBudget, pay for too few copies. If prompts share prefixes, a copy at a replica
 without the prefix costs several times the deposit of its request, and late requests come in groups.
 
-Tokens that do not fit into the bucket are spare. They pay for warm-up copies (`warm_up.py`), which
-are sent only after a restart. So these copies take nothing from hedges, and many of them can be
-sent at once. The bound above also holds for the tokens of both kinds of copies together.
-
 The budget also measures h, the share of the tokens that belong to requests that may be hedged. With
 the share b, the budget pays for copies of a part b/h of the requests that may be hedged.
 
@@ -30,7 +26,6 @@ from typing import Final
 
 PROMPTS: Final = 4.0  # The bucket holds at least this many median prompts.
 HOLD_S: Final = 30.0  # The bucket holds the deposits of at least this many seconds.
-SPARE: Final = 20.0  # The spare tokens are at most as many as fit into so many buckets.
 MEASURE_S: Final = 30.0  # The share h is measured over this many seconds.
 _STEP: Final = 1.05  # Factor by which one prompt changes the estimate of the median.
 
@@ -47,7 +42,6 @@ class HedgeBudget:
     def __init__(self, share: float) -> None:
         self.share = share  # The share b, 0 to 1.
         self.level = 0.0
-        self.spare = 0.0  # Tokens that the full bucket could not take.
         self._median = 0.0  # Rough median of the tokens of recent requests.
         self._recent = 0.0  # Tokens that were deposited recently.
         self._all = 0.0  # Tokens of all recent requests.
@@ -56,7 +50,7 @@ class HedgeBudget:
     def adopt(self, share: float) -> None:
         """Apply another share from a reload."""
         if share < self.share:
-            self.level = self.spare = 0.0  # Deposits with the larger share are dropped.
+            self.level = 0.0  # Deposits with the larger share are dropped.
         self.share = share
 
     def deposit(self, tokens: int, hedgeable: bool) -> None:
@@ -85,26 +79,9 @@ class HedgeBudget:
         """Refund the tokens of a copy that never reached a replica."""
         self._add(price * max(tokens, 1))
 
-    def fits_spare(self, tokens: int) -> bool:
-        """Whether the spare tokens pay for a warm-up copy."""
-        return max(tokens, 1) <= self.spare
-
-    def take_spare(self, tokens: int) -> None:
-        """Withdraw the tokens of a warm-up copy. `fits_spare` must have returned True."""
-        self.spare = max(0.0, self.spare - max(tokens, 1))
-
-    def give_back_spare(self, tokens: int) -> None:
-        """Refund the tokens of a warm-up copy that never reached a replica."""
-        self.spare += max(tokens, 1)
-
     def _add(self, tokens: float) -> None:
         most = max(PROMPTS * self._median, self._recent)
-        level = self.level + tokens
-        if level > most:
-            spare = self.spare + level - most
-            self.spare = min(spare, most * SPARE)
-            level = most
-        self.level = level
+        self.level = min(self.level + tokens, most)
 
     def tick(self, elapsed_s: float) -> None:
         """Reduce the sums of recent tokens: `elapsed_s` seconds have passed since the last tick."""

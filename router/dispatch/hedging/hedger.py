@@ -37,7 +37,6 @@ from router.dispatch.hedging.hedge_budget import HedgeBudget
 from router.dispatch.hedging.learned_times import LearnedTimes
 from router.dispatch.hedging.silence import limit_s, silent_from
 from router.dispatch.hedging.ttfts import Ttfts
-from router.dispatch.hedging.warm_up import WarmUp
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.fleet.utilisation import utilisation
@@ -94,8 +93,6 @@ class Hedger:
         self._offers: list[Offer] = []
         self._cause = Cause.LATE
         self.times = LearnedTimes(self._plan)
-        # Sends copies to cold replicas, within the budget of hedges; `None`: no copies are sent.
-        self.warm_up: WarmUp | None = None
         self.adopt(rules)
 
     def adopt(self, rules: Hedging, made: HedgingPolicy | None = None) -> None:
@@ -115,12 +112,6 @@ class Hedger:
             classes &= policy.only
         self._classes = classes
         self._budget.adopt(rules.budget)
-        if not rules.warm_up_s or rules.dry_run:
-            self.warm_up = None
-        elif self.warm_up is not None:
-            self.warm_up.adopt(rules)
-        else:
-            self.warm_up = WarmUp(rules, self._fleet, self._budget, self.metrics)
         self._delays = rules.delay
         self.times.outdate()
 
@@ -156,13 +147,10 @@ class Hedger:
         reason. Returns the time at which to call `backup` (which may have passed); NEVER if no copy
         may be sent.
         """
-        if self._idle and self.warm_up is None:
+        if self._idle:
             return NEVER
         if now >= self._tick_at:
             self._tick(now)
-        if self._idle:
-            self._budget.deposit(attempt.tokens, False)
-            return NEVER
         ttfts = self.times.of(view.model, view.stream, now)
         if now >= ttfts.refresh_at and ttfts.refresh(now):
             self._plan(ttfts)
@@ -528,6 +516,5 @@ class Hedger:
         self._ticked = now
         self._tick_at = now + TICK_S
         metrics.budget_tokens = budget.level
-        metrics.spare_tokens = budget.spare
         metrics.hedgeable_share = budget.hedgeable_share
         metrics.quantile = budget.quantile

@@ -22,7 +22,7 @@ from policies.queueing.ticket import Ticket
 from router.core.errors import Reason, RouterError
 from router.core.urgency import Urgency
 from router.dispatch.context import Context
-from router.dispatch.driver.attempt_state import Attempt, Commit, Kind, Phase
+from router.dispatch.driver.attempt_state import Attempt, Commit, Kind
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.driver.routed_request import RoutedRequest
 from router.dispatch.messages import MESSAGES
@@ -102,25 +102,6 @@ class SimulatedAttempt(EngineAttempt):
         self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
 
 
-class SimulatedCopy(SimulatedAttempt):
-    """A copy of a stream that fills the prefix cache of a cold replica."""
-
-    __slots__ = ()
-
-    def connected(self) -> None:
-        if self.attempt.phase != Phase.ENDED:
-            self.exchange.driver.connected(self.attempt)
-
-    def first_token(self, now: float) -> None:
-        self.exchange.driver.copy_shown(self.attempt, now)
-
-    def finished(self, now: float) -> None:
-        self.exchange.driver.copy_shown(self.attempt, now)
-
-    def refused(self, now: float) -> None:
-        self._failed(Reason.REPLICA_REFUSED)
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RouterPort(ABC):
     """The methods of a simulated router that its requests call."""
@@ -179,7 +160,6 @@ class SimulatedExchange(RoutedRequest):
         if route.repeatable:
             header = _X_HEDGE.get(arrival.hedging)
             self.hedges_as = context.hedger.hedges_as(urgency.stated, header, may_ask)
-            self.may_be_copied = header != b"off"
         if arrival.deadline_s < inf:
             self.want_until(arrival.at + arrival.deadline_s)
         self._leaves_at = arrival.at + arrival.leaves_s  # when the client disconnects
@@ -258,18 +238,7 @@ class SimulatedExchange(RoutedRequest):
     # -- calls of the request driver ----------------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:
-        attempt.io = SimulatedAttempt(*self._at_engine(attempt))
-        self._record_attempt(attempt)
-
-    def attach_copy(self, attempt: Attempt) -> None:
-        attempt.io = SimulatedCopy(*self._at_engine(attempt))
-        self.outcome.warmed = True
-
-    def _at_engine(
-        self, attempt: Attempt
-    ) -> tuple[str, SimulatedExchange, Attempt, SimulatedEngine, bool, int]:
-        """Return the arguments with which a `SimulatedAttempt` is created."""
-        return (
+        attempt.io = SimulatedAttempt(
             f"{self.router}.{self.number}.{attempt.index}",
             self,
             attempt,
@@ -277,6 +246,7 @@ class SimulatedExchange(RoutedRequest):
             self.view.stream,
             self.engine_priority,
         )
+        self._record_attempt(attempt)
 
     def open(self, attempt: Attempt, fresh: bool) -> None:
         io = io_of(attempt)
@@ -284,9 +254,7 @@ class SimulatedExchange(RoutedRequest):
 
     def drop(self, attempt: Attempt) -> None:
         io = io_of(attempt)
-        if attempt.kind == Kind.WARM_UP:
-            self.outcome.wasted_tokens += io.engine.computed(io)
-        elif attempt is self.driver.state.winner:
+        if attempt is self.driver.state.winner:
             io.made = io.engine.generated(io)
         io.engine.cancel(io)
 

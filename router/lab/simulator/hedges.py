@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from router.observe.hedge_counts import WARM_UP_OUTCOMES, HedgeCounts
+from router.observe.hedge_counts import HedgeCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,6 @@ class Hedges:
     saved_s: float
     suspected: int
     would_fire: int
-    warm_ups: dict[str, int]  # number of warm-up copies, by outcome
-    warm_up_tokens: int
 
     @classmethod
     def of(cls, counts: Iterable[HedgeCounts]) -> Hedges:
@@ -53,9 +51,4 @@ class Hedges:
             saved_s=sum(one.saved_s for one in all_counts),
             suspected=sum(one.suspected for one in all_counts),
             would_fire=sum(one.would_fire for one in all_counts),
-            warm_ups={
-                outcome: sum(one.warm_ups[outcome] for one in all_counts)
-                for outcome in WARM_UP_OUTCOMES
-            },
-            warm_up_tokens=sum(one.warm_up_tokens for one in all_counts),
         )

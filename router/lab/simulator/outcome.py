@@ -35,7 +35,6 @@ class Outcome:
         "reason",
         "replica",
         "router",
-        "warmed",
         "wasted_tokens",
     )
 
@@ -58,7 +57,6 @@ class Outcome:
         self.attempts = 1  # number of attempts, retries and hedges included
         self.hedged = False  # True: a second copy of the request was sent
         self.hedge_won = False  # True: the second copy answered first
-        self.warmed = False  # True: a copy of the request was sent to fill a prefix cache
         # Prompt tokens computed for copies of the request that did not answer it.
         self.wasted_tokens = 0
         # The number of tokens that arrived before their deadlines, and the number that could have,

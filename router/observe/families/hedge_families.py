@@ -91,21 +91,6 @@ FAMILIES: Final[tuple[Family[HedgeCounts], ...]] = (
         lambda c: c.policy_errors,
     ),
     Family(
-        "warm_up_copies",
-        COUNTER,
-        "Copies to cold replicas ended: they filled the prefix cache, were cut by the end of their "
-        "request, or failed.",
-        lambda c: c.warm_ups,
-        ("outcome",),
-    ),
-    Family(
-        "warm_up_tokens",
-        COUNTER,
-        "Uncached prompt tokens of copies that fill a cold replica's prefix cache.",
-        # As for `hedge_tokens`, a counter must not decrease.
-        lambda c: c.warm_up_tokens + c.warm_up_returned_tokens,
-    ),
-    Family(
         "hedge_dry_run_fired",
         COUNTER,
         "Dry run: second copies that would have been sent.",
@@ -134,12 +119,6 @@ FAMILIES: Final[tuple[Family[HedgeCounts], ...]] = (
         GAUGE,
         "Uncached prompt tokens that second copies may use now.",
         lambda c: c.budget_tokens,
-    ),
-    Family(
-        "warm_up_budget_tokens",
-        GAUGE,
-        "Uncached prompt tokens that copies to cold replicas may use now.",
-        lambda c: c.spare_tokens,
     ),
     Family(
         "hedgeable_ratio",

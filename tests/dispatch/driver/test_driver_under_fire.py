@@ -367,7 +367,7 @@ class Fire(RuleBasedStateMachine):
         counts, bucket = self.counts, self.hedger._budget
         assert counts.fired == counts.won + counts.lost + counts.failed == copies
         # Every deposit is still in the budget or was spent on copies that reached a replica.
-        kept = bucket.level + bucket.spare
+        kept = bucket.level
         paid = sum(a.tokens * a.copy_price for a in attempts if a.kind == "hedge" and a.is_sent)
         assert kept + paid == pytest.approx(bucket._all, rel=0.1)
         self._check_response()

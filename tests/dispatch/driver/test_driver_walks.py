@@ -42,7 +42,6 @@ HEDGINGS = {
     "off": Hedging(policy="off"),
     "late": Hedging(policy="fixed", options={"delay_s": 0.5}, classes=CLASSES, budget=1.0),
     "at once": Hedging(policy="fixed", options={"delay_s": 0.0}, classes=CLASSES, budget=0.5),
-    "warms": Hedging(policy="off", warm_up_s=60.0, budget=1.0),
     "dry": Hedging(policy="fixed", options={"delay_s": 0.0}, classes=CLASSES, dry_run=True),
 }
 _HURRIED = HighClass(timeouts=ClassTimeouts(connect_s=0.5))
@@ -120,7 +119,6 @@ class Walk(RuleBasedStateMachine):
             regions=regions,
             models=models,
         )
-        self.world.hedger._budget.spare = 1e5  # pays for warm-up copies
         self.concurrency = Concurrency(2)  # concurrency limit of the key "k"
         self.joined = replicas
 
@@ -279,26 +277,6 @@ class Walk(RuleBasedStateMachine):
         ):
             request.asks_without_priority(attempt)
 
-    # -- warm-up copies -----------------------------------------------------------------------
-
-    copied = precondition(lambda self: bool(self.copied_requests()))
-
-    def copied_requests(self) -> list[Driven]:
-        """The requests whose warm-up copies are running."""
-        return [r for r in self.world.requests if r.running is not r.driver.live]
-
-    @copied
-    @rule(data=st.data())
-    def copy_shows(self, data: st.DataObject) -> None:
-        data.draw(st.sampled_from(self.copied_requests())).copy_shows()
-
-    @copied
-    @rule(data=st.data(), reason=st.sampled_from([Reason.REPLICA_RESET, Reason.SERVER_ERROR]))
-    def copy_fails(self, data: st.DataObject, reason: Reason) -> None:
-        request = data.draw(st.sampled_from(self.copied_requests()))
-        assert request.driver.copy is not None
-        request.fails(request.driver.copy.attempt, reason)
-
     there = precondition(lambda self: bool(self.world.fleet.replicas))
 
     @there
@@ -408,7 +386,7 @@ class Walk(RuleBasedStateMachine):
         paid = sum(a.tokens for a in copies if a.lease.held or a.is_sent)
         assert counts.fired_tokens == paid
         assert counts.fired_tokens + counts.returned_tokens == sum(a.tokens for a in copies)
-        assert bucket.level >= 0.0 and bucket.spare >= 0.0
+        assert bucket.level >= 0.0
 
     def check_tickets(self) -> None:
         """A ticket waits, or it belongs to the replica of its request's last attempt.

@@ -6,17 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.dispatch.hedging.hedge_budget import HOLD_S, PROMPTS, QUANTILE_LEAST, SPARE, HedgeBudget
+from router.dispatch.hedging.hedge_budget import HOLD_S, PROMPTS, QUANTILE_LEAST, HedgeBudget
 
-# Events of a budget: a request of some tokens, a copy, a warm-up copy, each of them never sent, and
-# time.
+# Events of a budget: a request of some tokens, a copy, a copy that was never sent, and time.
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("request"), st.integers(0, 100_000)),
         st.tuples(st.just("copy"), st.integers(0, 100_000)),
         st.tuples(st.just("unsent"), st.integers(0, 100_000)),
-        st.tuples(st.just("warm-up"), st.integers(0, 100_000)),
-        st.tuples(st.just("unsent warm-up"), st.integers(0, 100_000)),
         st.tuples(st.just("time"), st.integers(0, 60)),
     ),
     max_size=300,
@@ -35,21 +32,14 @@ def test_copies_never_cost_more_than_their_share_of_all(
             all_tokens += max(number, 1)
         elif what == "time":
             budget.tick(float(number))
-        elif what.endswith("warm-up"):
-            if budget.fits_spare(number):
-                budget.take_spare(number)
-                if what == "warm-up":
-                    copied += max(number, 1)
-                else:
-                    budget.give_back_spare(number)
         elif budget.fits(number):
             budget.take(number)
             if what == "copy":
                 copied += max(number, 1)
             else:
                 budget.give_back(number)
-        assert budget.level >= 0.0 and budget.spare >= 0.0
-        assert copied + budget.level + budget.spare <= share * all_tokens * (1 + 1e-9) + 1e-9
+        assert budget.level >= 0.0
+        assert copied + budget.level <= share * all_tokens * (1 + 1e-9) + 1e-9
 
 
 def filled(prompts: list[int], share: float = 0.05) -> HedgeBudget:
@@ -143,31 +133,3 @@ def test_without_requests_nothing_is_hedgeable() -> None:
     budget = HedgeBudget(0.1)
     assert budget.hedgeable_share == 0.0
     assert budget.quantile == QUANTILE_LEAST
-
-
-def test_what_the_full_bucket_cannot_take_is_spare() -> None:
-    """So warm-up copies take nothing from hedges."""
-    budget = HedgeBudget(0.1)
-    for _ in range(100):
-        budget.deposit(1000, hedgeable=True)
-    assert budget.spare == 0.0
-    level = budget.level
-    budget.tick(1000.0)
-    budget.deposit(1000, hedgeable=True)
-    assert budget.level == pytest.approx(PROMPTS * 1000.0)
-    assert budget.level + budget.spare == pytest.approx(level + 100.0)
-    assert budget.fits_spare(6000) and not budget.fits_spare(7000)
-    budget.take_spare(6000)
-    assert budget.level == pytest.approx(PROMPTS * 1000.0)
-    budget.give_back_spare(6000)
-    assert budget.fits_spare(6000)
-    budget.adopt(0.05)
-    assert not budget.fits_spare(1), "a smaller share drops them"
-
-
-def test_spare_tokens_are_bounded() -> None:
-    budget = HedgeBudget(0.1)
-    for _ in range(5000):
-        budget.deposit(1000, hedgeable=True)
-        budget.tick(1.0)
-    assert budget.spare == pytest.approx(SPARE * budget.level)

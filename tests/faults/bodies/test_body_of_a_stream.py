@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.config.model import Continuation, Hedging
+from router.config.model import Continuation
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import running, scenario
@@ -18,9 +18,8 @@ from tests.harness.running import running, scenario
     [
         ({}, False),
         ({"continuation": Continuation(enabled=True), "replica": {"engine": "vllm"}}, True),
-        ({"hedging": Hedging(warm_up_s=60.0)}, True),
     ],
-    ids=["as shipped", "continuation", "warm-up copies"],
+    ids=["as shipped", "continuation"],
 )
 @scenario
 async def test_it_leaves_the_memory_at_the_first_content(

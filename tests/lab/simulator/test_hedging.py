@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
-from typing import Literal
 
 import pytest
 
@@ -15,7 +14,7 @@ from router.lab.simulator.scenario import Fault, Straggling
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.totals import Totals
 from router.lab.simulator.traffic import Arrival
-from tests.lab.simulator.worlds import Kept, Script, blocks, world
+from tests.lab.simulator.worlds import Kept, Script, world
 
 NET = 0.001
 PREFILL = 0.110  # seconds for 100 tokens without other requests
@@ -190,69 +189,3 @@ def test_no_copy_goes_to_a_replica_whose_streams_stand_still() -> None:
     (one,) = [outcome for outcome in found if outcome.arrival.number == 3]
     assert (one.hedged, one.hedge_won, one.replica) == (True, True, "r2")
     assert one.ttft_s == pytest.approx(DELAY + PREFILL, abs=0.05)
-
-
-# -- warm-up of a restarted replica ---------------------------------------------------------------
-
-WARM = Hedging(policy="off", warm_up_s=600.0, budget=1.0)
-PROMPT, SHARED = 192, 160  # tokens of a prompt, and of the prefix that some prompts share
-BEGINS = 91.0  # when the stream begins that may be copied
-
-
-def asks(number: int, at: float, output: int = 2, *, shared: bool = True) -> Arrival:
-    path = [7] * 10 if shared else [number]
-    return Arrival(number, at, PROMPT, output, blocks(PROMPT, *path, 1000 + number))
-
-
-def restarted(
-    output: int, *more: Fault, hedging: Hedging = WARM, **rules: float
-) -> tuple[Kept, Totals]:
-    """The replica r1 restarts and serves again from 90 s on. Until then, r0 serves all requests.
-
-    The request 90 is the fourth with the common prefix. The request 91 comes when r0 is drained.
-    """
-    faults = (
-        Fault(at=0.0, replica=1, kind="drain", until=90.0),
-        Fault(at=1.0, replica=1, kind="kill", until=20.0),
-        Fault(at=BEGINS + 4.0, replica=0, kind="drain", until=inf),
-        *more,
-    )
-    arrivals = [asks(number, 1.0 + number, shared=False) for number in range(80)]
-    arrivals += [asks(80 + number, 82.0 + number) for number in range(3)]
-    arrivals += [asks(90, BEGINS, output), asks(91, BEGINS + 5.0)]
-    kept = Kept()
-    scenario = world(replicas=2, policy="kv_aware", hedging=hedging, faults=faults, **rules)
-    return kept, simulate(scenario, Script(arrivals), kept)
-
-
-def test_a_restarted_replica_gets_a_copy() -> None:
-    kept, totals = restarted(100)
-    assert totals.hedges.warm_ups == {"filled": 1, "cut": 0, "failed": 0}
-    assert totals.hedges.warm_up_tokens == PROMPT
-    copied, after = kept[90], kept[91]
-    assert (copied.replica, copied.warmed, copied.attempts) == ("r0", True, 1)
-    assert copied.reason is Reason.OK and copied.wasted_tokens == PROMPT
-    assert (after.replica, after.cached_tokens, after.warmed) == ("r1", SHARED, False)
-    # The copy was cancelled at its first token.
-    assert totals.engines[1].generated_tokens <= 2 + 2
-
-
-def test_without_a_copy_the_prefix_is_computed_again() -> None:
-    kept, totals = restarted(100, hedging=Hedging(policy="off", budget=1.0))
-    assert totals.hedges.warm_ups == {"filled": 0, "cut": 0, "failed": 0}
-    assert (kept[91].replica, kept[91].cached_tokens) == ("r1", 0)
-    assert kept[90].first == restarted(100)[0][90].first, "a copy does not delay its stream"
-
-
-def test_a_copy_ends_with_its_stream() -> None:
-    kept, totals = restarted(2)
-    assert totals.hedges.warm_ups == {"filled": 0, "cut": 1, "failed": 0}
-    assert kept[90].reason is Reason.OK and kept[90].warmed
-
-
-@pytest.mark.parametrize("kind", ["kill", "freeze"])
-def test_a_copy_at_a_replica_that_fails(kind: Literal["kill", "freeze"]) -> None:
-    fault = Fault(at=BEGINS + 0.15, replica=1, kind=kind, until=BEGINS + 3.0)
-    kept, totals = restarted(100, fault, first_token_s=1.0)
-    assert totals.hedges.warm_ups == {"filled": 0, "cut": 0, "failed": 1}
-    assert (kept[90].reason, kept[90].replica) == (Reason.OK, "r0")

@@ -31,7 +31,7 @@ from router.observe.families.collector import PIECE_SAMPLES, Collector
 from router.observe.families.family import COUNTER, GAUGE, HISTOGRAM, INFO, Family, Source
 from router.observe.families.process_families import resident_bytes
 from router.observe.families.tenant_families import NAMED
-from router.observe.hedge_counts import WARM_UP_OUTCOMES, HedgeCounts, Refusal
+from router.observe.hedge_counts import HedgeCounts, Refusal
 from router.observe.metrics import REPLICAS_MAX, UNCLASSED, Metrics
 from tests.observe.helpers import run
 
@@ -77,8 +77,6 @@ def raced() -> HedgeCounts:
     counts.returned_tokens = 40
     counts.suspected, counts.policy_errors = 3, 6
     counts.budget_tokens, counts.hedgeable_share, counts.quantile = 55.5, 0.2, 0.75
-    counts.warm_ups = {"filled": 4, "cut": 2, "failed": 1}
-    counts.warm_up_tokens, counts.warm_up_returned_tokens, counts.spare_tokens = 600, 30, 44.5
     counts.would_fire, counts.would_fire_tokens = 8, 800
     counts.would_win, counts.would_save_s = 7, 0.5
     return counts
@@ -151,12 +149,6 @@ def test_hedging_and_its_dry_run_have_separate_metrics() -> None:
     assert values["hedgerow_hedges_ended_total", "won"] == 5
     assert values["hedgerow_hedges_ended_total", "lost"] == 2
     assert values["hedgerow_hedges_ended_total", "failed"] == 1
-    copies = {
-        outcome: values["hedgerow_warm_up_copies_total", outcome] for outcome in WARM_UP_OUTCOMES
-    }
-    assert copies == {"filled": 4, "cut": 2, "failed": 1}
-    assert found["warm_up_tokens_total"] == 630
-    assert found["warm_up_budget_tokens"] == 44.5
     for why in Refusal:
         due = 4 if why is Refusal.BUDGET else 0
         assert values["hedgerow_hedges_suppressed_total", why.value] == due
@@ -176,7 +168,7 @@ def test_hedging_and_its_dry_run_have_separate_metrics() -> None:
     assert found["hedge_dry_run_saved_seconds_total"] == 0.5
 
 
-OF_HEDGING = ("hedgerow_hedge", "hedgerow_warm_up")
+OF_HEDGING = "hedgerow_hedge"
 
 
 def test_no_number_of_hedging_is_forgotten() -> None:
