@@ -22,6 +22,7 @@ from router.dispatch.attempts.warm_copy_io import WarmCopyIO
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_estimate import most_generated, usage_before_content
 from router.fleet.engines.common.descriptor import Abort
 from router.fleet.names import Target
@@ -191,7 +192,7 @@ class ProxiedRequest(AttemptedRequest):
 
         A request costs nothing if no engine received it or if the engine refused it.
         """
-        if self.work.replica is not None or not self.route.inference or self.route.light:
+        if self.work.replica is not None or not self.route.inference:
             return
         now = monotonic()
         for attempt in self.driver.live:
@@ -201,6 +202,9 @@ class ProxiedRequest(AttemptedRequest):
             head = conn.reader.head
             if head is not None and head.status != 200:
                 continue  # The engine of this attempt refused the request, so it used no tokens.
+            if self.route.light:
+                self.work.usage = Usage(0, 0, None, False)  # `usage.charges` apply.
+                return
             asked = self.asked
             prompt = asked.prompt_tokens(self.view.prompt_tokens)
             self.work.usage = usage_before_content(attempt, prompt, most_generated(asked), now)

@@ -105,8 +105,8 @@ class TenantUsage:
     ) -> float:
         """Counts one request that has ended. Its token counts are 0 if it used no tokens.
 
-        `day`: the day on which it ended (`core/periods.py`). Returns the cost of the tokens; 0 if
-        they have no price.
+        `day`: the day on which it ended (`core/periods.py`). Returns the cost of the tokens; below
+        0 if they have no price.
         """
         classes = self.tenants.get(tenant)
         if classes is None:
@@ -119,7 +119,7 @@ class TenantUsage:
         if self.is_stored:
             row = self._row(day, tenant, urgency)
             row.count(prompt, cached, output, is_estimate, cost)
-        return max(0.0, cost)
+        return cost
 
     def take_pending(self) -> Pending:
         """Returns the amounts since the last call, and begins to collect anew."""

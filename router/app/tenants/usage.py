@@ -65,7 +65,7 @@ async def described(parts: Parts, first: int = FIRST, last: int = LAST) -> dict[
         entry = {"tenant": name, **logged, **_used(used), "classes": by_class}
         spending = budgets.limited.get(name)
         if spending is not None:
-            entry["budgets"] = described_budgets(spending, now)
+            entry["budgets"] = described_budgets(spending, now, budgets.zone)
         found.append((used.prompt + used.output, entry))
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -111,7 +111,9 @@ async def _totals(parts: Parts, first: int, last: int) -> tuple[float, _Totals, 
     if writer is not None:
         try:
             day, totals = await writer.read(lambda file: _totals_of_file(file, first, last))
-            return (usage.since if day is None else day * DAY_S), totals, None
+            if day is None:
+                return usage.since, totals, None
+            return day * DAY_S - parts.dispatcher.budgets.zone.offset_s(day * DAY_S), totals, None
         except OSError as err:
             problem = str(err)
     _refuse_days(first, last, problem or "usage.file is not set")

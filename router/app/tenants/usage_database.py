@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from router.batches.store.database import Transaction
-from router.core.periods import first_day_of, month_of
+from router.core.periods import DAY, MONTH, WEEK, first_day_of, number_of
 from router.observe.tenant_usage import FIGURES, Pending, Used
 
 VERSION: Final = 1
@@ -48,7 +48,6 @@ _ADD: Final = (
 _SUMS: Final = ", ".join(f"SUM({name})" for name in FIGURES)
 
 Amount = tuple[float, float]  # Tokens and cost.
-NOTHING: Final[Amount] = (0.0, 0.0)
 Row = tuple[int, str, str, Used]
 
 
@@ -126,17 +125,25 @@ class UsageDatabase:
         self._seen = self._db.execute("PRAGMA data_version").fetchone()[0]
         return self._seen != before
 
-    def amounts(self, tenant: str, day: int) -> tuple[Amount, Amount]:
-        """Returns the amounts of a tenant on a day, and in the month of the day."""
-        month = month_of(day)
-        found = self._db.execute(
-            "SELECT day = ?, SUM(prompt + output), SUM(cost) FROM usage "
-            "WHERE tenant = ? AND day >= ? AND day < ? GROUP BY day = ?",
-            (day, tenant, first_day_of(month), first_day_of(month + 1), day),
+    def amounts(self, tenant: str, day: int) -> list[Amount]:
+        """Returns the amounts of a tenant on a day, and in the week and the month of the day."""
+        spans = [
+            (first_day_of(kind, number), first_day_of(kind, number + 1))
+            for kind in (DAY, WEEK, MONTH)
+            for number in [number_of(kind, day)]
+        ]
+        rows = self._db.execute(
+            "SELECT day, SUM(prompt + output), SUM(cost) FROM usage "
+            "WHERE tenant = ? AND day >= ? AND day < ? GROUP BY day",
+            (tenant, min(spans)[0], max(end for _, end in spans)),
         ).fetchall()
-        of_day = [(float(tokens), cost) for is_day, tokens, cost in found if is_day]
-        tokens = sum(float(tokens) for _, tokens, _ in found)
-        return (of_day[0] if of_day else NOTHING), (tokens, sum(cost for *_, cost in found))
+        return [
+            (
+                sum(float(tokens) for at, tokens, _ in rows if first <= at < end),
+                sum(cost for at, _, cost in rows if first <= at < end),
+            )
+            for first, end in spans
+        ]
 
     def totals(self, first: int, last: int) -> dict[str, dict[str, Used]]:
         """Returns the usage from day `first` to day `last`, by tenant and class."""
