@@ -163,12 +163,15 @@ class Spending:
         "held_tokens",
         "holds",
         "is_limited",
+        "model",
         "wait_s",
         "what",
         "windows",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, model: str = "") -> None:
+        """`model`: the model to which the budgets apply; "": all models."""
+        self.model = model
         self.is_limited = False
         self.holds = 0  # Number of running requests that hold an amount.
         self.held_tokens = 0.0
@@ -237,6 +240,8 @@ class Spending:
                 wait_s = seconds_to_next(window.kind, wall)
                 if wait_s >= self.wait_s:
                     self.wait_s, self.what = wait_s, f"{unit} per {NAMES[window.kind]}"
+                    if self.model:
+                        self.what += f" for the model {self.model}"
         return self.wait_s > 0.0
 
     def release(self, tokens: float, cost: float) -> None:
@@ -259,10 +264,16 @@ class Spending:
 class Hold:
     """The amount of a budget that one running request holds. It is released exactly once."""
 
-    __slots__ = ("_cost", "_tokens", "spending")
+    __slots__ = ("_cost", "_tokens", "other", "spending")
 
-    def __init__(self, spending: Spending, tokens: float, cost: float) -> None:
-        """Create a `Hold` after `spending.ask` returned WITHIN for these amounts."""
+    def __init__(
+        self, spending: Spending, tokens: float, cost: float, other: Hold | None = None
+    ) -> None:
+        """Create a `Hold` after `spending.ask` returned WITHIN for these amounts.
+
+        `other`: what the same request holds of another budget; it is released with this hold.
+        """
+        self.other = other
         self.spending: Spending | None = spending
         self._tokens = tokens
         self._cost = cost
@@ -272,3 +283,5 @@ class Hold:
         spending, self.spending = self.spending, None
         if spending is not None:
             spending.release(self._tokens, self._cost)
+            if self.other is not None:
+                self.other.release()

@@ -43,6 +43,17 @@ REGION_RULE: Final = "the name of a region is 1 to 64 letters, digits and ._-"
 _NAME: Final = re.compile(r"[A-Za-z0-9._:@+-]{1,100}\Z")
 
 
+class ModelBudgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The budgets of one tenant for one model."""
+
+    tokens_per_day: Budget | None = None
+    tokens_per_week: Budget | None = None
+    tokens_per_month: Budget | None = None
+    cost_per_day: Budget | None = None
+    cost_per_week: Budget | None = None
+    cost_per_month: Budget | None = None
+
+
 class KeyLine(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
@@ -78,6 +89,8 @@ class KeyLine(
     cost_per_day: Budget | None = None
     cost_per_week: Budget | None = None
     cost_per_month: Budget | None = None
+    # The budgets for single models, in addition. A model has the name that replicas are asked for.
+    model_budgets: dict[str, ModelBudgets] = {}
     weight: Weight = 1.0  # the tenant's share of the fleet in proportion to other tenants' weights
     # The SLOs of the key's requests in milliseconds, instead of the SLOs of their class. A client
     # with this key cannot set shorter SLOs. They apply to all classes except batch.

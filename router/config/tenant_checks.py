@@ -10,7 +10,7 @@ from ipaddress import ip_network
 
 from router.config.file_checks import FIELD_NAME
 from router.config.key_files import read_keys
-from router.config.keys import KeyLine, KeysProblem
+from router.config.keys import KeyLine, KeysProblem, ModelBudgets
 from router.config.model import Config
 from router.config.model.usage import ANY
 from router.config.problems import Problems
@@ -124,10 +124,19 @@ def check_keys(config: Config, problems: Problems) -> None:
             )
 
 
+def _limits_cost(line: KeyLine | ModelBudgets) -> bool:
+    return any((line.cost_per_day, line.cost_per_week, line.cost_per_month))
+
+
 def _unpriced(line: KeyLine, config: Config) -> str:
     """Returns the prices that are missing for a key with a budget of money; "": none."""
     prices = config.usage.prices
-    if not (line.cost_per_day or line.cost_per_week or line.cost_per_month) or ANY in prices:
+    if ANY in prices:
+        return ""
+    for model, budgets in line.model_budgets.items():
+        if _limits_cost(budgets) and model not in prices:
+            return f'the price of {model}, or of "{ANY}", in usage.prices'
+    if not _limits_cost(line):
         return ""
     if not prices:
         return "usage.prices"

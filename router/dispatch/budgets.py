@@ -50,7 +50,8 @@ class Budgets:
         self.zone = TimeZone()  # The days of budgets begin by its time.
         self._prices = Prices({})
         self.by_tenant: dict[str, Spending] = {}
-        self.limited: dict[str, Spending] = {}  # The tenants that have a budget.
+        # The tenants that have a budget; those of one model as `acme (model)`.
+        self.limited: dict[str, Spending] = {}
         # Starts reading the usage file; sets `awaits_file` to False at the end. `None`: no file.
         self.read_file: Callable[[], None] | None = None
         self.awaits_file = False  # Whether the used amounts of the present day are not known.
@@ -65,9 +66,16 @@ class Budgets:
         self.limited = {}
         for key in keys:
             if key.budgets:
-                spending = self._of(key.name)
-                spending.limit(key.budgets)
-                self.limited[key.name] = spending
+                self._limit(key.name, "", key.budgets)
+            for model, budgets in key.model_budgets.items():
+                self._limit(_of_model(key.name, model), model, budgets)
+
+    def _limit(self, tenant: str, model: str, budgets: tuple[tuple[float, float], ...]) -> None:
+        spending = self.by_tenant.get(tenant)
+        if spending is None:
+            spending = self.by_tenant[tenant] = Spending(model)
+        spending.limit(budgets)
+        self.limited[tenant] = spending
 
     def enter(self, x: Exchange, prompt: int, most: int, answers: int) -> Hold | None:
         """Hold the expected amount of a request; `None`: its key has no budget.
@@ -77,21 +85,35 @@ class Budgets:
         """
         asked = x.asked
         key = asked.key
-        if key is None or not key.budgets:
+        if key is None or not (key.budgets or key.model_budgets):
             return None
         wall, now = asked.arrived_wall, x.arrived
         self._see(wall, now)
         if self.awaits_file:
             raise RouterError(Reason.KEY_BUDGET_HELD, _UNKNOWN, retry_after_s=1)
-        spending = self._of(key.name)
-        output = spending.expected.of(most, answers)
-        tokens, cost = float(prompt + output), self._cost(x, prompt, 0, output)
-        verdict = spending.ask(tokens, cost, self.zone.local(wall), now)
-        if verdict == WITHIN:
-            return Hold(spending, tokens, cost)
-        if verdict == HELD:
-            raise RouterError(Reason.KEY_BUDGET_HELD, _HELD, retry_after_s=_wait(spending))
-        raise self._refusal(spending)
+        hold: Hold | None = None
+        for tenant in self._tenants_of(x, key):
+            spending = self._of(tenant)
+            output = spending.expected.of(most, answers)
+            tokens, cost = float(prompt + output), self._cost(x, prompt, 0, output)
+            verdict = spending.ask(tokens, cost, self.zone.local(wall), now)
+            if verdict == WITHIN:
+                hold = Hold(spending, tokens, cost, hold)
+                continue
+            if hold is not None:
+                hold.release()
+            if verdict == HELD:
+                raise RouterError(Reason.KEY_BUDGET_HELD, _HELD, retry_after_s=_wait(spending))
+            raise self._refusal(spending)
+        return hold
+
+    def _tenants_of(self, x: Exchange, key: Key) -> list[str]:
+        """Return the names under which a request is charged: its key's, and its model's."""
+        if key.model_budgets:
+            model = x.priced_model()
+            if model is not None and model in key.model_budgets:
+                return [key.name, _of_model(key.name, model)]
+        return [key.name]
 
     def _cost(self, x: Exchange, prompt: int, cached: int, output: int) -> float:
         model, urgency = x.priced_model(), class_of(x)
@@ -100,21 +122,26 @@ class Budgets:
     def charge(
         self,
         x: Exchange,
-        tenant: str,
+        key: Key,
         tokens: int,
         cost: float,
         output: int,
         wall: float,
         now: float,
-    ) -> None:
-        """Charge what a request of a known key used. `tokens` includes `output`. `cost`: below 0 if
-        the model has no price."""
-        spending = self._of(tenant)
-        if spending.is_limited:
+    ) -> list[str]:
+        """Charge what a request used. Return the names under which it was charged: its key's first.
+
+        `tokens` includes `output`. `cost`: below 0 if the model has no price.
+        """
+        tenants = self._tenants_of(x, key)
+        if key.budgets or key.model_budgets:
             self._see(wall, now)
+        for tenant in tenants:
+            spending = self._of(tenant)
             if cost < 0.0 and tokens and spending.limits_cost:
                 self._note_unpriced(tenant, x.priced_model())
-        spending.charge(tokens, max(0.0, cost), output, self.zone.local(wall))
+            spending.charge(tokens, max(0.0, cost), output, self.zone.local(wall))
+        return tenants
 
     def _note_unpriced(self, tenant: str, model: str | None) -> None:
         self.unpriced += 1
@@ -151,8 +178,10 @@ class Budgets:
         running: dict[Spending, list[Exchange]] = {}
         for x in exchanges:
             hold = x.budget_hold
-            if hold is not None and hold.spending is not None:
-                running.setdefault(hold.spending, []).append(x)
+            while hold is not None:
+                if hold.spending is not None:
+                    running.setdefault(hold.spending, []).append(x)
+                hold = hold.other
         found: list[tuple[Exchange, RouterError]] = []
         for spending, of_key in running.items():
             tokens, cost = 0, 0.0
@@ -186,6 +215,11 @@ class Budgets:
         if found is None:
             found = self.by_tenant[tenant] = Spending()
         return found
+
+
+def _of_model(name: str, model: str) -> str:
+    """Return the name under which the use of one model is charged. No key has such a name."""
+    return f"{name} ({model})"
 
 
 def _wait(spending: Spending) -> int:

@@ -219,15 +219,21 @@ class Completion:
             prompt = charge
         elif charge:
             prompt = max(prompt, charge - output)
+        day, urgency = day_of(self.budgets.zone.local(wall)), class_of(x)
+        is_estimate = has_used and not usage.exact
         cost = self.metrics.usage.count(
             NO_KEY if key is None else key.name,
-            class_of(x),
+            urgency,
             x.priced_model(),
             prompt,
             cached,
             output,
-            has_used and not usage.exact,
-            day_of(self.budgets.zone.local(wall)),
+            is_estimate,
+            day,
         )
         if key is not None:
-            self.budgets.charge(x, key.name, prompt + output, cost, output, wall, now)
+            charged = self.budgets.charge(x, key, prompt + output, cost, output, wall, now)
+            for tenant in charged[1:]:
+                self.metrics.usage.store(
+                    day, tenant, urgency, prompt, cached, output, is_estimate, cost
+                )

@@ -15,7 +15,7 @@ from math import inf
 from typing import Final
 
 from policies.allowed import Allowed
-from router.config.keys import LONGEST, KeyLine, expiry_of
+from router.config.keys import LONGEST, KeyLine, ModelBudgets, expiry_of
 from router.core.urgency import NUMBERS
 
 _MEMO: Final = 4096  # maximum number of header lines in each cache
@@ -31,6 +31,7 @@ class Key:
         "ceiling",
         "concurrency",
         "may_hedge",
+        "model_budgets",
         "models",
         "name",
         "names_users",
@@ -55,6 +56,7 @@ class Key:
         # The budgets of tokens and of money in a day, a week and a month; infinity: no budget. The
         # tuple is empty if the key has no budget.
         self.budgets = _budgets(line)
+        self.model_budgets = {name: _budgets(each) for name, each in line.model_budgets.items()}
         self.weight = line.weight
         # The SLOs of the key's requests, in seconds; 0: the SLOs of the priority class are used.
         self.ttft_slo_s = 0.0 if line.ttft_slo_ms is None else line.ttft_slo_ms / 1000.0
@@ -75,7 +77,7 @@ class Key:
         )
 
 
-def _budgets(line: KeyLine) -> tuple[tuple[float, float], ...]:
+def _budgets(line: KeyLine | ModelBudgets) -> tuple[tuple[float, float], ...]:
     found = (
         (line.tokens_per_day or inf, line.cost_per_day or inf),
         (line.tokens_per_week or inf, line.cost_per_week or inf),

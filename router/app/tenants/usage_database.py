@@ -45,6 +45,9 @@ _ADD: Final = (
     f"VALUES ({', '.join('?' * (3 + len(FIGURES)))}) ON CONFLICT DO UPDATE SET "
     + ", ".join(f"{name} = MIN({name} + excluded.{name}, {_MOST})" for name in FIGURES)
 )
+# The rows of tenants. The rows of budgets for one model, such as `acme (model)`, are no use of
+# their own.
+_OF_TENANTS: Final = "tenant NOT LIKE '_% (%)'"
 _SUMS: Final = ", ".join(f"SUM({name})" for name in FIGURES)
 
 Amount = tuple[float, float]  # Tokens and cost.
@@ -150,7 +153,7 @@ class UsageDatabase:
         found: dict[str, dict[str, Used]] = {}
         for tenant, urgency, *figures in self._db.execute(
             f"SELECT tenant, class, {_SUMS} FROM usage WHERE day BETWEEN ? AND ? "
-            "GROUP BY tenant, class",
+            f"AND {_OF_TENANTS} GROUP BY tenant, class",
             (first, last),
         ):
             found.setdefault(tenant, {})[urgency] = _used(figures)
@@ -167,7 +170,7 @@ class UsageDatabase:
         """Yields the rows from day `first` to day `last`, in the order of days and tenants."""
         for day, tenant, urgency, *figures in self._db.execute(
             f"SELECT day, tenant, class, {', '.join(FIGURES)} FROM usage "
-            "WHERE day BETWEEN ? AND ? ORDER BY day, tenant, class",
+            f"WHERE day BETWEEN ? AND ? AND {_OF_TENANTS} ORDER BY day, tenant, class",
             (first, last),
         ):
             yield day, tenant, urgency, _used(figures)
