@@ -39,6 +39,7 @@ HOT = (
     "router/core/errors.py",
     "router/core/ranking.py",
     "router/core/tally.py",
+    "router/core/time_zone.py",
     "router/core/token_gain.py",
     "router/core/ttft_estimate.py",
     "router/core/urgency.py",

@@ -310,6 +310,11 @@ def _check(args: argparse.Namespace) -> int:
     keys = config.keys
     if (keys.file or keys.folder) and not keys.required:
         print("note: keys.required is false, so requests with a wrong key or no key are accepted")
+    if config.batches.enabled and not keys.required:
+        print(
+            "note: batches without keys.required: clients without a credential share their files "
+            "and batches, and so do all clients that send the same one, such as Bearer EMPTY"
+        )
     return _OK
 
 

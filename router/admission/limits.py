@@ -6,10 +6,13 @@ wait in the queue is counted, or refused, when it arrives.
 
 Requests and tokens per minute are token buckets. A bucket holds the amount of one minute and fills
 evenly, so in any T seconds a tenant gets at most (60 + T) / 60 of that amount. The tokens of a
-request are not known when it arrives. So an estimate is taken from the bucket, and it is corrected
-to the true number when the request ends. The correction may make the level of a bucket negative.
-Then requests are refused until the bucket has filled again. Over time the rate is exact, even if
-the estimates are wrong.
+request are not known when it arrives. So the number that it may use is taken from the bucket
+(`expected_output.py`; at most half of the bucket, if not the prompt alone is larger), and it is
+corrected to the true number when the request ends. The correction may make the level of a bucket
+negative. Then requests are refused until the bucket has filled again. This debt is at most the
+amount of one minute, so that one large answer does not lock its tenant out for long. Only requests
+that use more than they took leave a debt: requests without a limit of output tokens, and large
+ones.
 
 Requests of class batch may use only what the tenant's other requests leave of the limits. So there
 are two sets of buckets: one counts only requests that are not batch, the other counts all requests.
@@ -33,12 +36,10 @@ from enum import IntEnum
 from typing import Final
 
 from router.admission.concurrency import Concurrency
+from router.admission.expected_output import ExpectedOutput
 
 _MINUTE_S: Final = 60.0
 _ROUNDING: Final = 1e-9  # Tolerance for rounding errors of a bucket's level.
-# Weight of the last answer in the moving mean of a tenant's output tokens. The mean covers about
-# five answers, as in VTC (Virtual Token Counter).
-SMOOTHING: Final = 0.2
 
 
 class LimitCheck(IntEnum):
@@ -76,11 +77,16 @@ class Bucket:
         return missing / self._per_s if missing > self.size * _ROUNDING else 0.0
 
     def take(self, amount: float) -> None:
-        """Take the amount from the bucket, even if its level becomes negative.
+        """Take the amount from the bucket, even if its level becomes negative."""
+        self._level -= amount
 
-        A negative amount refills it.
+    def correct(self, more: float, now: float) -> None:
+        """Take `more` tokens after a request that used more than it took; negative: give back.
+
+        The debt is at most the amount of one minute.
         """
-        self._level = min(self.size, self._level - amount)
+        self._fill(now)
+        self._level = max(-self.size, min(self.size, self._level - more))
 
     def level(self, now: float) -> float:
         """Return the amount available in the bucket; negative: more was taken."""
@@ -118,14 +124,13 @@ class _Share:
     def settle(self, taken: int, used: int | None, now: float) -> None:
         bucket = self.tokens
         if bucket is not None and used is not None and used != taken:
-            bucket.level(now)
-            bucket.take(float(used - taken))
+            bucket.correct(float(used - taken), now)
 
 
 class Account:
     """One tenant's limits and their current use. A limit of None means no limit."""
 
-    __slots__ = ("_all", "_output", "_own", "concurrency", "under_way", "wait_s")
+    __slots__ = ("_all", "_expected", "_own", "concurrency", "under_way", "wait_s")
 
     def __init__(
         self,
@@ -137,7 +142,7 @@ class Account:
         # `_own` counts only requests that are not of class batch; `_all` counts all requests.
         self._own = _Share()
         self._all = _Share()
-        self._output = 0.0  # Moving mean of the output tokens of the tenant's answers.
+        self._expected = ExpectedOutput()
         # After a refusal by `ask`: seconds until the request would be allowed; 0: unknown.
         self.wait_s = 0.0
         # Requests that have been admitted by `ask` and not released by `settle` yet.
@@ -157,15 +162,19 @@ class Account:
         self._own.adopt(requests_per_minute, tokens_per_minute, now)
         self._all.adopt(requests_per_minute, tokens_per_minute, now)
 
-    def expected(self, prompt: int, most_output: int | None) -> int:
-        """Return the expected tokens of a request.
+    def reserved(self, prompt: int, most_output: int, answers: int) -> int:
+        """Return the tokens that a request takes when it arrives.
 
-        `most_output`: the request's own limit of output tokens; None: no limit.
+        Its output takes at most the rest of half a minute's amount: otherwise a request with a
+        large limit would wait until the bucket is full. `most_output`, `answers`: see
+        `ExpectedOutput.of`.
         """
-        output = self._output
-        if most_output is not None and most_output < output:
-            output = float(most_output)
-        return prompt + int(output)
+        tokens = prompt + self._expected.of(most_output, answers)
+        bucket = self._own.tokens
+        if bucket is None:
+            return tokens
+        most = max(prompt, int(bucket.size / 2.0))
+        return min(tokens, most, int(bucket.size))
 
     def ask(
         self, tokens: int, now: float, *, is_batch: bool = False, waits: bool = False
@@ -233,7 +242,7 @@ class Account:
         request's output tokens.
         """
         if output is not None:
-            self._output += (output - self._output) * SMOOTHING
+            self._expected.learn(output)
         if not is_batch:
             self._own.settle(taken, used, now)
         else:
@@ -253,6 +262,19 @@ class Account:
             None if requests is None else requests.level(now),
             None if tokens is None else tokens.level(now),
         )
+
+    def header_lines(self, now: float) -> bytes:
+        """Return the header lines with what is left of the limits per minute, as in OpenAI's API.
+
+        Each line has a CRLF before it. b"": the tenant has no such limit.
+        """
+        requests, tokens = self._own.requests, self._own.tokens
+        lines = b""
+        if requests is not None:
+            lines = _header_lines(b"requests", requests, now)
+        if tokens is not None:
+            lines += _header_lines(b"tokens", tokens, now)
+        return lines
 
 
 class Grant:
@@ -290,6 +312,16 @@ class Grant:
             account.settle(
                 self._taken, used, output, now, is_batch=self._is_batch, waits=self._waits
             )
+
+
+def _header_lines(what: bytes, bucket: Bucket, now: float) -> bytes:
+    level = bucket.level(now)
+    reset = f"{(bucket.size - level) * _MINUTE_S / bucket.size:.3f}s".encode()
+    return (
+        b"\r\nx-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\n"
+        b"x-ratelimit-reset-%b: %b"
+        % (what, int(bucket.size), what, max(0, int(level)), what, reset)
+    )
 
 
 def _adopted(bucket: Bucket | None, per_minute: float | None, now: float) -> Bucket | None:

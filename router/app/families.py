@@ -15,7 +15,7 @@ from router.admission.counts import DROPS, QueueCounts
 from router.app import predictions, silence
 from router.app.parts import Parts
 from router.app.report import STATES, census, counts_of
-from router.core.urgency import CLASSES
+from router.core.urgency import BATCH, CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
 from router.fleet.health import BREAKERS
 from router.fleet.replica import Replica
@@ -77,6 +77,16 @@ def _by_model(parts: Parts) -> dict[tuple[str, ...], float]:
             shown.add(model)
             key = (model, replica.region, replica.config.type)
             found[key] = found.get(key, 0.0) + (not replica.is_away)
+    return found
+
+
+def _queued_by_model(parts: Parts) -> dict[str, float]:
+    """The models are those of `_by_model`; 0 if no request waits."""
+    found = dict.fromkeys((model for model, *_ in _by_model(parts)), 0.0)
+    for queue in () if parts.queue is None else parts.queue.pools.queues:
+        for ticket in queue.tickets():
+            if ticket.urgency != BATCH and ticket.model in found:
+                found[ticket.model] += 1.0
     return found
 
 
@@ -200,6 +210,13 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         "Replicas that are up and in service, by model, region and type; for capacity planning.",
         _by_model,
         ("model", "region", "type"),
+    ),
+    Family(
+        "model_queue_depth",
+        GAUGE,
+        "Requests that wait for a replica, by model, without class batch; for autoscaling.",
+        _queued_by_model,
+        ("model",),
     ),
     Family(
         "replica_inflight",

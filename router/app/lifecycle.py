@@ -125,6 +125,12 @@ class App:
             parts.fleet.add_all(
                 [parts.make_replica(replica, config, parts.upstream) for replica in self._listed()]
             )
+            if config.batches.enabled and not config.keys.required:
+                log_event(
+                    logging.WARNING,
+                    "clients without a key share their files and batches",
+                    remedy="set keys.required",
+                )
             if parts.usage_writer is not None:
                 await parts.usage_writer.start()
             elif parts.dispatcher.budgets.limited:

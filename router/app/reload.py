@@ -169,7 +169,7 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.hedger.adopt(config.hedging, prepared.hedging)
     parts.dispatcher.adopt(config, prepared.upstream.authorization, prepared.keys)
     parts.context.adopt(config, prepared.orders)
-    parts.dispatcher.limit_regions()
+    parts.dispatcher.apply_keys()
     change_members(parts, parts.fleet.members, prepared.wanted, prepared.made)
     if parts.tokens is not None:
         parts.tokens.stop_remote()

@@ -33,7 +33,7 @@ from router.config.model.setting_types import in_file
 from router.config.pool_checks import check_models
 from router.config.problems import Problems
 from router.config.replica_checks import check_region, check_replicas, check_url
-from router.config.tenant_checks import check_keys, check_priority
+from router.config.tenant_checks import check_keys, check_priority, check_usage
 from router.config.tls import listening_context, replica_context
 from router.config.units import amount_text
 from router.fleet.engines.common.registry import PRIVATE_MEMBERS
@@ -54,6 +54,7 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     check_discovery(config, problems)
     _check_regions(config, problems)
     check_models(config, problems)
+    check_usage(config, problems)
     _check_routing(config, problems)
     _check_policy("hedging", config.hedging, problems, make_hedging_policy)
     _check_hedging_delay(config, problems)

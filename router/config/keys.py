@@ -5,7 +5,7 @@ member `hash` is "sha256:" and the SHA-256 hash of the key in hexadecimal digits
 for random keys of at least 128 bits, which `hedgerow key` creates. A slow hash, as for passwords,
 would make every request slower. Keys with the same `name` belong to one tenant and share its
 limits, so that a new key can be issued before the old key is removed. Their lines must be equal
-except for `hash`.
+except for `hash` and `expires`.
 
 `key_files.py` reads the files. Must never: store or print a key itself.
 """
@@ -15,6 +15,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from math import inf
 from secrets import token_urlsafe
 from typing import Annotated, Any, Final
 
@@ -41,6 +43,17 @@ REGION_RULE: Final = "the name of a region is 1 to 64 letters, digits and ._-"
 _NAME: Final = re.compile(r"[A-Za-z0-9._:@+-]{1,100}\Z")
 
 
+class ModelBudgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The budgets of one tenant for one model."""
+
+    tokens_per_day: Budget | None = None
+    tokens_per_week: Budget | None = None
+    tokens_per_month: Budget | None = None
+    cost_per_day: Budget | None = None
+    cost_per_week: Budget | None = None
+    cost_per_month: Budget | None = None
+
+
 class KeyLine(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
@@ -51,6 +64,9 @@ class KeyLine(
 
     name: str  # the name of the tenant to which the key belongs
     hash: str
+    # When the key expires: a date such as 2026-12-31, which means midnight UTC at its beginning, or
+    # a time such as 2026-12-31T18:00:00Z; "": never. Keys with the same name may differ in it.
+    expires: str = ""
     # A tier of `priority.tiers`, which sets the priority class of the key's requests.
     tier: str = ""
     # The most urgent class that the key's requests may have; None: the class of its tier.
@@ -64,12 +80,17 @@ class KeyLine(
     requests_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     tokens_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e12)] | None = None
     # The budgets of the tenant: the tokens (prompt and output), and the money by `usage.prices`,
-    # that it may use in a day and in a month. Days and months begin at midnight in UTC. A tenant
-    # over its budget gets 429 until the day or the month is over. Budgets apply to all classes.
+    # that it may use in a day, a week and a month. Days, weeks (from Monday) and months begin at
+    # midnight in `usage.time_zone`. A tenant over its budget gets 429 until the period is over.
+    # Budgets apply to all classes.
     tokens_per_day: Budget | None = None
+    tokens_per_week: Budget | None = None
     tokens_per_month: Budget | None = None
     cost_per_day: Budget | None = None
+    cost_per_week: Budget | None = None
     cost_per_month: Budget | None = None
+    # The budgets for single models, in addition. A model has the name that replicas are asked for.
+    model_budgets: dict[str, ModelBudgets] = {}
     weight: Weight = 1.0  # the tenant's share of the fleet in proportion to other tenants' weights
     # The SLOs of the key's requests in milliseconds, instead of the SLOs of their class. A client
     # with this key cannot set shorter SLOs. They apply to all classes except batch.
@@ -138,13 +159,25 @@ def parse_sources(sources: Iterable[tuple[str, bytes]]) -> tuple[KeyLine, ...]:
             if before != here:
                 raise KeysProblem(f"{here}: the same key as {before}")
             first, other = tenants.setdefault(line.name, (here, line))
-            if msgspec.structs.replace(other, hash=line.hash) != line:
+            if msgspec.structs.replace(other, hash=line.hash, expires=line.expires) != line:
                 raise KeysProblem(
                     f"{here}: the settings of {line.name} differ from {first}; "
                     "all keys with the same name share their limits"
                 )
             found.append(line)
     return tuple(found)
+
+
+def expiry_of(line: KeyLine) -> float:
+    """Returns when the key expires, in seconds since 1970; infinity: never. Raises ValueError."""
+    if not line.expires:
+        return inf
+    try:
+        at = datetime.fromisoformat(line.expires)
+        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        text = f"{line.expires[:40]!r} is not a date such as 2026-12-31 or 2026-12-31T18:00:00Z"
+        raise ValueError(text) from None
 
 
 def checked(fields: dict[str, Any]) -> tuple[KeyLine, str]:
@@ -177,6 +210,10 @@ def _line(text: bytes, here: str) -> KeyLine:
         raise KeysProblem(f"{here}: a name is 1 to 100 letters, digits and ._:@+-")
     if not _HASH.match(line.hash):
         raise KeysProblem(f"{here}: a hash is sha256: and 64 hexadecimal digits")
+    try:
+        expiry_of(line)
+    except ValueError as err:
+        raise KeysProblem(f"{here}: expires: {err}") from None
     allowed = line.allowed_regions
     if not all(map(REGION.match, (*(allowed or ()), *([line.region] if line.region else ())))):
         raise KeysProblem(f"{here}: {REGION_RULE}")

@@ -41,10 +41,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--concurrency", type=int, metavar="N", help="most requests at replicas at once")
     add("--requests-per-minute", type=float, metavar="N")
     add("--tokens-per-minute", type=float, metavar="N", help="prompt and output tokens together")
-    add("--tokens-per-day", type=float, metavar="N", help="budget of tokens; days are UTC")
+    add(
+        "--tokens-per-day",
+        type=float,
+        metavar="N",
+        help="budget of tokens; days of usage.time_zone",
+    )
+    add("--tokens-per-week", type=float, metavar="N", help="weeks begin on Monday")
     add("--tokens-per-month", type=float, metavar="N")
     add("--cost-per-day", type=float, metavar="N", help="budget of money, by usage.prices")
+    add("--cost-per-week", type=float, metavar="N")
     add("--cost-per-month", type=float, metavar="N")
+    add("--expires", default="", metavar="DATE", help="2026-12-31, or 2026-12-31T18:00:00Z (UTC)")
     add("--weight", type=float, default=1.0, help="share relative to other tenants (default: 1)")
     add("--ttft-slo-ms", type=float, metavar="N", help="SLO for the time to first token")
     add("--tpot-slo-ms", type=float, metavar="N", help="SLO for the time per output token")
@@ -77,9 +85,12 @@ def main(args: argparse.Namespace) -> int:
         "requests_per_minute": args.requests_per_minute,
         "tokens_per_minute": args.tokens_per_minute,
         "tokens_per_day": args.tokens_per_day,
+        "tokens_per_week": args.tokens_per_week,
         "tokens_per_month": args.tokens_per_month,
         "cost_per_day": args.cost_per_day,
+        "cost_per_week": args.cost_per_week,
         "cost_per_month": args.cost_per_month,
+        "expires": args.expires,
         "weight": args.weight,
         "ttft_slo_ms": args.ttft_slo_ms,
         "tpot_slo_ms": args.tpot_slo_ms,

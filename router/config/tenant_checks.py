@@ -10,9 +10,11 @@ from ipaddress import ip_network
 
 from router.config.file_checks import FIELD_NAME
 from router.config.key_files import read_keys
-from router.config.keys import KeysProblem
+from router.config.keys import KeyLine, KeysProblem, ModelBudgets
 from router.config.model import Config
+from router.config.model.usage import ANY
 from router.config.problems import Problems
+from router.core.time_zone import TimeZone
 
 # Header fields that a setting cannot name: the router drops them or uses them for something else.
 _NOT_SEEN = frozenset(
@@ -66,6 +68,22 @@ def check_priority(config: Config, problems: Problems) -> None:
                 problems.add(f"{path}.network", str(err))
 
 
+def check_usage(config: Config, problems: Problems) -> None:
+    """Checks the time zone, and the paths of `usage.charges.paths`."""
+    if problems.is_spoiled("usage"):
+        return
+    name = config.usage.time_zone
+    try:
+        TimeZone(name)
+    except (KeyError, ValueError, OSError):
+        text = f"{name!r} is not a time zone of this machine, such as Europe/Berlin or UTC"
+        problems.add("usage.time_zone", text)
+    for path in config.usage.charges.paths:
+        if not path.startswith("/") or path.endswith("/") or "?" in path:
+            here = f"usage.charges.paths.{path}"
+            problems.add(here, "is not a path such as /v1/images/generations")
+
+
 def check_keys(config: Config, problems: Problems) -> None:
     """Checks the user header and the files of keys: their lines, their tiers, and their budgets."""
     keys = config.keys
@@ -87,11 +105,12 @@ def check_keys(config: Config, problems: Problems) -> None:
     except KeysProblem as err:
         problems.add(f"keys.{err.field}", str(err))
         return
-    is_priced = bool(config.usage.prices) or problems.is_spoiled("usage", "usage.prices")
-    for line in lines:
-        if not is_priced and (line.cost_per_day or line.cost_per_month):
-            problems.add(field, f"{line.name} has a budget of money, which needs usage.prices")
-            break
+    if not problems.is_spoiled("usage", "usage.prices", "models"):
+        for line in lines:
+            unpriced = _unpriced(line, config)
+            if unpriced:
+                problems.add(field, f"{line.name} has a budget of money, which needs {unpriced}")
+                break
     if not problems.is_spoiled("priority.tiers"):
         known = config.priority.tiers
         # One problem for each unknown tier, with the first name that has it.
@@ -103,6 +122,35 @@ def check_keys(config: Config, problems: Problems) -> None:
                 f"{name} has the tier {tier!r}, which is not among priority.tiers "
                 f"(known: {', '.join(known)})",
             )
+
+
+def _limits_cost(line: KeyLine | ModelBudgets) -> bool:
+    return any((line.cost_per_day, line.cost_per_week, line.cost_per_month))
+
+
+def _unpriced(line: KeyLine, config: Config) -> str:
+    """Returns the prices that are missing for a key with a budget of money; "": none."""
+    prices = config.usage.prices
+    if ANY in prices:
+        return ""
+    for model, budgets in line.model_budgets.items():
+        if _limits_cost(budgets) and model not in prices:
+            return f'the price of {model}, or of "{ANY}", in usage.prices'
+    if not _limits_cost(line):
+        return ""
+    if not prices:
+        return "usage.prices"
+    if line.models is None:
+        return (
+            f'a price for every model: the price of "{ANY}" in usage.prices, or models of the key'
+        )
+    for name in line.models:
+        route = config.models.get(name)
+        targets = () if route is None else (*route.targets, *route.fallbacks)
+        for model in [target.model or name for target in targets] or [name]:
+            if model not in prices:
+                return f'the price of {model}, or of "{ANY}", in usage.prices'
+    return ""
 
 
 def _check_header(path: str, name: str, problems: Problems) -> None:

@@ -1,10 +1,10 @@
-"""The days and months of the calendar in UTC, as whole numbers.
+"""The days, weeks and months of the calendar, as whole numbers.
 
-A day is the number of days since 1970-01-01. A month is the year times 12, plus the number of the
-month from 0. Local time and daylight saving time have no effect.
+A day is the number of days since 1970-01-01. A week begins on Monday (ISO 8601); its number counts
+from the week of 1970-01-01. A month is the year times 12, plus the number of the month from 0.
 
-The functions are pure: the wall-clock time (seconds since 1970) is passed in. They accept any
-finite time, also a time before 1970 from a wrong clock.
+The functions are pure: the time is passed in, in seconds since 1970, or as local time
+(`time_zone.py`). They accept any finite time, also a time before 1970 from a wrong clock.
 """
 
 from __future__ import annotations
@@ -14,6 +14,12 @@ from math import floor
 from typing import Final
 
 DAY_S: Final = 86400.0
+# The lengths of periods, in ascending order; they are indexes of `NAMES`.
+DAY: Final = 0
+WEEK: Final = 1
+MONTH: Final = 2
+NAMES: Final = ("day", "week", "month")
+_TO_MONDAY: Final = 3  # days from Monday to 1970-01-01, a Thursday
 # Days from 0000-03-01 to 1970-01-01. Years that begin in March have the leap day at their end.
 _EPOCH: Final = 719468
 _ERA: Final = 146097  # days in 400 years
@@ -25,25 +31,29 @@ def day_of(wall: float) -> int:
     return floor(wall / DAY_S)
 
 
-def month_of(day: int) -> int:
-    """Return the month of a day."""
+def number_of(period: int, day: int) -> int:
+    """Return the number of the day, week or month to which a day belongs. `period`: DAY, WEEK or
+    MONTH."""
+    if period == DAY:
+        return day
+    if period == WEEK:
+        return (day + _TO_MONDAY) // 7
     year, month, _ = _civil(day)
     return year * 12 + month - 1
 
 
-def first_day_of(month: int) -> int:
-    """Return the first day of a month."""
-    return _day(month // 12, month % 12 + 1, 1)
+def first_day_of(period: int, number: int) -> int:
+    """Return the first day of the day, week or month with this number."""
+    if period == DAY:
+        return number
+    if period == WEEK:
+        return number * 7 - _TO_MONDAY
+    return _day(number // 12, number % 12 + 1, 1)
 
 
-def seconds_to_next_day(wall: float) -> float:
-    """Return the seconds until the next day begins."""
-    return (day_of(wall) + 1) * DAY_S - wall
-
-
-def seconds_to_next_month(wall: float) -> float:
-    """Return the seconds until the next month begins."""
-    return first_day_of(month_of(day_of(wall)) + 1) * DAY_S - wall
+def seconds_to_next(period: int, wall: float) -> float:
+    """Return the seconds until the next day, week or month begins."""
+    return first_day_of(period, number_of(period, day_of(wall)) + 1) * DAY_S - wall
 
 
 def date_of(day: int) -> str:

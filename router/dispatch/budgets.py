@@ -3,76 +3,207 @@
 There is one `Spending` for each name of a key that was used or that has a budget, so a budget that
 a reload adds counts what its tenant used before. A key is charged what GET /usage counts for it.
 
+After a jump of the wall clock, the amounts of the new day are read from the usage file. Until then,
+requests with a budget are refused, because these amounts are not known.
+
 Must never: answer a client, or charge a request twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from math import ceil
 from typing import Final
 
-from router.admission.budget import HELD, WITHIN, BudgetLimits, Hold, Spending
+from router.admission.budget import HELD, WITHIN, Hold, Spending
+from router.admission.wall_clock import WallClock
 from router.core.errors import Reason, RouterError
+from router.core.time_zone import TimeZone
 from router.dispatch.driver.request_end import class_of
 from router.dispatch.exchange import Exchange
+from router.dispatch.usage.usage_estimate import usage_at_end
 from router.intake.keys import Key
+from router.observe.events import log_event
 from router.observe.prices import Prices
 
 _HELD: Final = "running requests hold the rest of this key's budget; try again when one has ended"
+_UNKNOWN: Final = "the clock has changed, and this key's budget is read again; try again"
 
 
 class Budgets:
     """The budgets of all tenants of one router."""
 
-    __slots__ = ("_prices", "by_tenant", "limited")
+    __slots__ = (
+        "_clock",
+        "_prices",
+        "awaits_file",
+        "by_tenant",
+        "limited",
+        "read_file",
+        "unpriced",
+        "zone",
+    )
 
     def __init__(self) -> None:
+        self._clock = WallClock()
+        self.zone = TimeZone()  # The days of budgets begin by its time.
         self._prices = Prices({})
         self.by_tenant: dict[str, Spending] = {}
-        self.limited: dict[str, Spending] = {}  # The tenants that have a budget.
+        # The tenants that have a budget; those of one model as `acme (model)`.
+        self.limited: dict[str, Spending] = {}
+        # Starts reading the usage file; sets `awaits_file` to False at the end. `None`: no file.
+        self.read_file: Callable[[], None] | None = None
+        self.awaits_file = False  # Whether the used amounts of the present day are not known.
+        self.unpriced = 0  # Requests of keys with a budget of money whose model has no price.
 
-    def adopt(self, keys: Iterable[Key], prices: Prices) -> None:
+    def adopt(self, keys: Iterable[Key], prices: Prices, zone: TimeZone) -> None:
         """Apply new keys and prices. Used amounts stay counted."""
         self._prices = prices
+        self.zone = zone
         for spending in self.limited.values():
-            spending.limits = None
+            spending.limit(())
         self.limited = {}
         for key in keys:
-            if key.has_budget:
-                spending = self._of(key.name)
-                spending.limits = BudgetLimits(
-                    key.tokens_per_day, key.tokens_per_month, key.cost_per_day, key.cost_per_month
-                )
-                self.limited[key.name] = spending
+            if key.budgets:
+                self._limit(key.name, "", key.budgets)
+            for model, budgets in key.model_budgets.items():
+                self._limit(_of_model(key.name, model), model, budgets)
 
-    def enter(self, x: Exchange, prompt: int) -> Hold | None:
+    def _limit(self, tenant: str, model: str, budgets: tuple[tuple[float, float], ...]) -> None:
+        spending = self.by_tenant.get(tenant)
+        if spending is None:
+            spending = self.by_tenant[tenant] = Spending(model)
+        spending.limit(budgets)
+        self.limited[tenant] = spending
+
+    def enter(self, x: Exchange, prompt: int, most: int, answers: int) -> Hold | None:
         """Hold the expected amount of a request; `None`: its key has no budget.
 
-        `prompt`: the estimated prompt tokens. Raises RouterError (INSUFFICIENT_QUOTA,
+        `most`, `answers`: see `ExpectedOutput.of`. Raises RouterError (INSUFFICIENT_QUOTA,
         KEY_BUDGET_HELD).
         """
         asked = x.asked
         key = asked.key
-        if key is None or not key.has_budget:
+        if key is None or not (key.budgets or key.model_budgets):
             return None
-        spending = self._of(key.name)
-        output = spending.expected_output(asked.most_output_of_all())
-        tokens = float(prompt + output)
-        model = x.priced_model()
-        cost = max(0.0, self._prices.cost_of(model, class_of(x), prompt, 0, output))
-        verdict = spending.ask(tokens, cost, asked.arrived_wall)
-        if verdict == WITHIN:
-            return Hold(spending, tokens, cost)
-        wait_s = max(1, ceil(spending.wait_s))
-        if verdict == HELD:
-            raise RouterError(Reason.KEY_BUDGET_HELD, _HELD, retry_after_s=wait_s)
-        words = f"this key has used up its budget ({spending.what}, which renews in UTC)"
-        raise RouterError(Reason.INSUFFICIENT_QUOTA, words, retry_after_s=wait_s)
+        wall, now = asked.arrived_wall, x.arrived
+        self._see(wall, now)
+        if self.awaits_file:
+            raise RouterError(Reason.KEY_BUDGET_HELD, _UNKNOWN, retry_after_s=1)
+        hold: Hold | None = None
+        for tenant in self._tenants_of(x, key):
+            spending = self._of(tenant)
+            output = spending.expected.of(most, answers)
+            tokens, cost = float(prompt + output), self._cost(x, prompt, 0, output)
+            verdict = spending.ask(tokens, cost, self.zone.local(wall), now)
+            if verdict == WITHIN:
+                hold = Hold(spending, tokens, cost, hold)
+                continue
+            if hold is not None:
+                hold.release()
+            if verdict == HELD:
+                raise RouterError(Reason.KEY_BUDGET_HELD, _HELD, retry_after_s=_wait(spending))
+            raise self._refusal(spending)
+        return hold
 
-    def charge(self, tenant: str, tokens: int, cost: float, output: int, wall: float) -> None:
-        """Charge what a request of a known key used. `tokens` includes `output`."""
-        self._of(tenant).charge(tokens, cost, output, wall)
+    def _tenants_of(self, x: Exchange, key: Key) -> list[str]:
+        """Return the names under which a request is charged: its key's, and its model's."""
+        if key.model_budgets:
+            model = x.priced_model()
+            if model is not None and model in key.model_budgets:
+                return [key.name, _of_model(key.name, model)]
+        return [key.name]
+
+    def _cost(self, x: Exchange, prompt: int, cached: int, output: int) -> float:
+        model, urgency = x.priced_model(), class_of(x)
+        return max(0.0, self._prices.cost_of(model, urgency, prompt, cached, output))
+
+    def charge(
+        self,
+        x: Exchange,
+        key: Key,
+        tokens: int,
+        cost: float,
+        output: int,
+        wall: float,
+        now: float,
+    ) -> list[str]:
+        """Charge what a request used. Return the names under which it was charged: its key's first.
+
+        `tokens` includes `output`. `cost`: below 0 if the model has no price.
+        """
+        tenants = self._tenants_of(x, key)
+        if key.budgets or key.model_budgets:
+            self._see(wall, now)
+        for tenant in tenants:
+            spending = self._of(tenant)
+            if cost < 0.0 and tokens and spending.limits_cost:
+                self._note_unpriced(tenant, x.priced_model())
+            spending.charge(tokens, max(0.0, cost), output, self.zone.local(wall))
+        return tenants
+
+    def _note_unpriced(self, tenant: str, model: str | None) -> None:
+        self.unpriced += 1
+        log_event(
+            logging.WARNING,
+            "a key with a budget of money uses a model without a price",
+            key=f"{tenant} {model}",
+            tenant=tenant,
+            model=model,
+            remedy="set usage.prices of this model, or of '*'",
+        )
+
+    def _see(self, wall: float, now: float) -> None:
+        """Notice a jump of the wall clock. `now`: the monotonic time."""
+        if not self._clock.has_jumped(wall, now):
+            return
+        jumped_s = self._clock.jumped_s
+        for spending in self.limited.values():
+            spending.carry(self.zone.local(wall), self.zone.local(wall - jumped_s), now)
+        if self.read_file is not None:
+            self.awaits_file = True
+            self.read_file()
+        log_event(logging.WARNING, "the wall clock has jumped", key=None, seconds=round(jumped_s))
+
+    def overspent(
+        self, exchanges: Iterable[Exchange], wall: float, now: float
+    ) -> list[tuple[Exchange, RouterError]]:
+        """Return the running requests of keys whose budget is used up, each with its refusal.
+
+        The tokens that running requests have used so far count.
+        """
+        self._see(wall, now)
+        local = self.zone.local(wall)
+        running: dict[Spending, list[Exchange]] = {}
+        for x in exchanges:
+            hold = x.budget_hold
+            while hold is not None:
+                if hold.spending is not None:
+                    running.setdefault(hold.spending, []).append(x)
+                hold = hold.other
+        found: list[tuple[Exchange, RouterError]] = []
+        for spending, of_key in running.items():
+            tokens, cost = 0, 0.0
+            for x in of_key:
+                if x.reply.is_work:
+                    asked, measured = x.asked, x.view.prompt_tokens
+                    usage = usage_at_end(x.work, x.reply, asked, measured, is_whole=False)
+                    prompt, output = usage.prompt_tokens, usage.output_tokens or 0
+                    if prompt is None:
+                        prompt = asked.prompt_tokens(measured)
+                    tokens += prompt + output
+                    cost += self._cost(x, prompt, usage.cached_tokens or 0, output)
+            spending.enter(local)
+            if spending.is_spent(float(tokens), cost, local, now):
+                found += [(x, self._refusal(spending)) for x in of_key]
+        return found
+
+    def _refusal(self, spending: Spending) -> RouterError:
+        words = (
+            f"this key has used up its budget ({spending.what}, which renews in {self.zone.name})"
+        )
+        return RouterError(Reason.INSUFFICIENT_QUOTA, words, retry_after_s=_wait(spending))
 
     @property
     def holds(self) -> int:
@@ -84,3 +215,12 @@ class Budgets:
         if found is None:
             found = self.by_tenant[tenant] = Spending()
         return found
+
+
+def _of_model(name: str, model: str) -> str:
+    """Return the name under which the use of one model is charged. No key has such a name."""
+    return f"{name} ({model})"
+
+
+def _wait(spending: Spending) -> int:
+    return max(1, ceil(spending.wait_s))

@@ -44,11 +44,14 @@ class Completion:
         self.budgets = budgets
         self.log = log
 
-    def close(self, x: Exchange, peer: str, reason: Reason, now: float) -> None:
-        """Record a request that `end_request` has counted. `peer`: the client's address."""
+    def close(self, x: Exchange, peer: str, reason: Reason, charge: int, now: float) -> None:
+        """Record a request that `end_request` has counted.
+
+        `peer`: the client's address. `charge`: the tokens that the request costs at least.
+        """
         wall = time()
         if x.route.inference:
-            self._count_usage(x, reason, wall)
+            self._count_usage(x, reason, charge, wall, now)
         log = self.log
         if not log.enabled:
             return
@@ -197,7 +200,9 @@ class Completion:
                 )
             )
 
-    def _count_usage(self, x: Exchange, reason: Reason, wall: float) -> None:
+    def _count_usage(
+        self, x: Exchange, reason: Reason, charge: int, wall: float, now: float
+    ) -> None:
         """Count the tokens that the tenant has used: the engine's counts, or an estimate."""
         work, key = x.work, x.asked.key
         usage = work.usage
@@ -210,15 +215,25 @@ class Completion:
             prompt = x.asked.prompt_tokens(measured) if reported is None else reported
             output = usage.output_tokens or 0
             cached = usage.cached_tokens or 0
+        if x.route.light:
+            prompt = charge
+        elif charge:
+            prompt = max(prompt, charge - output)
+        day, urgency = day_of(self.budgets.zone.local(wall)), class_of(x)
+        is_estimate = has_used and not usage.exact
         cost = self.metrics.usage.count(
             NO_KEY if key is None else key.name,
-            class_of(x),
+            urgency,
             x.priced_model(),
             prompt,
             cached,
             output,
-            has_used and not usage.exact,
-            day_of(wall),
+            is_estimate,
+            day,
         )
         if key is not None:
-            self.budgets.charge(key.name, prompt + output, cost, output, wall)
+            charged = self.budgets.charge(x, key, prompt + output, cost, output, wall, now)
+            for tenant in charged[1:]:
+                self.metrics.usage.store(
+                    day, tenant, urgency, prompt, cached, output, is_estimate, cost
+                )

@@ -18,14 +18,17 @@ from time import monotonic
 from router.config.keys import KeyLine
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
+from router.core.time_zone import TimeZone
 from router.core.urgency import BATCH, Urgency
 from router.dispatch.attempts.abort import Aborter
 from router.dispatch.attempts.ids import Ids
 from router.dispatch.attempts.upstream_head import common_lines
 from router.dispatch.budgets import Budgets
+from router.dispatch.charges import ChargeRules
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
 from router.dispatch.context import Context
+from router.dispatch.cutter import Cutter
 from router.dispatch.exchange import Exchange, ExchangeOwner
 from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.local_answers import answer_health, answer_locally, answer_models
@@ -63,6 +66,7 @@ from router.wire.http1.heads import RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import LocalServer, Tunnel
 
+_REMOVED = "the API key of this request was removed, or has expired"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -80,10 +84,12 @@ class Dispatcher(Handler, ExchangeOwner):
     ) -> None:
         self.exchanges: set[Exchange] = set()
         self.budgets = Budgets()
+        self._cutter = Cutter(self.exchanges, self.budgets, sweeper)
         self.completion = Completion(context.metrics, log, self.budgets)
         # Posts aborts to engines; `None`: attempts are stopped by closing their connections only.
         self.aborter: Aborter | None = None
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
+        self.tenants.on_expired = self.apply_keys
         self.placement = Placement(context, self.tenants)
         # Serves files and batches; `None`: these paths are forwarded to replicas.
         self.batch_server: LocalServer | None = None
@@ -109,7 +115,9 @@ class Dispatcher(Handler, ExchangeOwner):
         self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
         prices = prices_of(config)
         self._context.metrics.usage.adopt(prices)
-        self.budgets.adopt(self.tenants.keys, prices)
+        self.budgets.adopt(self.tenants.keys, prices, TimeZone(config.usage.time_zone))
+        self.charges = ChargeRules(config.usage.charges)
+        self._cuts_spent = config.usage.cut_spent
         self._facts.adopt(config)
         self._uses_sdk_timeouts = config.queue.sdk_timeouts
         self._authorization = authorization
@@ -118,12 +126,15 @@ class Dispatcher(Handler, ExchangeOwner):
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._member_rules = MemberRules(config.bodies.allow)
 
-    def limit_regions(self) -> None:
-        """Apply the regions of the keys after a reload to the requests that have not ended."""
+    def apply_keys(self) -> None:
+        """Apply the keys after a reload, or after a key has expired, to the requests that have not
+        ended: the regions of the keys, and the removal of keys."""
         for exchange in [*self.exchanges]:
             key = exchange.asked.key
             if key is not None:
                 exchange.limit_regions(self.tenants.allowed_now(key))
+                if self.tenants.is_removed(key, exchange.asked.head):
+                    exchange.revoke(RouterError(Reason.KEY_REQUIRED, _REMOVED, is_final=True))
 
     # -- Handler ------------------------------------------------------------------------------
 
@@ -316,18 +327,28 @@ class Dispatcher(Handler, ExchangeOwner):
         if routing.timeout_s != inf or routing.sdk_timeout_s != inf:
             self._set_deadline(exchange)
         urgency = exchange.urgency
-        prompt = asked.held_tokens(exchange.view.prompt_tokens)
-        exchange.budget_hold = self.budgets.enter(exchange, prompt)
-        exchange.tenant_share = share = self.tenants.enter(
-            asked.key,
-            asked.flow,
-            prompt,
-            asked.output_limit,
-            exchange.arrived,
-            is_batch=urgency.rank == BATCH,
-            takes_steps=context.takes_steps(),
-            waits=context.queue is not None and not asked.route.light,
-        )
+        prompt = most = 0
+        answers = 1
+        if asked.key is not None:
+            prompt, most, answers = self.charges.reserved(exchange)
+            exchange.budget_hold = self.budgets.enter(exchange, prompt, most, answers)
+            if self._cuts_spent and exchange.budget_hold is not None:
+                self._cutter.watch()
+        try:
+            exchange.tenant_share = share = self.tenants.enter(
+                asked.key,
+                asked.flow,
+                prompt,
+                most,
+                answers,
+                exchange.arrived,
+                is_batch=urgency.rank == BATCH,
+                takes_steps=context.takes_steps(),
+                waits=context.queue is not None and not asked.route.light,
+            )
+        finally:
+            if asked.key is not None:
+                exchange.reply.limits = self.tenants.limit_lines(asked.key, exchange.arrived)
         if share is not None:
             exchange.concurrency = share.concurrency
             if share.steps:
@@ -404,7 +425,8 @@ class Dispatcher(Handler, ExchangeOwner):
         hold, exchange.budget_hold = exchange.budget_hold, None
         if hold is not None:
             hold.release()
-        exchange.leave_tenant(exchange.reply.is_work, now)
+        charge = self.charges.cost(exchange, now) if exchange.route.inference else 0
+        exchange.leave_tenant(exchange.reply.is_work, now, charge)
         kept = exchange.driver.state.kept_error
         if replica is None and kept is not None:
             replica = kept.at  # The client got an error of this replica.
@@ -412,7 +434,7 @@ class Dispatcher(Handler, ExchangeOwner):
             status = exchange.reply.status
             if replica.checks_keys or status == 401:
                 self._learn_keys(exchange, replica, status, reason)
-        self.completion.close(exchange, client.peer, reason, now)
+        self.completion.close(exchange, client.peer, reason, charge, now)
 
     def _learn_keys(
         self, exchange: Exchange, replica: Replica, status: int, reason: Reason

@@ -406,13 +406,13 @@ class Exchange(ProxiedRequest, ClientExchange):
         self._finish(err.reason, now)
         client.done(keep_alive, now)
 
-    def truncate(self, reason: Reason) -> None:
+    def truncate(self, reason: Reason, err: RouterError | None = None) -> None:
         client, reply, now = self._client, self.reply, monotonic()
         if reply.send_withheld_error():
             self._finish(reason, now, is_whole=True)
             client.done(reply.keep_alive and client.keeps_alive, now)
             return
-        may_close = reply.truncate(RouterError(reason, MESSAGES[reason]))
+        may_close = reply.truncate(err or RouterError(reason, MESSAGES[reason]))
         self._finish(reason, now)
         if may_close:
             client.close_after_writing()
@@ -587,6 +587,26 @@ class Exchange(ProxiedRequest, ClientExchange):
             self._abandon(reason)
             client.abort(reason)
 
+    def refuse(self, err: RouterError) -> None:
+        """End the request because its key may not use the fleet any more."""
+        try:
+            self._break_off(err)
+        except Exception as again:
+            self.crashed(again)
+
+    def revoke(self, err: RouterError) -> None:
+        """Refuse the request because its key was removed, unless it was sent to a replica.
+
+        A request that was sent before is served to its end, but it is not sent again.
+        """
+        if self.driver.state.commit == Commit.CONTENT or self._is_sent():
+            self.release_body()
+        else:
+            self.refuse(err)
+
+    def _is_sent(self) -> bool:
+        return any(io_of(attempt).conn is not None for attempt in self.driver.live)
+
     def _break_off(self, err: RouterError) -> None:
         if self.reply.is_complete:  # The exception came after the whole response was written.
             self._cancel(err.reason)
@@ -595,7 +615,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         # Before the status is sent, the client has received no byte of the winning attempt.
         elif self.driver.state.commit == Commit.CONTENT and self.reply.status and not self._done:
             self._cancel(err.reason)
-            self.truncate(err.reason)
+            self.truncate(err.reason, err)
         else:
             self.answer(err)
 
@@ -629,7 +649,7 @@ class Exchange(ProxiedRequest, ClientExchange):
 
     def _count_tokens(self, is_whole: bool) -> None:
         work, reply, measured = self.work, self.reply, self.view.prompt_tokens
-        if self.route.inference:
+        if self.route.inference and not self.route.light:
             work.usage = usage_at_end(work, reply, self.asked, measured, is_whole=is_whole)
             work.timely = reply.timely(is_whole)
         if reply.continuation is not None:

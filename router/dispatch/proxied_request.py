@@ -21,6 +21,7 @@ from router.dispatch.attempts.sending import send
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_estimate import most_generated, usage_before_content
 from router.fleet.engines.common.descriptor import Abort
 from router.fleet.names import Target
@@ -187,7 +188,7 @@ class ProxiedRequest(AttemptedRequest):
 
         A request costs nothing if no engine received it or if the engine refused it.
         """
-        if self.work.replica is not None or not self.route.inference or self.route.light:
+        if self.work.replica is not None or not self.route.inference:
             return
         now = monotonic()
         for attempt in self.driver.live:
@@ -197,6 +198,9 @@ class ProxiedRequest(AttemptedRequest):
             head = conn.reader.head
             if head is not None and head.status != 200:
                 continue  # The engine of this attempt refused the request, so it used no tokens.
+            if self.route.light:
+                self.work.usage = Usage(0, 0, None, False)  # `usage.charges` apply.
+                return
             asked = self.asked
             prompt = asked.prompt_tokens(self.view.prompt_tokens)
             self.work.usage = usage_before_content(attempt, prompt, most_generated(asked), now)

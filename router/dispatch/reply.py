@@ -76,6 +76,7 @@ class Reply:
         "is_text",
         "is_work",
         "keep_alive",
+        "limits",
         "progress",
         "region",
         "restored_name",
@@ -105,6 +106,8 @@ class Reply:
         # The value of the header with the estimated time to first token, set before the head is
         # written; b"": the client does not ask for it, or there is no estimate.
         self.estimate = b""
+        # Header lines with what is left of the key's limits, each with a CRLF before it; b"": none.
+        self.limits = b""
         # The region of the replica, set before the head is written; "": not requested.
         self.region = ""
         self.keep_alive = False  # Whether the response's head allows the connection to be reused.
@@ -184,6 +187,7 @@ class Reply:
             replica=replica,
             region=self.region,
             estimate=self.estimate,
+            limits=self.limits,
         )
         if whole and length is not None and not bodyless:
             # An answer that is not a stream usually needs only this one write.
@@ -396,6 +400,7 @@ class Reply:
                     chunked=self._chunked,
                     keep_alive=self.keep_alive,
                     estimate=self.estimate,
+                    limits=self.limits,
                 )
             )
         self.event(_COMMENT)
@@ -432,6 +437,7 @@ class Reply:
                 request_id=self._request_id.decode("ascii"),
                 head_only=self._no_body,
                 family=shapes.family_of(self._target),
+                limits=self.limits,
             )
         )
         self.is_complete = True

@@ -18,12 +18,14 @@ def response_head(
     replica: str | None = None,
     region: str = "",
     estimate: bytes = b"",
+    limits: bytes = b"",
 ) -> bytes:
     """Build a response head.
 
     `length`: bytes of the body; `None` if the body ends with the last chunk or with the connection.
     `region`: the region of the replica; "": no header. `estimate`: the value of the header with the
-    estimated time to first token; b"": no header.
+    estimated time to first token; b"": no header. `limits`: header lines with the limits of the
+    client's key, each with a CRLF before it. They replace those of the replica.
     """
     if chunked:
         framing = b"\r\ntransfer-encoding: chunked"
@@ -44,9 +46,15 @@ def response_head(
         framing += b"\r\nx-served-region: " + region.encode("ascii", "replace")
     if estimate:
         framing += b"\r\n" + _ESTIMATE + estimate
+    joined = head.joined
+    if limits:
+        framing += limits
+        if any(map(_is_limit, head.lines)):
+            kept = [b"\r\n" + line for line in head.lines if not _is_limit(line)]
+            joined = b"".join(kept)
     return b"HTTP/1.1 %b%b\r\nx-request-id: %b%b\r\n\r\n" % (
         head.status_line,
-        head.joined,
+        joined,
         request_id,
         framing,
     )
@@ -58,11 +66,16 @@ def interim_head(head: ResponseHead) -> bytes:
 
 
 def stream_head(
-    request_id: bytes, *, chunked: bool, keep_alive: bool, estimate: bytes = b""
+    request_id: bytes,
+    *,
+    chunked: bool,
+    keep_alive: bool,
+    estimate: bytes = b"",
+    limits: bytes = b"",
 ) -> bytes:
     """Build the head of an event stream that the router begins before a replica has answered.
 
-    `estimate`: see `response_head`.
+    `estimate`, `limits`: see `response_head`.
     """
     out = [
         b"HTTP/1.1 200 OK",
@@ -76,8 +89,14 @@ def stream_head(
         out.append(b"connection: close")
     if estimate:
         out.append(_ESTIMATE + estimate)
+    if limits:
+        out.append(limits[2:])
     out.append(b"\r\n")
     return b"\r\n".join(out)
+
+
+def _is_limit(line: bytes) -> bool:
+    return line[:12].lower() == b"x-ratelimit-"
 
 
 _ESTIMATE = b"x-ttft-estimate-ms: "

@@ -20,8 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
 from hmac import compare_digest
-from math import ceil
+from math import ceil, inf
 from secrets import token_hex
+from time import time
 from typing import Final
 
 from policies.allowed import Allowed
@@ -81,11 +82,11 @@ class TenantShare:
         self._pending = pending
         self._grant = grant
 
-    def leave(self, usage: Usage, worked: bool, now: float) -> None:
+    def leave(self, usage: Usage, worked: bool, charge: int, now: float) -> None:
         """Release the limits of a request that is over, and charge the tokens it used.
 
-        No tokens are charged if no engine worked for the request. Only the first call has an
-        effect.
+        No tokens are charged if no engine worked for the request. `charge`: the tokens that it
+        costs at least. Only the first call has an effect.
         """
         pending, self._pending = self._pending, None
         if pending is not None:
@@ -100,6 +101,8 @@ class TenantShare:
                 used = prompt + (output or 0)
             elif output is not None:
                 used = grant.taken_of_prompt + output
+            if charge:
+                used = max(charge, used or 0)
             grant.settle(used, output, now)
 
 
@@ -116,6 +119,7 @@ class Tenants:
         "flows",
         "forwards",
         "judge",
+        "on_expired",
         "pending",
         "requires_keys",
         "token",
@@ -134,6 +138,8 @@ class Tenants:
         self.token = token_hex(16)  # The secret by which the batch server is identified.
         self.pending = Pending()
         self.judge = Judge(config.priority)
+        # Called when a key has expired.
+        self.on_expired: Callable[[], None] = _nothing
         self.adopt(config, lines, hashed, now)
 
     def adopt(
@@ -147,6 +153,7 @@ class Tenants:
         self.flows.adopt(hashed, config.trusted_proxies)
         rules = config.keys
         self._keys = Keyring(lines)
+        self._keys.expire(time())
         self.requires_keys = rules.required
         self._names_users = rules.names_users
         self._networks = NetworkRegions(config.regions.networks)
@@ -210,11 +217,23 @@ class Tenants:
 
     def known(self, head: RequestHead) -> Key | None:
         """Return the request's key if it is in the key file, whether or not a key is required."""
-        return self._keys.find(head.authorization, head.api_key)
+        keys = self._keys
+        if keys.expires_at < inf and keys.expire(time()):
+            self.on_expired()
+        return keys.find(head.authorization, head.api_key)
+
+    def is_removed(self, key: Key, head: RequestHead) -> bool:
+        """Whether the key of a request is not among the keys any more."""
+        if not self.has_keys and not self.requires_keys:
+            return False  # Keys are not used any more.
+        if self._keys.find(head.authorization, head.api_key) is not None:
+            return False
+        # A line of a batch file has the name of its owner in place of a key.
+        return head.owner is None or key.name not in self._keys.by_name
 
     def identify(self, head: RequestHead) -> Key | None:
         """Return the key of a request. Raises RouterError (KEY_REQUIRED)."""
-        key = self._keys.find(head.authorization, head.api_key)
+        key = self.known(head)
         if key is None:
             if head.owner is not None:
                 key = self._named(head, head.owner)
@@ -336,12 +355,18 @@ class Tenants:
             # numbers that are not valid JSON.
             raise _unread("API keys are used", fields.why)
 
+    def limit_lines(self, key: Key, now: float) -> bytes:
+        """Return header lines with what is left of a key's limits; see `Account.header_lines`."""
+        account = self._accounts.get(key.name)
+        return b"" if account is None else account.header_lines(now)
+
     def enter(
         self,
         key: Key | None,
         flow: Flow,
         prompt_tokens: int,
         most_output: int,
+        answers: int,
         now: float,
         *,
         is_batch: bool,
@@ -352,8 +377,8 @@ class Tenants:
 
         Returns `None` if the request holds no part of a tenant's limits.
 
-        `most_output`: the client's limit of output tokens; -1: none. `is_batch`: the request may
-        use only what the other requests of its key leave free.
+        `most_output`, `answers`: see `ExpectedOutput.of`. `is_batch`: the request may use only what
+        the other requests of its key leave free.
         `takes_steps`: the flow's pending requests are counted (`Context.takes_steps`). `waits`: the
         request goes to the queue, and waits there while its key has reached its limit of requests
         at replicas.
@@ -365,8 +390,8 @@ class Tenants:
         if key is not None:
             account = self._accounts.get(key.name)
             if account is not None:
-                most = None if most_output < 0 else most_output
-                grant = _granted(account, prompt_tokens, most, is_batch, waits, now)
+                tokens = account.reserved(prompt_tokens, most_output, answers)
+                grant = _granted(account, tokens, prompt_tokens, is_batch, waits, now)
                 if waits:
                     concurrency = account.concurrency
         if grant is None and not takes_steps:
@@ -377,21 +402,19 @@ class Tenants:
         return entry
 
 
+def _nothing() -> None:
+    pass
+
+
 def _unread(limit: str, why: str) -> RouterError:
     message = f"the body must be checked because {limit}, but it cannot be read: {why}"
     return RouterError(Reason.UNREAD_BODY, message)
 
 
 def _granted(
-    account: Account,
-    prompt: int,
-    most_output: int | None,
-    is_batch: bool,
-    waits: bool,
-    now: float,
+    account: Account, tokens: int, prompt: int, is_batch: bool, waits: bool, now: float
 ) -> Grant:
     """Count the request against the account's limits. Raises RouterError if it exceeds one."""
-    tokens = account.expected(prompt, most_output)
     verdict = account.ask(tokens, now, is_batch=is_batch, waits=waits)
     if verdict != LimitCheck.WITHIN:
         # The time to wait is unknown, because any running request may end at any moment.

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
+from math import inf
 from typing import Final
 
 from policies.allowed import Allowed
-from router.config.keys import LONGEST, KeyLine
+from router.config.keys import LONGEST, KeyLine, ModelBudgets, expiry_of
 from router.core.urgency import NUMBERS
 
 _MEMO: Final = 4096  # maximum number of header lines in each cache
@@ -26,21 +27,18 @@ class Key:
 
     __slots__ = (
         "allowed_regions",
+        "budgets",
         "ceiling",
         "concurrency",
-        "cost_per_day",
-        "cost_per_month",
-        "has_budget",
         "may_hedge",
+        "model_budgets",
         "models",
         "name",
         "names_users",
         "region",
         "requests_per_minute",
         "tier",
-        "tokens_per_day",
         "tokens_per_minute",
-        "tokens_per_month",
         "tpot_slo_s",
         "ttft_slo_s",
         "weight",
@@ -55,16 +53,10 @@ class Key:
         self.concurrency = line.concurrency
         self.requests_per_minute = line.requests_per_minute
         self.tokens_per_minute = line.tokens_per_minute
-        self.tokens_per_day = line.tokens_per_day
-        self.tokens_per_month = line.tokens_per_month
-        self.cost_per_day = line.cost_per_day
-        self.cost_per_month = line.cost_per_month
-        self.has_budget = (
-            line.tokens_per_day is not None
-            or line.tokens_per_month is not None
-            or line.cost_per_day is not None
-            or line.cost_per_month is not None
-        )
+        # The budgets of tokens and of money in a day, a week and a month; infinity: no budget. The
+        # tuple is empty if the key has no budget.
+        self.budgets = _budgets(line)
+        self.model_budgets = {name: _budgets(each) for name, each in line.model_budgets.items()}
         self.weight = line.weight
         # The SLOs of the key's requests, in seconds; 0: the SLOs of the priority class are used.
         self.ttft_slo_s = 0.0 if line.ttft_slo_ms is None else line.ttft_slo_ms / 1000.0
@@ -85,24 +77,60 @@ class Key:
         )
 
 
-class Keyring:
-    """The keys of the keys file. A reload creates a new `Keyring`."""
+def _budgets(line: KeyLine | ModelBudgets) -> tuple[tuple[float, float], ...]:
+    found = (
+        (line.tokens_per_day or inf, line.cost_per_day or inf),
+        (line.tokens_per_week or inf, line.cost_per_week or inf),
+        (line.tokens_per_month or inf, line.cost_per_month or inf),
+    )
+    return found if any(min(pair) < inf for pair in found) else ()
 
-    __slots__ = ("_by_hash", "_memo", "_unknown", "by_name")
+
+class Keyring:
+    """The keys of the keys file. A reload creates a new `Keyring`.
+
+    An expired key is removed by `expire`, which must be called at `expires_at` or later.
+    """
+
+    __slots__ = ("_by_hash", "_expiries", "_memo", "_size", "_unknown", "by_name", "expires_at")
 
     def __init__(self, lines: Sequence[KeyLine] = ()) -> None:
         self.by_name: dict[str, Key] = {}
         self._by_hash: dict[bytes, Key] = {}
+        self._expiries: dict[bytes, float] = {}  # Seconds since 1970, by hash.
+        self._size = len(lines)
         self._memo: dict[bytes, Key] = {}
         self._unknown: dict[bytes, None] = {}  # header lines that contain no known key
         for line in lines:
             key = self.by_name.get(line.name)
             if key is None:
                 key = self.by_name[line.name] = Key(line)
-            self._by_hash[bytes.fromhex(line.hash[len("sha256:") :])] = key
+            digest = bytes.fromhex(line.hash[len("sha256:") :])
+            self._by_hash[digest] = key
+            if line.expires:
+                self._expiries[digest] = expiry_of(line)
+        # When the next key expires; infinity: never.
+        self.expires_at = min(self._expiries.values(), default=inf)
 
     def __len__(self) -> int:
-        return len(self._by_hash)
+        """The number of keys, with expired ones: without the last key, keys are still in use."""
+        return self._size
+
+    def expire(self, wall: float) -> bool:
+        """Removes the keys that have expired, and returns whether there are any.
+
+        `wall`: seconds since 1970.
+        """
+        if wall < self.expires_at:
+            return False
+        for digest, at in [*self._expiries.items()]:
+            if at <= wall:
+                del self._expiries[digest], self._by_hash[digest]
+        kept = {key.name for key in self._by_hash.values()}
+        self.by_name = {name: key for name, key in self.by_name.items() if name in kept}
+        self._memo.clear()
+        self.expires_at = min(self._expiries.values(), default=inf)
+        return True
 
     def find(self, authorization: bytes | None, api_key: bytes | None) -> Key | None:
         """Returns the key of a request; `None` if it has no known key.

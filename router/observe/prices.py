@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from router.config.model import Config, Price
+from router.config.model.usage import ANY
 
-ANY: Final = "*"  # The name of the price of all models that have no price of their own.
 _MILLION: Final = 1e6
 
 

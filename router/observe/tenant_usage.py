@@ -105,8 +105,8 @@ class TenantUsage:
     ) -> float:
         """Counts one request that has ended. Its token counts are 0 if it used no tokens.
 
-        `day`: the day on which it ended (`core/periods.py`). Returns the cost of the tokens; 0 if
-        they have no price.
+        `day`: the day on which it ended (`core/periods.py`). Returns the cost of the tokens; below
+        0 if they have no price.
         """
         classes = self.tenants.get(tenant)
         if classes is None:
@@ -116,10 +116,27 @@ class TenantUsage:
             used = classes[urgency] = Used()
         cost = self._prices.cost_of(model, urgency, prompt, cached, output)
         used.count(prompt, cached, output, is_estimate, cost)
+        self.store(day, tenant, urgency, prompt, cached, output, is_estimate, cost)
+        return cost
+
+    def store(
+        self,
+        day: int,
+        tenant: str,
+        urgency: str,
+        prompt: int,
+        cached: int,
+        output: int,
+        is_estimate: bool,
+        cost: float,
+    ) -> None:
+        """Collects the amounts of a request for the usage file.
+
+        `tenant`: also the name of a budget for one model, whose rows no report contains.
+        """
         if self.is_stored:
             row = self._row(day, tenant, urgency)
             row.count(prompt, cached, output, is_estimate, cost)
-        return max(0.0, cost)
 
     def take_pending(self) -> Pending:
         """Returns the amounts since the last call, and begins to collect anew."""

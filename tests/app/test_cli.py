@@ -89,6 +89,18 @@ def test_check_says_that_a_wrong_key_is_accepted(
     assert ("requests with a wrong key" in capsys.readouterr().out) == (not required)
 
 
+@pytest.mark.parametrize("required", [False, True])
+def test_check_says_that_clients_without_a_key_share_files(
+    file: Path, capsys: pytest.CaptureFixture[str], required: bool
+) -> None:
+    keys = file.with_name("keys.jsonl")
+    keys.write_text("# no keys yet")
+    keys_text = f"keys: {{file: {keys}, required: {str(required).lower()}}}"
+    file.write_text(f"replicas: [http://a]\nbatches: {{enabled: true}}\n{keys_text}")
+    assert main(["check", str(file)]) == 0
+    assert ("share their files" in capsys.readouterr().out) == (not required)
+
+
 def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "examples:" in capsys.readouterr().err

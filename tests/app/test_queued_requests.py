@@ -510,6 +510,8 @@ async def test_waiting_requests_are_shown() -> None:
         (tenant,) = told["tenants"]
         assert (tenant["user"], tenant["waiting"]) == ("", 3)
         assert router.app.census()["queued"] == 3
+        samples = await scrape(router.app.admin_port)
+        assert samples["hedgerow_model_queue_depth", frozenset({("model", "m")})] == 3.0
         turnstile.open(4)
         for client in (first, *others):
             assert (await client.recv_response()).status == 200

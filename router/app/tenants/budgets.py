@@ -7,56 +7,51 @@ from __future__ import annotations
 
 from itertools import islice
 from math import isfinite
-from time import time
+from time import monotonic, time
 from typing import Any, Final
 
 from router.admission.budget import Spending
 from router.app.parts import Parts
-from router.core.periods import day_of, month_of, seconds_to_next_day, seconds_to_next_month
+from router.core.periods import NAMES, day_of, seconds_to_next
+from router.core.time_zone import TimeZone
 from router.observe.families.family import COUNTER, GAUGE, Family
 from router.observe.families.tenant_families import NAMED
 
-DAY: Final = "day"
-MONTH: Final = "month"
 
-
-def described(spending: Spending, now: float) -> dict[str, Any]:
+def described(spending: Spending, now: float, zone: TimeZone) -> dict[str, Any]:
     """Returns each budget of a tenant: its limit, the used amount, and when it renews.
 
     `now`: seconds since 1970.
     """
-    renews_at = {
-        DAY: round(now + seconds_to_next_day(now)),
-        MONTH: round(now + seconds_to_next_month(now)),
-    }
+    local = zone.local(now)
     return {
-        f"{unit}_per_{period}": {"limit": limit, "used": used, "renews_at": renews_at[period]}
-        for unit, period, limit, used in _amounts(spending, now)
+        f"{unit}_per_{NAMES[kind]}": {
+            "limit": limit,
+            "used": used,
+            "renews_at": round(now + seconds_to_next(kind, local)),
+        }
+        for unit, kind, limit, used in _amounts(spending, local)
     }
 
 
-def _amounts(spending: Spending, now: float) -> list[tuple[str, str, float, float]]:
-    """Returns (unit, period, limit, used) for each budget of a tenant."""
-    limits = spending.limits
-    if limits is None:
-        return []
-    number = day_of(now)
-    day, month = spending.day(number), spending.month(month_of(number))
-    every = [
-        ("tokens", DAY, limits.tokens_per_day, day.tokens),
-        ("cost", DAY, limits.cost_per_day, day.cost),
-        ("tokens", MONTH, limits.tokens_per_month, month.tokens),
-        ("cost", MONTH, limits.cost_per_month, month.cost),
-    ]
+def _amounts(spending: Spending, local: float) -> list[tuple[str, int, float, float]]:
+    """Returns (unit, kind of period, limit, used) for each budget of a tenant."""
+    day, now = day_of(local), monotonic()
+    every: list[tuple[str, int, float, float]] = []
+    for window in spending.windows:
+        tokens, cost = window.used(window.period(day), now)
+        every.append(("tokens", window.kind, window.token_limit, tokens))
+        every.append(("cost", window.kind, window.cost_limit, cost))
     return [each for each in every if isfinite(each[2])]
 
 
 def _used_ratios(parts: Parts) -> dict[tuple[str, ...], float]:
-    now = time()
+    budgets = parts.dispatcher.budgets
+    local = budgets.zone.local(time())
     return {
-        (name, unit, period): used / limit
-        for name, spending in islice(parts.dispatcher.budgets.limited.items(), NAMED)
-        for unit, period, limit, used in _amounts(spending, now)
+        (name, unit, NAMES[kind]): used / limit
+        for name, spending in islice(budgets.limited.items(), NAMED)
+        for unit, kind, limit, used in _amounts(spending, local)
     }
 
 
@@ -68,10 +63,16 @@ FAMILIES: Final[tuple[Family[Parts], ...]] = (
     Family(
         "tenant_budget_used_ratio",
         GAUGE,
-        "Used share of a key's budget (unit: tokens, cost; period: day, month), by the name of the "
-        f"key: the first {NAMED} names with a budget. Requests are refused at 1.",
+        "Used share of a key's budget (unit: tokens, cost; period: day, week, month), by the name "
+        f"of the key: the first {NAMED} names with a budget. Requests are refused at 1.",
         _used_ratios,
         ("tenant", "unit", "period"),
+    ),
+    Family(
+        "budget_unpriced_requests",
+        COUNTER,
+        "Requests of keys with a budget of money whose model has no price; they cost nothing.",
+        lambda parts: parts.dispatcher.budgets.unpriced,
     ),
     Family(
         "usage_write_errors",

@@ -18,6 +18,7 @@ from itertools import islice
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
+from router.admission.budget import Spending
 from router.app.parts import Parts
 from router.app.tenants.budgets import described as described_budgets
 from router.core.periods import DAY_S, date_of
@@ -52,6 +53,10 @@ async def described(parts: Parts, first: int = FIRST, last: int = LAST) -> dict[
     total = Used()
     now = time()
     found: list[tuple[int, dict[str, Any]]] = []
+    of_models: dict[str, list[Spending]] = {}
+    for name, spending in budgets.limited.items():
+        if spending.model:
+            of_models.setdefault(name.partition(" ")[0], []).append(spending)
     for number, (name, classes) in enumerate([*totals.items()], 1):
         used = together(classes)
         total.add(used)
@@ -63,9 +68,13 @@ async def described(parts: Parts, first: int = FIRST, last: int = LAST) -> dict[
         # The tenant in the access log, until the salt changes at the next start.
         logged = {} if name in (NO_KEY, OTHERS) else {"logged_as": key_tenant(hashed, name)}
         entry = {"tenant": name, **logged, **_used(used), "classes": by_class}
-        spending = budgets.limited.get(name)
-        if spending is not None:
-            entry["budgets"] = described_budgets(spending, now)
+        own = budgets.limited.get(name)
+        if own is not None:
+            entry["budgets"] = described_budgets(own, now, budgets.zone)
+        if name in of_models:
+            entry["model_budgets"] = {
+                each.model: described_budgets(each, now, budgets.zone) for each in of_models[name]
+            }
         found.append((used.prompt + used.output, entry))
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -111,7 +120,9 @@ async def _totals(parts: Parts, first: int, last: int) -> tuple[float, _Totals, 
     if writer is not None:
         try:
             day, totals = await writer.read(lambda file: _totals_of_file(file, first, last))
-            return (usage.since if day is None else day * DAY_S), totals, None
+            if day is None:
+                return usage.since, totals, None
+            return day * DAY_S - parts.dispatcher.budgets.zone.offset_s(day * DAY_S), totals, None
         except OSError as err:
             problem = str(err)
     _refuse_days(first, last, problem or "usage.file is not set")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from router.batches.store.database import Transaction
-from router.core.periods import first_day_of, month_of
+from router.core.periods import DAY, MONTH, WEEK, first_day_of, number_of
 from router.observe.tenant_usage import FIGURES, Pending, Used
 
 VERSION: Final = 1
@@ -45,10 +45,12 @@ _ADD: Final = (
     f"VALUES ({', '.join('?' * (3 + len(FIGURES)))}) ON CONFLICT DO UPDATE SET "
     + ", ".join(f"{name} = MIN({name} + excluded.{name}, {_MOST})" for name in FIGURES)
 )
+# The rows of tenants. The rows of budgets for one model, such as `acme (model)`, are no use of
+# their own.
+_OF_TENANTS: Final = "tenant NOT LIKE '_% (%)'"
 _SUMS: Final = ", ".join(f"SUM({name})" for name in FIGURES)
 
 Amount = tuple[float, float]  # Tokens and cost.
-NOTHING: Final[Amount] = (0.0, 0.0)
 Row = tuple[int, str, str, Used]
 
 
@@ -126,24 +128,32 @@ class UsageDatabase:
         self._seen = self._db.execute("PRAGMA data_version").fetchone()[0]
         return self._seen != before
 
-    def amounts(self, tenant: str, day: int) -> tuple[Amount, Amount]:
-        """Returns the amounts of a tenant on a day, and in the month of the day."""
-        month = month_of(day)
-        found = self._db.execute(
-            "SELECT day = ?, SUM(prompt + output), SUM(cost) FROM usage "
-            "WHERE tenant = ? AND day >= ? AND day < ? GROUP BY day = ?",
-            (day, tenant, first_day_of(month), first_day_of(month + 1), day),
+    def amounts(self, tenant: str, day: int) -> list[Amount]:
+        """Returns the amounts of a tenant on a day, and in the week and the month of the day."""
+        spans = [
+            (first_day_of(kind, number), first_day_of(kind, number + 1))
+            for kind in (DAY, WEEK, MONTH)
+            for number in [number_of(kind, day)]
+        ]
+        rows = self._db.execute(
+            "SELECT day, SUM(prompt + output), SUM(cost) FROM usage "
+            "WHERE tenant = ? AND day >= ? AND day < ? GROUP BY day",
+            (tenant, min(spans)[0], max(end for _, end in spans)),
         ).fetchall()
-        of_day = [(float(tokens), cost) for is_day, tokens, cost in found if is_day]
-        tokens = sum(float(tokens) for _, tokens, _ in found)
-        return (of_day[0] if of_day else NOTHING), (tokens, sum(cost for *_, cost in found))
+        return [
+            (
+                sum(float(tokens) for at, tokens, _ in rows if first <= at < end),
+                sum(cost for at, _, cost in rows if first <= at < end),
+            )
+            for first, end in spans
+        ]
 
     def totals(self, first: int, last: int) -> dict[str, dict[str, Used]]:
         """Returns the usage from day `first` to day `last`, by tenant and class."""
         found: dict[str, dict[str, Used]] = {}
         for tenant, urgency, *figures in self._db.execute(
             f"SELECT tenant, class, {_SUMS} FROM usage WHERE day BETWEEN ? AND ? "
-            "GROUP BY tenant, class",
+            f"AND {_OF_TENANTS} GROUP BY tenant, class",
             (first, last),
         ):
             found.setdefault(tenant, {})[urgency] = _used(figures)
@@ -160,7 +170,7 @@ class UsageDatabase:
         """Yields the rows from day `first` to day `last`, in the order of days and tenants."""
         for day, tenant, urgency, *figures in self._db.execute(
             f"SELECT day, tenant, class, {', '.join(FIGURES)} FROM usage "
-            "WHERE day BETWEEN ? AND ? ORDER BY day, tenant, class",
+            f"WHERE day BETWEEN ? AND ? AND {_OF_TENANTS} ORDER BY day, tenant, class",
             (first, last),
         ):
             yield day, tenant, urgency, _used(figures)

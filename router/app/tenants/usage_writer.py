@@ -25,7 +25,7 @@ from router.app.tenants.usage_database import Amount, UsageDatabase, WrongVersio
 from router.batches.store.worker import Worker
 from router.config.model import Usage
 from router.core.errors import ConfigError
-from router.core.periods import day_of, month_of
+from router.core.periods import day_of
 from router.dispatch.budgets import Budgets
 from router.observe.events import log_event
 from router.observe.tenant_usage import Pending, TenantUsage
@@ -55,6 +55,7 @@ class UsageWriter:
         self._flushes: set[asyncio.Task[bool]] = set()  # Writes in progress.
         # The tenants with budgets whose amounts in the file are known.
         self._read: set[str] = set()
+        self._read_on = -1  # The day of these amounts.
         self._pruned_on = -1
 
     async def start(self) -> None:
@@ -64,6 +65,7 @@ class UsageWriter:
         anew. Any other error is logged, and the file is opened again later.
         """
         self._usage.is_stored = True
+        self._budgets.read_file = self._read_budgets
         await self.flush()
         if self._is_wrong_version:
             raise ConfigError([f"usage.file: {self._path}: {self.problem}"])
@@ -77,6 +79,8 @@ class UsageWriter:
         if self._stopping.is_set():
             return
         self._stopping.set()
+        self._budgets.read_file = None
+        self._budgets.awaits_file = False
         try:
             async with asyncio.timeout(STOP_S):
                 if self._task is not None:
@@ -105,6 +109,16 @@ class UsageWriter:
             except TimeoutError:
                 await self.flush()
 
+    def _read_budgets(self) -> None:
+        """Reads the used amounts of budgets now. Requests with a budget wait for this."""
+        task = asyncio.ensure_future(self._flush())
+        self._flushes.add(task)
+        task.add_done_callback(self._has_read)
+
+    def _has_read(self, task: asyncio.Task[bool]) -> None:
+        self._flushes.discard(task)
+        self._budgets.awaits_file = False
+
     # -- writing --------------------------------------------------------------------------------
 
     async def flush(self) -> bool:
@@ -120,7 +134,7 @@ class UsageWriter:
 
     async def _flush(self) -> bool:
         async with self._lock:
-            today = day_of(time())
+            today = day_of(self._budgets.zone.local(time()))
             pending = self._usage.take_pending()
             is_written = False
             try:
@@ -128,7 +142,7 @@ class UsageWriter:
                 is_written = True
                 self._settle(pending)
                 is_changed = await self._worker(self._with_database, UsageDatabase.is_changed)
-                wanted = self._wanted(is_changed)
+                wanted = self._wanted(is_changed, today)
                 if wanted:
                     self._store(today, await self._worker(self._amounts, wanted, today))
             except (sqlite3.Error, OSError) as err:
@@ -147,25 +161,26 @@ class UsageWriter:
         for (day, tenant, _), used in pending.items():
             spending = self._budgets.by_tenant.get(tenant)
             if spending is not None:
-                tokens, cost = float(used.prompt + used.output), used.cost
-                spending.day(day).settle(tokens, cost)
-                spending.month(month_of(day)).settle(tokens, cost)
+                for window in spending.windows:
+                    window.period(day).settle(float(used.prompt + used.output), used.cost)
 
-    def _wanted(self, is_changed: bool) -> list[str]:
+    def _wanted(self, is_changed: bool, today: int) -> list[str]:
         """Returns the tenants with budgets whose amounts in the file are not known."""
         limited = self._budgets.limited
-        if is_changed:
+        if is_changed or today != self._read_on:
+            # The clock may have jumped to another day, of which the file has amounts.
+            self._read_on = today
             self._read.clear()
         self._read.intersection_update(limited)
         return [tenant for tenant in limited if tenant not in self._read]
 
-    def _store(self, today: int, found: Mapping[str, tuple[Amount, Amount]]) -> None:
-        for tenant, (of_day, of_month) in found.items():
+    def _store(self, today: int, found: Mapping[str, list[Amount]]) -> None:
+        for tenant, amounts in found.items():
             spending = self._budgets.by_tenant.get(tenant)
             if spending is not None:
                 self._read.add(tenant)
-                spending.day(today).store(*of_day)
-                spending.month(month_of(today)).store(*of_month)
+                for window, amount in zip(spending.windows, amounts, strict=True):
+                    window.period(today).store(*amount)
 
     def _failed(self, err: Exception) -> None:
         self.errors += 1
@@ -210,7 +225,7 @@ class UsageWriter:
         except (sqlite3.Error, OSError) as err:
             log_event(logging.WARNING, "old usage cannot be deleted", error=str(err))
 
-    def _amounts(self, tenants: list[str], today: int) -> dict[str, tuple[Amount, Amount]]:
+    def _amounts(self, tenants: list[str], today: int) -> dict[str, list[Amount]]:
         return self._with_database(
             lambda file: {tenant: file.amounts(tenant, today) for tenant in tenants}
         )

@@ -51,7 +51,15 @@ from router.config.model.spot import Spot, SpotMetadata
 from router.config.model.timeouts import Timeouts
 from router.config.model.tls import Tls
 from router.config.model.upstream import Upstream
-from router.config.model.usage import Price, Usage
+from router.config.model.usage import (
+    AudioCharge,
+    Charge,
+    Charges,
+    OtherCharge,
+    Price,
+    TokenizeCharge,
+    Usage,
+)
 
 # The sections in the order of the file, the parts of a section behind it.
 __all__ = [  # noqa: RUF022
@@ -99,6 +107,11 @@ __all__ = [  # noqa: RUF022
     "Polling",
     "Prefix",
     "Usage",
+    "Charge",
+    "Charges",
+    "AudioCharge",
+    "TokenizeCharge",
+    "OtherCharge",
     "Price",
     "Upstream",
     "Tls",

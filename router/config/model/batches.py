@@ -21,7 +21,10 @@ from router.config.model.setting_types import (
 class Batches(Frozen, frozen=True):
     """OpenAI's /v1/files and /v1/batches, served by the router itself."""
 
-    enabled: bool = False  # Turn the batch API on.
+    # Turn the batch API on. Files and batches belong to the credential of a request. So without
+    # `keys.required`, all clients without a credential share their files and batches, and so do all
+    # clients that send the same one, such as `Bearer EMPTY`.
+    enabled: bool = False
     # The folder for files and batches. No other router may use it. Its parent folder must exist.
     folder: str = "batches"
     file: Bytes = 512 * MiB  # Maximum size of an uploaded file.

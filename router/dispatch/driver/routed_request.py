@@ -63,17 +63,17 @@ class RoutedRequest(DrivenRequest):
         """
         self.context.rules.slos[self.urgency.rank].state(self.view, key, ttft_s, tpot_s)
 
-    def leave_tenant(self, is_work: bool, now: float) -> None:
+    def leave_tenant(self, is_work: bool, now: float, charge: int = 0) -> None:
         """Release the request's share of its tenant's limits, when the request is over.
 
         `is_work`: True if an engine has generated an answer. A request that the engine refused
-        costs no tokens, but it counts as a request.
+        costs no tokens, but it counts as a request. `charge`: the tokens that it costs at least.
         """
         share = self.tenant_share
         if share is None:
             return
         usage = self.work.usage
-        share.leave(usage, is_work or usage is not UNKNOWN, now)
+        share.leave(usage, is_work or usage is not UNKNOWN, charge, now)
         queue = self.context.queue
         if queue is not None:
             queue.wake()

@@ -208,6 +208,7 @@ class SimulatedRouter(RouterPort):
             flow,
             view.prompt_tokens,
             arrival.max_tokens,
+            view.choices,
             now,
             is_batch=urgency.rank == BATCH,
             takes_steps=self.context.takes_steps(),

@@ -1,7 +1,7 @@
 """Reads the query of GET /usage: the days, and the format.
 
-`from` and `to` are dates in UTC, such as 2026-11-30, and both days are included. `format` is json
-or csv.
+`from` and `to` are dates in `usage.time_zone`, such as 2026-11-30, and both days are included.
+`format` is json or csv.
 
 Must never: read a clock.
 """

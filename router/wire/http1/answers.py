@@ -90,8 +90,13 @@ def error_response(
     request_id: str = "",
     head_only: bool = False,
     family: int = shapes.OPENAI,
+    limits: bytes = b"",
 ) -> bytes:
-    """Returns a complete error response. `family`: the client's API, see `error_shapes`."""
+    """Returns a complete error response.
+
+    `family`: the client's API, see `error_shapes`. `limits`: header lines, each with a CRLF before
+    it.
+    """
     if err.reason is Reason.HTTP2_NOT_SERVED:
         return _GOAWAY
     extra = b""
@@ -106,6 +111,8 @@ def error_response(
         extra = b"upgrade: HTTP/1.1\r\n"
         options = b"close, upgrade"
         keep_alive = False
+    if limits:
+        extra += limits[2:] + b"\r\n"
     return response(
         err.status,
         shapes.body_of(shapes.of_router(err), family, request_id),

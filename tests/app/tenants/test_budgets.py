@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from router.admission.wall_clock import WallClock
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Classes, CriticalClass, Hedging, Keys, Price
 from router.config.model import Usage as UsageConfig
 from router.core.errors import Reason
-from router.core.periods import DAY_S, seconds_to_next_day, seconds_to_next_month
+from router.core.periods import DAY_S, NAMES, seconds_to_next
 from tests.app.batches.helpers import open_door, results, sdk, submit, until
 from tests.app.pages import page
 from tests.app.tenants.test_usage import ACME, TOLD, tells
@@ -61,7 +64,7 @@ def assert_over(answer: Response, left_s: float) -> None:
     assert 0 <= int(header) - left_s <= 20  # the time of the test, and less than a second
 
 
-@pytest.mark.parametrize("period", ["day", "month"])
+@pytest.mark.parametrize("period", NAMES)
 @pytest.mark.parametrize("unit", ["tokens", "cost"])
 def test_over_budget_is_a_429_until_the_budget_renews(
     tmp_path: Path, unit: str, period: str
@@ -74,8 +77,7 @@ def test_over_budget_is_a_429_until_the_budget_renews(
             for _ in range(2):
                 assert (await router.ask(chat(ACME), "POST")).status == 200
             answer = await router.ask(chat(ACME), "POST")
-            left_s = seconds_to_next_day if period == "day" else seconds_to_next_month
-            assert_over(answer, left_s(time.time()))
+            assert_over(answer, seconds_to_next(NAMES.index(period), time.time()))
             assert f"{unit} per {period}" in answer.error()["message"]
             assert len(router.replica.requests) == 2
             assert (await router.ask(chat(), "POST")).status == 200  # another tenant
@@ -106,15 +108,48 @@ def test_the_next_day_the_budget_is_whole_again(
             assert (await router.ask(chat(ACME), "POST")).status == 200
             assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
             real = time.time
+            router.app.parts.dispatcher.budgets._clock = WallClock()  # It has not jumped.
             for module in (client_request, completion):
                 monkeypatch.setattr(module, "time", lambda: real() + DAY_S)
             assert (await router.ask(chat(ACME), "POST")).status == 200
             assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
+            router.app.parts.dispatcher.budgets._clock = WallClock()
             for module in (client_request, completion):
                 monkeypatch.setattr(module, "time", real)
             assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
 
     story()
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Pago_Pago"])
+def test_a_day_begins_at_midnight_of_the_time_zone(tmp_path: Path, zone: str) -> None:
+    @scenario
+    async def story() -> None:
+        usage = UsageConfig(time_zone=zone, file=str(tmp_path / "usage.db"))
+        local = datetime.now(ZoneInfo(zone))
+        tomorrow = (local + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+        async with running(tells, keys=keys(tmp_path, tokens_per_day=10), usage=usage) as router:
+            assert (await router.ask(chat(ACME), "POST")).status == 200
+            answer = await router.ask(chat(ACME), "POST")
+            assert_over(answer, tomorrow.timestamp() - time.time())
+            assert zone in answer.error()["message"]
+            told = await page(router, "/usage")
+            renews_at = told["tenants"][0]["budgets"]["tokens_per_day"]["renews_at"]
+            assert abs(renews_at - tomorrow.timestamp()) < 30
+            assert abs(told["since"] - (tomorrow - timedelta(days=1)).timestamp()) < 30
+            rows = (await router.admin("/usage?format=csv")).body.decode().splitlines()
+            assert rows[1].startswith(local.strftime("%Y-%m-%d"))
+
+    story()
+
+
+@pytest.mark.parametrize("zone", ["Europe/Bonn", "", "../passwd", "/etc/passwd"])
+def test_an_unknown_time_zone_is_refused(zone: str) -> None:
+    from router.config.load import parse
+    from router.core.errors import ConfigError
+
+    with pytest.raises(ConfigError, match=r"usage.time_zone: .* is not a time zone"):
+        parse(f"replicas: [http://a:1]\nusage: {{time_zone: '{zone}'}}\n")
 
 
 def test_priority_costs_more(tmp_path: Path) -> None:
@@ -375,7 +410,42 @@ def test_a_budget_of_money_needs_prices(tmp_path: Path) -> None:
     assert caught.value.problems == [
         "keys.file: acme has a budget of money, which needs usage.prices"
     ]
-    parse(text + "usage: {prices: {m: {input: 1}}}\n")
+    for prices, models, missing in (
+        ("m: {input: 1}", None, "a price for every model"),
+        ("m: {input: 1}", ("m", "n"), "the price of n, or of "),
+        ("m: {input: 1}", ("m", "alias"), "the price of other, or of "),
+        ("m: {input: 1}", ("m",), ""),
+        ("m: {input: 1}, other: {input: 1}", ("alias",), ""),
+        ("'*': {input: 1}", None, ""),
+    ):
+        keys(tmp_path, cost_per_week=5.0, models=models)
+        routes = "models: {alias: {targets: [{model: m}], fallbacks: [{model: other}]}}\n"
+        whole = text + routes + f"usage: {{prices: {{{prices}}}}}\n"
+        if not missing:
+            parse(whole)
+            continue
+        with pytest.raises(ConfigError, match=f"acme has a budget of money, which needs {missing}"):
+            parse(whole)
+
+
+def test_a_model_without_a_price_is_an_event_and_a_metric(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Possible only if an engine serves another model than the configuration states."""
+
+    @scenario
+    async def story() -> None:
+        rules = keys(tmp_path, cost_per_day=1.0)
+        usage = UsageConfig(prices={"other": Price(input=1.0)})
+        async with running(tells, keys=rules, usage=usage) as router:
+            for _ in range(2):
+                assert (await router.ask(chat(ACME), "POST")).status == 200
+            assert (await router.ask(chat(), "POST")).status == 200
+            name = "hedgerow_budget_unpriced_requests_total"
+            assert await number(router.app.admin_port, name) == 2
+            assert "a key with a budget of money uses a model without a price" in caplog.text
+
+    story()
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "1e16", "NaN", "1e999", '"much"'])

@@ -36,11 +36,11 @@ def test_two_processes_add_to_the_same_rows(tmp_path: Path) -> None:
     row = totals["acme"]["high"]
     assert (row.requests, row.prompt, row.output, row.estimated) == (3, 30, 3, 3)
     assert row.cost == pytest.approx(1.5)
-    assert two.amounts("acme", DAY) == ((33.0, 1.5), (66.0, 3.0))
-    assert two.amounts("acme", DAY - 1) == ((0.0, 0.0), (66.0, 3.0))
-    assert two.amounts("umbrella", DAY) == ((0.0, 0.0), (0.0, 0.0))
+    assert two.amounts("acme", DAY) == [(33.0, 1.5), (33.0, 1.5), (66.0, 3.0)]
+    assert two.amounts("acme", DAY - 1) == [(0.0, 0.0), (33.0, 1.5), (66.0, 3.0)]
+    assert two.amounts("umbrella", DAY) == [(0.0, 0.0)] * 3
     # The next month does not include this month.
-    assert two.amounts("acme", DAY + 2) == ((0.0, 0.0), (0.0, 0.0))
+    assert two.amounts("acme", DAY + 2) == [(0.0, 0.0), (33.0, 1.5), (0.0, 0.0)]
     assert two.first_day(0, 1 << 20) == DAY
     assert two.first_day(0, 1) is None
     one.close()

@@ -1,0 +1,170 @@
+"""Tenants that send many requests at once, to use more than their limits and budgets allow."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.config.model import Usage as UsageConfig
+from router.core.errors import Reason
+from tests.app.tenants.test_budgets import keys, used
+from tests.app.tenants.test_usage import ACME
+from tests.harness.behaviours import stream_then_hang
+from tests.harness.messages import json_response, post_json, role, token
+from tests.harness.reading import Response
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import Router, assert_cut_stream, assert_error, running, scenario
+
+CROWD = 40
+MOST = 1000  # the output of an answer without a limit
+
+
+class Generous:
+    """An engine that always generates as much as a request allows."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.tokens = 0
+        self.asked = 0
+
+    async def __call__(self, connection: ReplicaConnection) -> None:
+        while asked := await connection.recv_request():
+            self.asked += 1
+            await self.go.wait()
+            body = asked.json()
+            prompt = body.get("prompt")
+            prompts = len(prompt) if isinstance(prompt, list) and type(prompt[0]) is not int else 1
+            output = body.get("max_tokens", MOST) * body.get("n", 1) * prompts
+            self.tokens += output + prompts
+            usage = {"prompt_tokens": prompts, "completion_tokens": output}
+            await connection.send(json_response({"id": "c", "choices": [], "usage": usage}))
+
+
+async def crowd(
+    router: Router, engine: Generous, path: str, body: dict[str, Any]
+) -> list[Response]:
+    """The answers to many requests that are sent at once."""
+    clients = [await router.client() for _ in range(CROWD)]
+    for client in clients:
+        await client.send(post_json(path, {"model": "m", **body}, ACME))
+    before = engine.asked
+    await eventually(
+        lambda: len(router.lines()) + engine.asked - before >= CROWD, "every request has come"
+    )
+    engine.go.set()
+    return [await client.recv_response("POST") for client in clients]
+
+
+async def teach(router: Router, engine: Generous, path: str, prompt: dict[str, Any]) -> None:
+    engine.go.set()
+    client = await router.client()
+    for _ in range(100):
+        await client.send(post_json(path, {"model": "m", **prompt, "max_tokens": 1}, ACME))
+        await client.recv_response("POST")
+    engine.go.clear()
+    await eventually(lambda: len(router.lines()) == 100, "the log is written")
+    router.log_path.write_text("")
+
+
+CHAT = {"messages": [{"role": "user", "content": "x"}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "prompt", "most"),
+    [
+        ("/v1/chat/completions", {**CHAT, "max_tokens": 400}, 400),
+        ("/v1/chat/completions", {**CHAT, "max_tokens": 100, "n": 4}, 400),
+        ("/v1/chat/completions", CHAT, MOST),
+        ("/v1/completions", {"prompt": ["x", "y", "z", "z"], "max_tokens": 100}, 400),
+        ("/v1/completions", {"prompt": [[1, 2]] * 4, "max_tokens": 100}, 400),
+        ("/v1/completions", {"prompt": [1, 2, 3, 4], "max_tokens": 400}, 400),
+    ],
+    ids=["limit", "n", "no limit", "prompts", "lists of token ids", "token ids"],
+)
+@pytest.mark.parametrize("is_taught", [False, True], ids=["fresh", "taught"])
+def test_a_crowd_exceeds_a_budget_by_one_request_at_most(
+    tmp_path: Path, path: str, prompt: dict[str, Any], most: int, is_taught: bool
+) -> None:
+    @scenario
+    async def story() -> None:
+        engine = Generous()
+        async with running(engine, keys=keys(tmp_path, tokens_per_day=3000)) as router:
+            if is_taught:
+                await teach(router, engine, path, prompt)
+            answers = await crowd(router, engine, path, prompt)
+            statuses = [answer.status for answer in answers]
+            assert set(statuses) == {200, 429}
+            assert statuses.count(200) >= 3000 // (most + 200)
+            assert await used(router, "tokens_per_day") == engine.tokens
+            assert engine.tokens <= 3000 + most
+
+    story()
+
+
+@pytest.mark.parametrize("body", [{"max_tokens": 300}, {"max_tokens": 100, "n": 3}, {}])
+def test_a_crowd_with_a_fresh_key_is_within_the_tokens_of_a_minute(
+    tmp_path: Path, body: dict[str, Any]
+) -> None:
+    @scenario
+    async def story() -> None:
+        engine = Generous()
+        async with running(engine, keys=keys(tmp_path, tokens_per_minute=1000)) as router:
+            answers = await crowd(router, engine, "/v1/chat/completions", {**CHAT, **body})
+            assert engine.tokens <= 1010 + (0 if body else MOST)
+            refused = [answer for answer in answers if answer.status == 429]
+            assert len(refused) < CROWD
+            for answer in refused:
+                assert_error(answer, Reason.KEY_TOKENS)
+                assert int(answer.header("retry-after") or 0) <= 120
+
+    story()
+
+
+def test_a_large_answer_locks_a_key_for_two_minutes_at_most(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        engine = Generous()
+        engine.go.set()
+        async with running(engine, keys=keys(tmp_path, tokens_per_minute=100)) as router:
+            body = {"model": "m", **CHAT, "max_tokens": 50_000}
+            for status in (200, 429):
+                answer = await router.ask(post_json("/v1/chat/completions", body, ACME), "POST")
+                assert answer.status == status
+            assert 60 < int(answer.header("retry-after") or 0) <= 120
+
+    story()
+
+
+@pytest.mark.parametrize("cuts", [True, False])
+def test_streams_of_a_spent_key_are_cut_if_configured(tmp_path: Path, cuts: bool) -> None:
+    @scenario
+    async def story() -> None:
+        behave = stream_then_hang(role(), *[token("a")] * 30)
+        rules = keys(tmp_path, tokens_per_day=2 * 1024 + 100)
+        usage = UsageConfig(cut_spent=cuts)
+        async with running(behave, keys=rules, usage=usage) as router:
+            clients = [await router.client() for _ in range(2)]
+            body = {"model": "m", **CHAT, "stream": True}
+            for client in clients:
+                await client.send(post_json("/v1/chat/completions", body, ACME))
+                await client.recv_until(b'"a"')
+            spending = router.app.parts.dispatcher.budgets.by_tenant["acme"]
+            other = await router.client()
+            await other.send(post_json("/v1/chat/completions", body))
+            await other.recv_until(b'"a"')
+            spending.windows[0].token_limit = 60.0  # Two streams of 30 tokens use it up.
+            if cuts:
+                for client in clients:
+                    answer = await client.recv_response("POST")
+                    assert_cut_stream(answer, Reason.INSUFFICIENT_QUOTA)
+                await router.log(2)
+                assert await used(router, "tokens_per_day") >= 60
+            else:
+                await eventually(lambda: spending.holds == 2, "both run")
+            exchanges = router.app.parts.dispatcher.exchanges
+            assert len(exchanges) == (1 if cuts else 3)
+
+    story()
