@@ -1,4 +1,4 @@
-"""A router in front of two emulated engines, in its own process, shared by the whole folder.
+"""Routers in front of two emulated engines, in their own processes, shared by the whole folder.
 
 Real clients have their own loops and threads, so they talk to another process and not to this one.
 """
@@ -12,13 +12,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
+from router.config.keys import KeyLine, hash_of, line_of
+
 MODEL = "emulated"
+KEY = "the-only-key-of-these-tests"
+MIB = 1 << 20
+LONGEST_BODY = 3 * MIB
 
 
 @dataclass(frozen=True)
@@ -46,12 +52,37 @@ class Served:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    config = Path(tmp_path_factory.mktemp("clients")) / "config.yaml"
+    settings = (
+        "allow_half_close: true\ncontinuation: {enabled: true}\nhealth: {eject_after: 1000}\n"
+    )
+    with serving(tmp_path_factory.mktemp("clients"), settings) as router:
+        yield router
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A router that requires `KEY`, and refuses bodies that are longer than `LONGEST_BODY`."""
+    folder = tmp_path_factory.mktemp("guarded")
+    settings = f"{required_key(folder)}limits: {{body: {LONGEST_BODY}}}\n"
+    with serving(folder, settings) as router:
+        yield router
+
+
+def required_key(folder: Path) -> str:
+    """Settings with which the router requires `KEY`, whose hash is stored in the folder."""
+    file = folder / "keys.jsonl"
+    file.write_text(line_of(KeyLine(name="acme", hash=hash_of(KEY.encode()))) + "\n")
+    return f"keys: {{file: '{file}', required: true}}\n"
+
+
+@contextmanager
+def serving(folder: Path, settings: str) -> Iterator[Served]:
+    """Run a router with these settings in front of two emulated engines."""
+    config = folder / "config.yaml"
     config.write_text(
-        "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nemulate: {count: 2}\nallow_half_close: true\n"
-        "continuation: {enabled: true}\nhealth: {eject_after: 1000}\n"
-        f"access_log: {{path: '{config.parent / 'access.log'}'}}\n"
-        "drain: {lame_duck: 0, grace: 1}\n"
+        "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nemulate: {count: 2}\n"
+        f"access_log: {{path: '{folder / 'access.log'}'}}\n"
+        f"drain: {{lame_duck: 0, grace: 1}}\n{settings}"
     )
     command = [sys.executable, "-m", "router", "serve", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ) as child:

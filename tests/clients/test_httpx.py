@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.clients.conftest import MODEL, Served
+from tests.clients.conftest import MIB, MODEL, Served
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
 
@@ -53,6 +53,19 @@ def test_a_large_body(client: httpx.Client) -> None:
         "/v1/chat/completions", content=body, headers={"content-type": "application/json"}
     )
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("framing", ["content-length", "chunked"])
+def test_a_refusal_of_a_large_body_is_read(guarded: Served, framing: str) -> None:
+    body = b"a" * (8 * MIB)
+    with httpx.Client(base_url=guarded.url, timeout=20, trust_env=False) as client:
+        for _ in range(10):
+            answer = client.post(
+                "/v1/chat/completions",
+                content=body if framing == "content-length" else iter([body]),
+                headers={"authorization": "Bearer wrong"},
+            )
+            assert answer.status_code == 401
 
 
 def test_head_and_models(client: httpx.Client) -> None:

@@ -154,6 +154,15 @@ async def until_closed(connection: ReplicaConnection) -> None:
         pass
 
 
+async def until_told(connection: ReplicaConnection, go: asyncio.Event) -> None:
+    """Wait until `go` is set, or the router ends the connection."""
+    ends = {asyncio.create_task(until_closed(connection)), asyncio.create_task(go.wait())}
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for task in ends:
+        task.cancel()
+    await asyncio.wait(ends)
+
+
 def in_turn(*behaviours: Behaviour, then: Behaviour) -> Behaviour:
     """One behaviour per connection, in this order over all replicas; then `then`."""
     waiting = list(behaviours)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from router.config.model import Admin
-from tests.harness.behaviours import chat_either, until_closed
+from tests.harness.behaviours import chat_either, until_told
 from tests.harness.client import RawClient
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, completion, token
 from tests.harness.ports import free_port
@@ -125,11 +125,7 @@ def first_token_then(go: asyncio.Event, left: asyncio.Event) -> Behaviour:
                 await connection.send(completion())
                 continue
             await connection.send(SSE_HEAD, chunk(token("a")))
-            ends = {asyncio.create_task(until_closed(connection)), asyncio.create_task(go.wait())}
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for task in ends:
-                task.cancel()
-            await asyncio.wait(ends)
+            await until_told(connection, go)
             if connection.ended is not None:
                 left.set()
                 return
