@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from router.app.restart.fleet_state import adopt_members
+from router.app.restart.messages import FleetState
 from router.config.admin_checks import needs_secret
-from router.config.model import Admin, AdminTls, Credential, Pool, Upstream
+from router.config.model import Admin, AdminTls, Credential, Pool, Replica, Upstream
 from tests.app.discovery.test_pools import engines
 from tests.app.members.test_changes import states
 from tests.faults.names.engines import Engine
@@ -92,6 +94,19 @@ async def test_with_an_admin_token_it_gets_that_of_its_pool(
         assert (await router.admin("/reload", "POST", BEARER)).status == 200
         assert (await router.ask(chat(*SENT, model="stolen"))).status == 200
         assert not SECRETS & {str(value).split()[-1] for _, value in thief.last.headers}
+
+
+@scenario
+async def test_after_a_restart_it_gets_no_credential_either() -> None:
+    """The process before this one passes the replica on, perhaps with a credential of its own."""
+    async with router_and_thief() as (router, thief):
+        own = Credential(token=FIRST)
+        added = Replica(url=thief.url, id="thief", models=("stolen",), credential=own)
+        state = FleetState((added,))
+        adopt_members(router.app.parts, state, router.config.replicas, is_watching=True)
+        await eventually(lambda: states(router)["thief"] == "ready", "the added replica")
+        assert (await router.ask(chat(*SENT, model="stolen"))).status == 200
+        assert secrets_in(received(thief)) == set()
 
 
 def test_the_admin_api_reads_no_file_and_no_variable(tmp_path: Path) -> None:
