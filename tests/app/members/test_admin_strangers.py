@@ -126,8 +126,9 @@ async def test_no_body_is_decompressed(coding: str) -> None:
                 data = head(f"{line} HTTP/1.1", *fields, "Connection: close") + bomb
                 found = await statuses(port, data)
                 assert found in ([415], []), found
-        small = gzip.compress(b'{"url": "http://127.0.0.1:9"}')
-        fields = (f"Content-Encoding: {coding}", f"Content-Length: {len(small)}")
-        data = head("POST /replicas HTTP/1.1", *fields, "Connection: close") + small
-        assert await statuses(router.app.admin_port, data) == [415]
+        # A decompressor would refuse the second body with 400.
+        for small in (gzip.compress(b'{"url": "http://127.0.0.1:9"}'), b"not compressed"):
+            fields = (f"Content-Encoding: {coding}", f"Content-Length: {len(small)}")
+            data = head("POST /replicas HTTP/1.1", *fields, "Connection: close") + small
+            assert await statuses(router.app.admin_port, data) == [415]
         assert untouched(router)
