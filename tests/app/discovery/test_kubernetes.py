@@ -163,7 +163,7 @@ def test_the_owner_of_a_pod_cannot_move_it_to_another_region(kind: str, tmp_path
                     assert (shown["region"], shown["state"]) == ("us", "ready")
                     assert_error(await router.ask(chat(*sent)), Reason.REGION_NOT_ALLOWED)
                 assert (await router.ask(chat())).status == 200
-                # Without a region of the source, the pod decides, until a reload sets a region again.
+                # If the source has no region, the pod decides, until a reload sets one again.
                 router.change(discovery=rules(make(server, tmp_path), **times))
                 assert (await router.admin("/reload", "POST")).status == 200
                 await eventually(lambda: router.app.replicas()[0]["region"] == "eu", "its region")
