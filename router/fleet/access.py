@@ -36,8 +36,14 @@ class Access:
     """What the requests to one replica have of their own. The object never changes."""
 
     __slots__ = (
-        *("_dropped", "_forwards_key", "_secret"),
-        *("fields", "gets_any", "gets_usual", "has_credential", "is_external"),
+        "_dropped",
+        "_forwards_key",
+        "_secret",
+        "fields",
+        "gets_any",
+        "gets_usual",
+        "has_credential",
+        "is_external",
     )
 
     def __init__(
