@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "intake": {"core", "config", "policies", "config.address", "fleet.engines"},
     "fleet": {"core", "config", "policies", "wire", "config.address", *FLEET},
     "admission": {"core", "config", "policies"},
-    "observe": {"core", "config", "intake", "fleet", "wire"},
+    "observe": {"core", "config", "intake", "fleet", "wire", "config.address"},
     "lab": set(),
     "lab.emulator": {"core", "fleet.engines"},
     "lab.simulator": {

@@ -86,6 +86,8 @@ class Discovered:
         """Applies every later change. The fleet must be probed already."""
         self._applies = True
         self._apply()
+        for source in [*self._refused]:  # The first looks came before the fleet was probed.
+            self._looked(source, Look(0.0))
 
     def continues(self, state: FleetState) -> None:
         """Applies the state from the process before this one, also to replicas that join later."""

@@ -144,6 +144,9 @@ class App:
             await parts.start_watching()
             self.discovered.begin()
             self.servers.open(config)
+            parts.own.adopt(self.listeners)
+            for replica in self._listed():  # A listener may have a port that systemd chose.
+                parts.upstream.check_not_own(replica)
             if parts.batch_server is not None:
                 await parts.batch_server.open(waits=state is not None)
         except BaseException:

@@ -43,15 +43,10 @@ class Members:
         parts = self._parts
         try:
             config = parse_replica(entry, parts.config)
-        except ConfigError as err:
-            status = HTTPStatus.UNPROCESSABLE_ENTITY
-            text = "the replica is invalid"
-            raise Refused(status, "bad_replica", text, err.problems) from None
-        why = conflict(config, [replica.config for replica in parts.fleet.members])
-        if why:
-            raise Refused(HTTPStatus.CONFLICT, "conflict", why)
-        try:
-            parts.upstream.learn(config, parts.config)
+            why = conflict(config, [replica.config for replica in parts.fleet.members])
+            if why:
+                raise Refused(HTTPStatus.CONFLICT, "conflict", why)
+            parts.upstream.learn(config, parts.config, is_added=True)
         except ConfigError as err:
             status = HTTPStatus.UNPROCESSABLE_ENTITY
             text = "the replica is invalid"
@@ -59,7 +54,10 @@ class Members:
         replica = parts.make_replica(config, parts.config, parts.upstream)
         parts.added[config.id] = config
         change_members(parts, (), {config.id: config}, {config.id: replica})
-        _log("replica added", replica)
+        withheld = {}
+        if replica.access is not None and not replica.access.gets_any:
+            withheld["credential"] = "none, because admin.token is not set"
+        _log("replica added", replica, **withheld)
         return report.replica(parts, replica)
 
     def remove(self, replica_id: str) -> Mapping[str, Any]:
@@ -119,12 +117,13 @@ class Members:
         return replica
 
 
-def _log(what: str, replica: Replica) -> None:
+def _log(what: str, replica: Replica, **more: str) -> None:
     log_event(
-        logging.INFO,
+        logging.WARNING if more else logging.INFO,
         what,
         key=None,
         replica=replica.id,
         url=replica.config.url,
         inflight=replica.inflight,
+        **more,
     )

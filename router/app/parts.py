@@ -12,15 +12,18 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
+from socket import gethostname
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from policies.contract import RoutingPolicy
 from router.app.fleet_log import FleetLog
+from router.app.own_listeners import OwnListeners
 from router.app.queued import batch_lines_waiting
 from router.app.reclaims import Reclaims
-from router.config.address import parse_replica_url
+from router.config.address import parse_replica_url, split_host_port
+from router.config.admin_checks import needs_secret
 from router.config.key_files import read_keys
 from router.config.keys import KeyLine, KeysProblem
 from router.config.model import Config
@@ -70,12 +73,15 @@ if TYPE_CHECKING:
 class Upstream:
     """The credentials and TLS settings for connections to replicas, read from their files."""
 
-    def __init__(self, config: Config, added: Iterable[ReplicaConfig] = ()) -> None:
+    def __init__(
+        self, config: Config, own: OwnListeners, added: Iterable[ReplicaConfig] = ()
+    ) -> None:
         """Reads the files that the configuration names.
 
-        `added`: replicas in addition to those of the configuration. Raises ConfigError if a file
-        cannot be used.
+        `added`: the replicas that the admin API has added. Raises ConfigError if a file cannot be
+        used, or a replica is one of the router's own listeners.
         """
+        self._own = own
         try:
             self.token = token_of(config.upstream)
         except FileProblem as err:
@@ -87,14 +93,18 @@ class Upstream:
         self.access: dict[str, Access] = {}
         # The TLS contexts of pools with settings of their own, by name.
         self._pool_tls: dict[str, ssl.SSLContext] = {}
-        for replica in (*config.replicas, *added):
+        for replica in config.replicas:
             self.learn(replica, config)
+        for replica in added:
+            self.learn(replica, config, is_added=True)
 
-    def learn(self, replica: ReplicaConfig, config: Config) -> None:
+    def learn(self, replica: ReplicaConfig, config: Config, *, is_added: bool = False) -> None:
         """Reads the certificates and the credential that a replica needs.
 
-        Raises ConfigError, and then changes nothing.
+        `is_added`: the admin API has added the replica. Raises ConfigError, and then changes
+        nothing.
         """
+        self.check_not_own(replica)
         pool = config.pools.get(replica.pool, NO_POOL)
         why = ""
         if replica.pool and pool is NO_POOL:
@@ -114,17 +124,27 @@ class Upstream:
             raise ConfigError([f"{where}.credential.{err.field}: {err}"]) from None
         if replica.url.lower().startswith("https"):
             self._trust(replica.pool, pool, config)
-        if credential is not None or pool.headers or pool.external:
-            self.access[replica.id] = Access(credential, token, pool)
+        has_own = credential is not None or bool(pool.headers)
+        # Any process of the machine may have added the replica, to get the credential.
+        gets_any = not is_added or needs_secret(config.admin)
+        if has_own or pool.external or (not gets_any and self.token is not None):
+            self.access[replica.id] = Access(credential, token, pool, gets_any=gets_any)
         else:
             self.forget(replica.id)
+
+    def check_not_own(self, replica: ReplicaConfig) -> None:
+        """Raises ConfigError if a replica is one of the router's own listeners."""
+        url = parse_replica_url(replica.url)
+        if listener := self._own.at(url.host, url.port):
+            who = f"the replica {replica.id!r} is this router's own listener ({listener})"
+            raise ConfigError([f"url: {who}"])
 
     def has_key_for(self, replica: Replica) -> bool:
         """Whether the router sends a key of its own to a replica."""
         access = replica.access
         if access is None:
             return self.token is not None
-        return access.has_credential or (self.token is not None and not access.is_external)
+        return access.has_credential or (self.token is not None and access.gets_usual)
 
     def forget(self, replica_id: str) -> None:
         """Forgets the credential of a replica that has left, or that has none any more."""
@@ -175,9 +195,10 @@ class Parts:
         self.sweeper = Sweeper(self.loop, failed)
         self.outbox = Outbox(self.loop)
         self.policies = Policies.of(config.routing)
-        self.upstream = Upstream(config)
+        self.own = OwnListeners(config)
+        self.upstream = Upstream(config, self.own)
         self.keys: Sequence[KeyLine] = keys_in(config)
-        self.authority = Authority(admin_token(config))
+        self.authority = Authority(admin_token(config), admin_names(config))
         self.log = open_log(config)
         self.replaced_logs = ReplacedLogs()
         self.knowledge = PrefixLookup(config.prefix)
@@ -294,6 +315,7 @@ class Parts:
             tls=upstream.tls_of(replica) if url.is_tls else None,
             server_name=server_name,
             resolve=Resolver(url.host, _unresolved),
+            is_own=self.own.has,
         )
         pool = Pool(
             address,
@@ -408,6 +430,13 @@ def admin_token(config: Config) -> str | None:
         return token_of(config.admin)
     except FileProblem as err:
         raise ConfigError([f"admin.{err.field}: {err}"]) from None
+
+
+def admin_names(config: Config) -> tuple[str, ...]:
+    """Returns the names in the field `Host` under which the admin port answers."""
+    admin = config.admin
+    listens = [text for text in (admin.listen, admin.probes_listen) if text is not None]
+    return (*admin.hosts, gethostname(), *(split_host_port(text)[0] for text in listens))
 
 
 def keys_in(config: Config) -> tuple[KeyLine, ...]:

@@ -17,7 +17,7 @@ from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
 from router.app.member_changes import change_members, make_replicas
-from router.app.parts import Parts, Upstream, admin_token, keys_in, open_log
+from router.app.parts import Parts, Upstream, admin_names, admin_token, keys_in, open_log
 from router.config.annotations import fixed_changes
 from router.config.changes import changes, key_changes
 from router.config.keys import KeyLine
@@ -79,7 +79,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
     rules = config.discovery
     roster = parts.roster.adopted(sources_of(rules), rules.replicas_max)
     others = (*config.replicas, *emulated, *added)
-    upstream = Upstream(config, added)
+    upstream = Upstream(config, parts.own, added)
     discovered = _learned(parts, config, upstream, roster.members(others, config))
     keys = keys_in(config)
     token = admin_token(config)
@@ -152,7 +152,7 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.keys = prepared.keys
     parts.added = prepared.added
     parts.roster, parts.discovered = prepared.roster, prepared.discovered
-    parts.authority.adopt(prepared.admin_token)
+    parts.authority.adopt(prepared.admin_token, admin_names(config))
     if prepared.log is not parts.log:
         parts.log.close(timeout_s=0)
         parts.replaced_logs.add(parts.log)

@@ -7,6 +7,7 @@ the error states what is wrong and, for a common mistake, the correct form.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -16,6 +17,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
 _PORT = re.compile(r"[0-9]{1,5}\Z")
 # A path of a URL: the characters that RFC 3986 section 3.3 allows, including percent-escapes.
 _PATH = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*\Z")
+WILDCARDS = frozenset({"0.0.0.0", "::"})  # every address of this machine
 _DEFAULT_PORT = {"http": 80, "https": 443}
 
 
@@ -96,6 +98,45 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def leads_to(host: str, own: str, is_local: Callable[[str], bool]) -> bool:
+    """Whether connections to `host` reach a listener of this machine at the address `own`.
+
+    The ports are equal. `is_local`: whether an IP address belongs to this machine; it need not know
+    the loopback addresses.
+    """
+    host = _plain(host)
+    if own in WILDCARDS:
+        return is_loopback(host) or is_local(host)
+    return host == _plain(own)
+
+
+def _plain(host: str) -> str:
+    """Returns the address to which the kernel connects for `host`. Names stay as they are."""
+    if host in ("localhost", *WILDCARDS):
+        return "::1" if host == "::" else "127.0.0.1"
+    if host.lower().startswith("::ffff:"):
+        mapped = IPv6Address(host).ipv4_mapped
+        return host if mapped is None else str(mapped)
+    return host
+
+
+def is_address(host: str) -> bool:
+    """Whether a host without brackets is an IP address."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def host_of(authority: str) -> str:
+    """Returns the host of a `Host` field in lower case, without port, brackets and final dot."""
+    host = authority.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].removesuffix(".")
 
 
 def join_host_port(host: str, port: int) -> str:

@@ -6,18 +6,25 @@ configuration.
 
 from __future__ import annotations
 
-from router.config.address import is_loopback, split_host_port
+from router.config.address import (
+    WILDCARDS,
+    is_loopback,
+    leads_to,
+    parse_host,
+    parse_replica_url,
+    split_host_port,
+)
 from router.config.file_checks import check_token, try_files
 from router.config.model import Admin, Config
 from router.config.problems import Problems
 from router.config.tls import admin_context
 
 _TOKENS = ("admin.token", "admin.token_file", "admin.token_env")
-_WILDCARDS = frozenset({"0.0.0.0", "::"})
 
 
 def check_listeners(config: Config, problems: Problems) -> None:
-    """Checks that the addresses are valid, and that no two listeners have the same port."""
+    """Checks that the addresses are valid, that no two listeners have the same port, and that no
+    listener is a replica. Only the start of the router knows all addresses of its machine."""
     listeners = [("listen", config.listen), ("admin.listen", config.admin.listen)]
     if config.admin.probes_listen is not None:
         listeners.append(("admin.probes_listen", config.admin.probes_listen))
@@ -35,10 +42,21 @@ def check_listeners(config: Config, problems: Problems) -> None:
             problems.add(path, str(err))
             continue
         for other, other_text, other_host, other_port in found:
-            is_shared = host == other_host or not _WILDCARDS.isdisjoint((host, other_host))
+            is_shared = host == other_host or not WILDCARDS.isdisjoint((host, other_host))
             if port and port == other_port and is_shared:
                 problems.add(path, f"has the port of {other} ({other_text}); use another port")
         found.append((path, text, host, port))
+    for index, replica in enumerate(config.replicas):
+        path = f"replicas[{index}].url"
+        if problems.is_spoiled("replicas", f"replicas[{index}]", path):
+            continue
+        try:
+            url = parse_replica_url(replica.url)
+        except ValueError:
+            continue  # Another check reports it.
+        for other, _, host, port in found:
+            if port == url.port and leads_to(url.host, host, is_loopback):
+                problems.add(path, f"is this router's own listener ({other})")
 
 
 def check_admin(config: Config, problems: Problems) -> None:
@@ -48,6 +66,14 @@ def check_admin(config: Config, problems: Problems) -> None:
     if tls is not None and not problems.is_spoiled("admin.tls", "admin.tls.cert", "admin.tls.key"):
         try_files("admin.tls", lambda: admin_context(tls), problems)
     check_token("admin", admin, problems)
+    for index, name in enumerate(admin.hosts):
+        path = f"admin.hosts[{index}]"
+        if not problems.is_spoiled(path):
+            try:
+                if parse_host(name.removeprefix("*.")) != name.removeprefix("*."):
+                    raise ValueError(f"{name!r} must be in lower case, without a final dot")
+            except ValueError as err:
+                problems.add(path, str(err))
     if problems.is_spoiled("admin.listen", "admin.tls", *_TOKENS):
         return
     host, _ = split_host_port(admin.listen)
@@ -65,6 +91,10 @@ def is_guarded(admin: Admin, host: str) -> bool:
 
     Either other machines cannot reach the port, or they need a token or a certificate.
     """
+    return needs_secret(admin) or is_loopback(host)
+
+
+def needs_secret(admin: Admin) -> bool:
+    """Whether clients of an admin port need a token or a certificate."""
     has_token = (admin.token, admin.token_file, admin.token_env) != (None, None, None)
-    has_ca = admin.tls is not None and admin.tls.client_ca is not None
-    return has_token or has_ca or is_loopback(host)
+    return has_token or (admin.tls is not None and admin.tls.client_ca is not None)

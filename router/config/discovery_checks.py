@@ -10,10 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
-from ipaddress import ip_address
 from typing import Final
 
-from router.config.address import ReplicaUrl, parse_replica_url, split_name_server
+from router.config.address import (
+    ReplicaUrl,
+    is_address,
+    parse_replica_url,
+    split_name_server,
+)
 from router.config.model import Config, KubernetesReplicas
 from router.config.pool_checks import check_pool_of
 from router.config.problems import Problems
@@ -74,7 +78,7 @@ def _check_names(config: Config, problems: Problems) -> None:
         first = seen.setdefault((url, name.records), index)
         if first != index:
             problems.add(f"{path}.url", f"is the same name as discovery.dns[{first}]")
-        elif _is_address(url.host):
+        elif is_address(url.host):
             problems.add(f"{path}.url", "has an address instead of a name; list it in `replicas`")
         elif name.records == "srv" and not url.has_default_port:
             problems.add(f"{path}.url", "must have no port: SRV records have the ports")
@@ -124,11 +128,3 @@ def _kubernetes_problems(source: KubernetesReplicas) -> Iterator[tuple[str, str]
         yield "kubeconfig", "is empty; it must be the path of a file"
     if source.context and source.kubeconfig is None:
         yield "context", "needs kubeconfig"
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True

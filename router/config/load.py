@@ -70,10 +70,14 @@ def parse(
 def parse_replica(entry: object, config: Config) -> Replica:
     """Reads one entry of `replicas` that comes from the admin API, not from the file.
 
-    The entry has the same fields as an entry in the file, and the fields are checked in the same
-    way. `config`: the configuration in force. Raises ConfigError with all problems. The path of a
-    problem begins with the name of a field.
+    The entry has the same fields as an entry in the file, except `credential`, and the fields are
+    checked in the same way. `config`: the configuration in force. Raises ConfigError with all
+    problems. The path of a problem begins with the name of a field.
     """
+    if isinstance(entry, Mapping) and entry.get("credential") is not None:
+        # It could name any file or variable that the router can read, and send it to any server.
+        text = "cannot be set over the admin API; set `pool` to a pool that has the credential"
+        raise ConfigError([f"credential: {text}"])
     problems = Problems()
     found = _replicas([entry], config, problems)
     path = "replicas[0]"

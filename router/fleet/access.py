@@ -3,7 +3,8 @@
 A replica, or its pool, may have a credential (`credential` in the configuration). Then the replica
 gets this credential, and neither the client's nor the one of `upstream`. A provider of another
 company (`pools.*.external`) gets only the header fields that describe the body, so it learns
-nothing about the client.
+nothing about the client. A replica that the admin API has added gets no credential unless the admin
+port needs a secret, because any process of the machine could add a replica to get it.
 
 Must never: show a credential in an error, a log or a report.
 """
@@ -34,13 +35,33 @@ _LEAST: Final = 8  # A shorter credential is not searched for in answers, becaus
 class Access:
     """What the requests to one replica have of their own. The object never changes."""
 
-    __slots__ = ("_dropped", "_forwards_key", "_secret", "fields", "has_credential", "is_external")
+    __slots__ = (
+        "_dropped",
+        "_forwards_key",
+        "_secret",
+        "fields",
+        "gets_any",
+        "gets_usual",
+        "has_credential",
+        "is_external",
+    )
 
-    def __init__(self, credential: Credential | None, token: str | None, pool: Pool) -> None:
-        """`token`: the secret of `credential`; `None`: there is none."""
+    def __init__(
+        self, credential: Credential | None, token: str | None, pool: Pool, *, gets_any: bool = True
+    ) -> None:
+        """`token`: the secret of `credential`; `None`: there is none.
+
+        `gets_any`: False: the replica gets no credential, neither of the router nor of a client.
+        """
         self.is_external = pool.external
+        self.gets_any = gets_any
+        # Whether the replica gets the credential of `upstream` if it has none of its own.
+        self.gets_usual = gets_any and not pool.external
+        if not gets_any:
+            credential = None
         # The header fields that are added to each request. The values are secret.
-        self.fields = {name.lower(): value for name, value in pool.headers.items()}
+        own = pool.headers if gets_any else {}
+        self.fields = {name.lower(): value for name, value in own.items()}
         self.has_credential = credential is not None and token is not None
         self._forwards_key = credential is not None and credential.forward_client_key
         self._secret = b""
@@ -49,7 +70,7 @@ class Access:
             self.fields[name] = f"Bearer {token}" if name == "authorization" else token
             self._secret = token.encode()
         dropped = frozenset(name.encode() for name in self.fields)
-        if self.has_credential or self.is_external:
+        if self.has_credential or not self.gets_usual:
             dropped |= _CREDENTIALS
         self._dropped = dropped
 

@@ -56,9 +56,13 @@ class Waiter(Owner):
 
 
 class Address:
-    """The address of a replica. `resolve` returns its IP addresses in the order to try them."""
+    """The address of a replica. `resolve` returns its IP addresses in the order to try them.
 
-    __slots__ = ("host", "port", "resolve", "server_name", "tls")
+    `is_own`: whether an IP address and a port are a listener of this router. Requests to it would
+    come back, or reach the admin port with the rights of the router.
+    """
+
+    __slots__ = ("host", "is_own", "port", "resolve", "server_name", "tls")
 
     def __init__(
         self,
@@ -68,8 +72,10 @@ class Address:
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
         resolve: Callable[[], Awaitable[list[str]]] | None = None,
+        is_own: Callable[[str, int], bool] | None = None,
     ) -> None:
         self.host = host
+        self.is_own = is_own
         self.port = port
         self.tls = tls
         self.server_name = server_name or host
@@ -334,6 +340,9 @@ class Pool(PoolInterface):
             hosts = await address.resolve()
         error: OSError | None = None
         for host in hosts:
+            if address.is_own is not None and address.is_own(host, address.port):
+                error = OSError(f"{host}:{address.port} is a listener of this router")
+                continue
             try:
                 _, made = await self._loop.create_connection(
                     lambda: cast("asyncio.Protocol", ReplicaConnection(self)),

@@ -259,6 +259,9 @@ allow_paths: [metrics]
             "admin: {probes_listen: '0.0.0.0:9901'}",
             "admin.probes_listen: has the port of admin.listen (127.0.0.1:9901); use another port",
         ),
+        ("admin: {hosts: ['a b']}", "admin.hosts[0]: 'a b' is not a host name"),
+        ("admin: {hosts: [a.com, '*']}", "admin.hosts[1]: '*' is not a host name"),
+        ("admin: {hosts: ['*.A.com']}", "admin.hosts[0]: '*.A.com' must be in lower case, "),
         ("routing: p2c", "routing: must be a mapping, not text"),
         ("routing: {policy: zzz}", "routing.policy: unknown policy 'zzz' (known: "),
         ("routing: {options: []}", "routing.options: must be a mapping, not a list"),
@@ -481,3 +484,32 @@ def test_upstream_files_are_tried_too(tmp_path: Path) -> None:
     assert problems_of(f"{REPLICA}upstream: {{ca_file: {token}, verify: false}}") == [
         "upstream.ca_file: has no effect when upstream.verify is false"
     ]
+
+
+@pytest.mark.parametrize(
+    ("url", "listener"),
+    [
+        ("http://localhost:8080/v2", "listen"),
+        ("http://127.9.9.9:8080", "listen"),
+        ("http://[::1]:8080", "listen"),
+        ("https://[::ffff:9.9.9.9]:9901", "admin.listen"),
+        ("http://9.9.9.9:9901", "admin.listen"),
+        ("http://gpu-1:9902", "admin.probes_listen"),
+        ("http://9.9.9.9:8080", ""),  # The machine of this check may be another one.
+        ("http://127.0.0.1:9901", ""),
+        ("http://gpu-2:9902", ""),
+    ],
+)
+def test_a_listener_of_the_router_is_no_replica(url: str, listener: str) -> None:
+    text = (
+        "listen: 0.0.0.0:8080\n"
+        "admin: {listen: '9.9.9.9:9901', probes_listen: 'gpu-1:9902', token: a}\n"
+        f"replicas: ['{url}']\n"
+    )
+    try:
+        parse(text)
+        problems = []
+    except ConfigError as err:
+        problems = err.problems
+    expected = f"replicas[0].url: is this router's own listener ({listener})"
+    assert problems == ([expected] if listener else [])

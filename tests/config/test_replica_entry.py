@@ -50,6 +50,10 @@ def test_its_region_is_that_of_the_router_unless_it_states_one() -> None:
         ({"url": "http://0x7f000001\r\nx"}, ["url: "]),
         ({"url": "http://a?x"}, ["url: a replica's URL must not have a query "]),
         ({"url": "http://a", "region": "e u"}, ["region: the name of a region is 1 to 64 letters"]),
+        (
+            {"url": "x", "credential": {"token_file": "/etc/shadow"}},
+            ["credential: cannot be set over the admin API; set `pool` to a pool that has "],
+        ),
         ({}, ["url: is missing"]),
         (7, ["must be a mapping, not a whole number"]),
         ({"url": "x", "weight": -1}, ["weight: must be above 0", "url: 'x' has no scheme"]),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-HOST = "router.test"
+HOST = "router"  # Without a dot, because the admin port refuses unknown names of the public DNS.
 LAST_CHUNK = b"0\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
 

@@ -60,7 +60,7 @@ def adopt_members(
             change_members(parts, [parts.fleet.replicas[replica_id]], {}, {})
     for replica_id, config in wanted.items():
         if replica_id not in parts.added:
-            parts.upstream.learn(config, parts.config)
+            parts.upstream.learn(config, parts.config, is_added=True)
             replica = parts.make_replica(config, parts.config, parts.upstream)
             parts.added[replica_id] = config
             if not is_watching:

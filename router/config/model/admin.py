@@ -19,9 +19,10 @@ class AdminTls(Tls, frozen=True):
 class Admin(TokenSource, frozen=True):
     """The admin port: metrics, health, the fleet, reload and drain. Clients must not reach it.
 
-    `admin` may also be only the address. If a token is set, it is needed for every request that
-    changes something, and for `/metrics`, `/usage` and `/queue`, which name tenants. Admin requests
-    send it as `Authorization: Bearer`.
+    `admin` may also be only the address. If a token is set, all requests need it, except `/` and
+    the probes `/livez`, `/readyz`, `/healthz` and `/health`. Admin requests send it as
+    `Authorization: Bearer`. Replicas that the admin API adds get no credential of `upstream` or of
+    a pool unless a token or `tls.client_ca` is set.
     """
 
     # The address. If other machines can reach it, a token or `tls.client_ca` must be set.
@@ -30,4 +31,9 @@ class Admin(TokenSource, frozen=True):
     # `/healthz` and `/health`, and needs no token. The metrics name tenants. Unset: there is no
     # second address.
     probes_listen: Annotated[str, Restart] | None = None
+    # More names in the field `Host` under which both ports answer requests without the token, such
+    # as gpu-1.example.com or *.example.com. Addresses, names without a dot, names of Kubernetes
+    # (.svc, .svc.cluster.local), .internal and the name of the machine need no entry. Any other
+    # name returns 421, because a web page may have made it resolve to this port (DNS rebinding).
+    hosts: tuple[str, ...] = ()
     tls: Annotated[AdminTls, Restart] | None = None

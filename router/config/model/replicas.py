@@ -78,7 +78,8 @@ class ReplicaSettings(Frozen, frozen=True):
     spot: bool = False
     region: str = ""  # The region of the replica. "": the region of the router.
     pool: str = ""  # The pool of the replica, one of `pools`. "": no pool.
-    # The secret for this replica. Unset: that of its pool, else `upstream.token`.
+    # The secret for this replica. Unset: that of its pool, else `upstream.token`. The admin API
+    # cannot set it.
     credential: Credential | None = None
 
 

@@ -55,7 +55,8 @@ class Admin:
         """
         from router.observe.admin.routes import build_probes
 
-        await self._listen(build_probes(self._actions, self._collector), sockets, None)
+        app = build_probes(self._actions, self._collector, self._authority)
+        await self._listen(app, sockets, None)
 
     async def _listen(
         self, app: web.Application, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None
@@ -67,6 +68,8 @@ class Admin:
         runner = web.AppRunner(
             app,
             access_log=None,
+            # A small body could take seconds to decompress, also without the token.
+            auto_decompress=False,
             handle_signals=False,
             keepalive_timeout=KEEP_ALIVE_S,
             lingering_time=LINGER_S,

@@ -1,9 +1,11 @@
 """The routes of the admin port: metrics, health, the fleet, reload, drain.
 
 Every error is JSON of the form {"error": {"code", "message"}}. Request bodies are read (at most 64
-KiB, for at most 5 s); most routes ignore them. A request that may change something and has an
-Origin header comes from a web page and returns 403. Otherwise a web page in a browser could drain a
-router on the same machine. `authority.py` decides which requests need a token.
+KiB, for at most 5 s), and never decompressed; most routes ignore them. A request that may change
+something and has an Origin header comes from a web page and returns 403. Otherwise a web page in a
+browser could drain a router on the same machine. A request that a proxy has forwarded (`Via`)
+returns 403: if a replica has the address of an admin port, this router or another one would send
+its clients' requests there. `authority.py` decides which requests need a token.
 
 Import only through `listener.py`: this module imports aiohttp.
 """
@@ -54,9 +56,12 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  # RFC 9110 section 9.2.1
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build_probes(actions: AdminActions, collector: Collector) -> web.Application:
+def build_probes(
+    actions: AdminActions, collector: Collector, authority: Authority
+) -> web.Application:
     """Returns the aiohttp application with the routes that need no token: probes and scrapes."""
-    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_guarded(Authority(None))])
+    guard = _guarded(authority, asks_token=False)
+    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[guard])
     _add_probes(app.router, actions, collector)
     return app
 
@@ -129,7 +134,8 @@ def build(actions: AdminActions, collector: Collector, authority: Authority) -> 
         actions.drain()
         return answered({"ok": True}, status=202)
 
-    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_guarded(authority)])
+    guard = _guarded(authority)
+    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[guard])
     _add_probes(app.router, actions, collector)
     app.router.add_get("/", index)
     app.router.add_get("/fleet", fleet)
@@ -143,20 +149,39 @@ def build(actions: AdminActions, collector: Collector, authority: Authority) -> 
     return app
 
 
-def _guarded(authority: Authority) -> Middleware:
+def _guarded(authority: Authority, *, asks_token: bool = True) -> Middleware:
     """Returns the middleware of every route.
 
-    It refuses web pages and requests without the token, reads the body within its limits, and turns
-    every error into JSON.
+    It refuses web pages, forwarded requests and requests without the token, reads the body within
+    its limits, and turns every error into JSON.
     """
+
+    def check(request: web.Request) -> web.Response | None:
+        """Returns the refusal of a request whose body is not read; `None`: it is answered."""
+        headers = request.headers
+        if request.method not in _SAFE and "Origin" in headers:
+            return refused(403, "forbidden", "requests from web pages are refused")
+        if "Via" in headers:
+            return refused(403, "forbidden", "requests through a proxy (Via) are refused")
+        path = _path(request)
+        has_token = authority.has_token(_only(request, "Authorization"))
+        if asks_token and not has_token and authority.needs_token(request.method, path):
+            return _without_token()
+        # A browser checks the name in the certificate, so a page under another name gets no answer.
+        if not (has_token or request.secure or authority.knows(path, _only(request, "Host"))):
+            text = "this name is unknown (admin.hosts); use the address, or send the admin token"
+            return refused(421, "unknown_host", text)
+        if headers.get("Content-Encoding", "identity").lower() != "identity":
+            return refused(415, "encoded_body", "the body must not be compressed")
+        return None
 
     @web.middleware
     async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         try:
-            if request.method not in _SAFE and "Origin" in request.headers:
-                return refused(403, "forbidden", "requests from web pages are refused")
-            if not authority.allows(request.method, _path(request), _authorization(request)):
-                return _without_token()
+            refusal = check(request)
+            if refusal is not None:
+                refusal.force_close()  # the request's body is not read
+                return refusal
             await _read_body(request)
             return await handler(request)
         except Refused as no:
@@ -202,17 +227,15 @@ def _path(request: web.Request) -> str:
     return request.path if resource is None else resource.canonical
 
 
-def _authorization(request: web.Request) -> str:
-    """Returns the value of `Authorization`; "" if there is none, or more than one."""
-    values = request.headers.getall("Authorization", ())
-    return values[0] if len(values) == 1 else ""
+def _only(request: web.Request, field: str) -> str:
+    """Returns the value of a field; "" if there is none. Several values are joined by commas."""
+    return ", ".join(request.headers.getall(field, ()))
 
 
 def _without_token() -> web.Response:
     text = "this request needs the admin token (admin.token) as `Authorization: Bearer`"
     response = refused(401, "unauthorized", text)
     response.headers["WWW-Authenticate"] = 'Bearer realm="hedgerow admin"'
-    response.force_close()  # the request's body is not read
     return response
 
 

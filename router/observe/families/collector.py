@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any
 
@@ -46,6 +46,7 @@ class Collector(CollectorBase):
         )
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
+        self._running: dict[tuple[str, bool], asyncio.Task[bytes]] = {}  # The texts in progress.
 
     def describe(self) -> Iterable[Metric]:
         """Returns nothing, because the sources may not be readable yet at registration."""
@@ -62,9 +63,19 @@ class Collector(CollectorBase):
         `is_zipped`: compress the text with gzip. Lets the event loop run after every family, and
         after every PIECE_SAMPLES samples of a large family. A scrape of a thousand replicas takes
         20 ms, and a piece about 1 ms. A thread would be worse, because it would hold the GIL for 5
-        ms at a time.
+        ms at a time. Scrapes at the same time get the same text, because a port without a token may
+        get many of them.
         """
         encode, content_type = choose_encoder(accept)
+        key = content_type, is_zipped
+        running = self._running.get(key)
+        if running is None:
+            running = asyncio.ensure_future(self._text(encode, is_zipped))
+            running.add_done_callback(lambda _: self._running.pop(key))
+            self._running[key] = running
+        return await asyncio.shield(running), content_type
+
+    async def _text(self, encode: Callable[[Any], bytes], is_zipped: bool) -> bytes:
         compressor = zlib.compressobj(wbits=_GZIP) if is_zipped else None
         parts = []
         ended = False
@@ -78,7 +89,7 @@ class Collector(CollectorBase):
                 await asyncio.sleep(0)
         end = _EOF if ended else b""
         parts.append(end if compressor is None else compressor.compress(end) + compressor.flush())
-        return b"".join(parts), content_type
+        return b"".join(parts)
 
 
 def _pieces(family: Metric) -> Iterator[Metric]:

@@ -157,6 +157,28 @@ def test_the_router_has_no_rights_that_it_does_not_need(folder: Path) -> None:
     assert "cpu" not in router["resources"]["limits"]
 
 
+@BY_PLACE
+def test_the_admin_port_has_a_token_that_only_the_router_can_read(folder: Path) -> None:
+    spec = pod_of(folder)["spec"]
+    file = yaml.safe_load((folder / "hedgerow.yaml").read_text())["admin"]["token_file"]
+    (secret,) = [one for one in spec["volumes"] if "secret" in one]
+    containers = [*spec.get("initContainers", []), *spec["containers"]]
+    mounts = {
+        one["name"]: at["mountPath"]
+        for one in containers
+        for at in one.get("volumeMounts", [])
+        if at["name"] == secret["name"]
+    }
+    assert mounts == {"hedgerow": file.removesuffix("/token")}
+    assert secret["secret"]["defaultMode"] == 0o440
+    assert spec["securityContext"]["fsGroup"] == router_of(folder)["securityContext"].get(
+        "runAsUser", spec["securityContext"].get("runAsUser")
+    )
+    name = secret["secret"]["secretName"]
+    text = (folder / "kustomization.yaml").read_text()
+    assert f"create secret generic {name} \\\n#     --from-literal=token=" in text
+
+
 def test_selectors_find_what_they_are_meant_for() -> None:
     gateway = KUBERNETES / "gateway"
     labels = pod_of(gateway)["metadata"]["labels"].items()

@@ -8,9 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
 from aiohttp import web
 
-from router.config.model import Discovery, KubernetesReplicas, Replica
+from router.config.keys import KeyLine, hash_of
+from router.config.model import Discovery, Keys, KubernetesReplicas, Replica
 from router.core.errors import Reason
 from router.fleet.discovery.kubernetes import client as _imported_early  # noqa: F401  (slow)
 from tests.app.discovery.test_files import Engines
@@ -126,6 +129,56 @@ def test_pods_are_found_by_their_labels(tmp_path: Path) -> None:
                 await become(router, "127.0.0.2", "127.0.0.3")
 
     story()
+
+
+@pytest.mark.parametrize("kind", [PODS, SLICES])
+def test_the_owner_of_a_pod_cannot_move_it_to_another_region(kind: str, tmp_path: Path) -> None:
+    """A pod in the US says that it is in the EU, before it joins and later."""
+    keys = tmp_path / "keys"
+    line = KeyLine(name="acme", hash=hash_of(b"key-0123456789-0123456789"), allowed_regions=("eu",))
+    keys.write_bytes(msgspec.json.encode(line) + b"\n")
+    sent = ("Authorization: Bearer key-0123456789-0123456789",)
+
+    @scenario
+    async def story() -> None:
+        async with api_server() as server, Engines(json_ok) as (engine,):
+            make = pods if kind == PODS else service
+            source = make(server, tmp_path, region="us")
+
+            def claims(region: str, name: str = "hedgerow.dev/region") -> None:
+                marks = {"annotations": {name: region}}
+                if kind == PODS:
+                    server.put(PODS, pod_of("a", "127.0.0.1", port=engine.port, **marks))
+                else:
+                    one = endpoint("127.0.0.1", "a")
+                    server.put(SLICES, slice_of("a", one, port=engine.port, **marks))
+
+            claims("eu")
+            times = {"ttl_max_s": 0.1}  # A report of each look.
+            async with discovering(source, times=times, keys=Keys(file=str(keys))) as router:
+                for region in ("eu", "us", "eu"):
+                    claims(region)
+                    await looks_again(router, source.name, "failed" if region == "eu" else "ok")
+                    (shown,) = router.app.replicas()
+                    assert (shown["region"], shown["state"]) == ("us", "ready")
+                    assert_error(await router.ask(chat(*sent)), Reason.REGION_NOT_ALLOWED)
+                assert (await router.ask(chat())).status == 200
+                # If the source has no region, the pod decides, until a reload sets one again.
+                router.change(discovery=rules(make(server, tmp_path), **times))
+                assert (await router.admin("/reload", "POST")).status == 200
+                await eventually(lambda: router.app.replicas()[0]["region"] == "eu", "its region")
+                router.change(discovery=rules(make(server, tmp_path, region="asia"), **times))
+                assert (await router.admin("/reload", "POST")).status == 200
+                assert router.app.replicas()[0]["region"] == "asia"
+                assert_error(await router.ask(chat(*sent)), Reason.REGION_NOT_ALLOWED)
+            assert len(engine.requests) == 1
+
+    story()
+
+
+async def looks_again(router: Router, source: str, result: str) -> None:
+    before = looks(router, source, result)
+    await eventually(lambda: looks(router, source, result) > before, f"a look that is {result}")
 
 
 def test_a_terminating_pod_is_drained_at_once(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ WITH_TOKEN = Admin(listen="127.0.0.1:0", token="secret")
 
 
 @scenario
-async def test_changes_and_pages_about_tenants_need_the_token() -> None:
+async def test_all_but_probes_need_the_token() -> None:
     async with running(json_ok, admin=WITH_TOKEN) as router:
         for method, path in (
             ("POST", "/replicas/r0/cordon"),
@@ -32,6 +32,11 @@ async def test_changes_and_pages_about_tenants_need_the_token() -> None:
             ("GET", "/usage"),
             ("GET", "/queue"),
             ("GET", "/metrics"),
+            ("GET", "/replicas"),
+            ("GET", "/replicas/r0"),
+            ("GET", "/fleet"),
+            ("GET", "/hedging"),
+            ("GET", "/nothing"),
             ("POST", "/nothing"),
         ):
             for fields in ((), ("Authorization: Bearer wrong",)):
@@ -42,10 +47,10 @@ async def test_changes_and_pages_about_tenants_need_the_token() -> None:
                 assert (answer.header("www-authenticate") or "").startswith("Bearer")
         assert not router.app.draining
         assert [shown["state"] for shown in router.app.replicas()] == ["ready"]
-        for path in ("/livez", "/readyz", "/replicas", "/replicas/r0", "/hedging"):
+        for path in ("/", "/livez", "/healthz", "/readyz", "/health"):
             assert (await router.admin(path)).status == 200
-        assert (await router.admin("/usage", "GET", BEARER)).status == 200
-        assert (await router.admin("/metrics", "GET", BEARER)).status == 200
+        for path in ("/usage", "/metrics", "/replicas", "/replicas/r0", "/fleet", "/hedging"):
+            assert (await router.admin(path, "GET", BEARER)).status == 200
         assert (await router.admin("/replicas/r0/cordon", "POST", BEARER)).status == 200
 
 

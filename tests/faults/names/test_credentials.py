@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from router.config.model import Credential, Pool, Replica, Upstream
+from router.config.model import Admin, Credential, Pool, Replica, Upstream
 from router.core.errors import ConfigError, Reason
 from tests.faults.names.engines import Engine, settings
 from tests.harness.messages import chat, completion, json_response, request
@@ -20,6 +20,7 @@ from tests.harness.running import Router, assert_error, running, scenario
 from tests.places import CERT
 
 FIRST, SECOND, USUAL = "sk-first-0123456789", "sk-second-0123456789", "sk-usual-0123456789"
+GUARDED, BEARER = Admin(listen="127.0.0.1:0", token="secret"), "Authorization: Bearer secret"
 CLIENT = "client-key-0123456789"
 SENT = ("Authorization: Bearer " + CLIENT, "X-Api-Key: " + CLIENT, "Api-Key: " + CLIENT)
 
@@ -137,25 +138,26 @@ async def test_a_reload_reads_the_secret_again_or_changes_nothing() -> None:
 
 
 @scenario
-async def test_a_replica_of_the_admin_api_has_a_credential() -> None:
+async def test_a_replica_of_the_admin_api_has_the_credential_of_its_pool() -> None:
     engine, other = Engine("m"), Engine("m")
     engine.start()
     other.start()
-    async with running(Engine("x")) as router:
-        entry = {"url": engine.url, "id": "new", "credential": {"token": FIRST}}
-        response = await router.admin("/replicas", "POST", body=entry)
+    pools = {"p": Pool(credential=Credential(token=FIRST))}
+    async with running(Engine("x"), pools=pools, admin=GUARDED) as router:
+        entry = {"url": engine.url, "id": "new", "pool": "p"}
+        response = await router.admin("/replicas", "POST", BEARER, body=entry)
         assert response.status in (200, 201) and FIRST.encode() not in response.body
         await eventually(lambda: router.app.replicas()[1]["up"], "it is up")
         assert (await router.ask()).status == 200
         assert engine.last.header("authorization") == f"Bearer {FIRST}"
-        await router.admin("/replicas/new", "DELETE")
+        await router.admin("/replicas/new", "DELETE", BEARER)
         # Another replica with this ID must not get the credential.
-        await router.admin("/replicas", "POST", body={"url": other.url, "id": "new"})
+        await router.admin("/replicas", "POST", BEARER, body={"url": other.url, "id": "new"})
         await eventually(lambda: router.app.replicas()[-1]["up"], "it is up")
         assert (await router.ask()).status == 200
         assert FIRST.encode() not in received(other)
-        bad = {"url": "http://127.0.0.1:1", "credential": {"token": FIRST + "\n", "token_env": "X"}}
-        response = await router.admin("/replicas", "POST", body=bad)
+        bad = {"url": "http://127.0.0.1:1", "credential": {"token": FIRST}}
+        response = await router.admin("/replicas", "POST", BEARER, body=bad)
         assert response.status == 422 and FIRST.encode() not in response.body
     await engine.stop()
     await other.stop()
@@ -167,9 +169,10 @@ async def test_a_reload_keeps_the_pool_of_a_replica_of_the_admin_api() -> None:
     provider = Engine("gpt")
     provider.start()
     pools = {"cloud": Pool(external=True, credential=Credential(token=SECOND))}
-    async with running(Engine("m"), pools=pools, upstream=Upstream(token=USUAL)) as router:
+    secrets = {"upstream": Upstream(token=USUAL), "admin": GUARDED}
+    async with running(Engine("m"), pools=pools, **secrets) as router:
         entry = {"url": provider.url, "id": "new", "pool": "cloud", "models": ["gpt"]}
-        assert (await router.admin("/replicas", "POST", body=entry)).status in (200, 201)
+        assert (await router.admin("/replicas", "POST", BEARER, body=entry)).status == 201
         await eventually(lambda: router.app.replicas()[1]["up"], "it is up")
         router.change(pools={})
         with pytest.raises(ConfigError, match=r"pools\.cloud: is missing; .* the replica 'new'"):

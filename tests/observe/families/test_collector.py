@@ -7,6 +7,7 @@ import gzip
 import platform
 import re
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -386,3 +387,29 @@ def test_no_two_families_share_a_name() -> None:
         for family in group
     ]
     assert len(set(names)) == len(names)
+
+
+def test_scrapes_at_the_same_time_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port without a token may get many of them, and may lose a client in between."""
+    collector, count = Collector(used()), 0
+    collect = collector.collect
+
+    def counted() -> Iterator[Metric]:
+        nonlocal count
+        count += 1
+        yield from collect()
+
+    monkeypatch.setattr(collector, "collect", counted)
+
+    async def scrapes() -> None:
+        found = [asyncio.ensure_future(collector.render()) for _ in range(20)]
+        zipped = asyncio.ensure_future(collector.render("", True))
+        await asyncio.sleep(0)
+        found.pop(0).cancel()
+        (text,) = {body for body, _ in await asyncio.gather(*found)}
+        assert gzip.decompress((await zipped)[0]).startswith(text[:100])
+        assert count == 2
+        await collector.render()
+        assert count == 3
+
+    run(scrapes())

@@ -3,7 +3,8 @@
 A label is used like an annotation of the same name. If both are present, the annotation counts.
 Models with a slash in their names need an annotation, because the values of labels have none.
 
-Must never: read a pool or a credential, because the owner of a pod must not get another's secret.
+Must never: read a pool or a credential, because the owner of a pod must not get another's secret;
+override a configured region, because the owner of a pod must not get the data of another region.
 """
 
 from __future__ import annotations
@@ -29,10 +30,14 @@ class Stated(NamedTuple):
     settings: dict[str, object]  # By the name of the field in `ReplicaSettings`.
     port: str = ""  # A number or a name; "": none is stated.
     problem: str = ""  # The first invalid value; "": all are valid.
+    unused: str = ""  # Why a valid value is not used; "": all are used.
 
 
-def stated(metadata: Metadata) -> Stated:
-    """Return the settings that an object states. An invalid value is not among them."""
+def stated(metadata: Metadata, region: str = "") -> Stated:
+    """Return the settings that an object states. An invalid value is not among them.
+
+    `region`: the region of the source; "": none is configured.
+    """
     labels, annotations = metadata.labels or {}, metadata.annotations or {}
     settings: dict[str, object] = {}
     for label, setting in ((_ZONE, "zone"), (_REGION, "region")):
@@ -47,7 +52,13 @@ def stated(metadata: Metadata) -> Stated:
                 settings[setting] = read(text.strip())
             except ValueError as err:
                 problem = problem or f"{name}: {text[:_SHOWN]!r} {err}"
-    return Stated(settings, str(settings.pop("port", "")), problem)
+    unused = ""
+    if region:
+        own = PREFIX + "region"
+        said = settings.pop("region", region)
+        if said != region and (own in annotations or own in labels):
+            unused = f"{own}: {said!r} is not used: the region of the source is {region!r}"
+    return Stated(settings, str(settings.pop("port", "")), problem, unused)
 
 
 def _models(text: str) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
     is_ready: bool
     is_terminating: bool
     found: Found | None  # `None`: what the object states is invalid.
-    problem: str = ""  # What is invalid.
+    problem: str = ""  # What is invalid or not used.
     is_ipv6: bool = False
 
 
@@ -65,7 +65,7 @@ def of_slice(one: EndpointSlice, source: KubernetesReplicas) -> list[Candidate]:
         if port.port is not None and port.protocol in (None, "", "TCP")
     ]
     engines = (_of_endpoint(endpoint, one.metadata) for endpoint in one.endpoints or ())
-    says = stated(one.metadata)
+    says = stated(one.metadata, source.region)
     return [_candidate(engine, ports, says, source) for engine in engines if engine is not None]
 
 
@@ -104,7 +104,7 @@ def of_pod(pod: Pod, source: KubernetesReplicas) -> list[Candidate]:
     ]
     is_ready = any(c.type == "Ready" and c.status == "True" for c in status.conditions or ())
     is_terminating = metadata.deletion_timestamp is not None
-    says = stated(metadata)
+    says = stated(metadata, source.region)
     return [
         _candidate(
             _Engine(
@@ -128,15 +128,16 @@ def of_pod(pod: Pod, source: KubernetesReplicas) -> list[Candidate]:
 def _candidate(
     engine: _Engine, ports: list[_Port], says: Stated, source: KubernetesReplicas
 ) -> Candidate:
+    name = engine.pod or engine.address
     try:
         found = _found(engine, ports, says, source)
     except ValueError as err:
-        name = engine.pod or engine.address
         key = engine.uid or engine.address
         return Candidate(key, engine.is_ready, engine.is_terminating, None, f"{name}: {err}")
     key = engine.uid or found.replica.id
+    unused = f"{name}: {says.unused}" if says.unused else ""
     is_ipv6 = ":" in engine.address
-    return Candidate(key, engine.is_ready, engine.is_terminating, found, is_ipv6=is_ipv6)
+    return Candidate(key, engine.is_ready, engine.is_terminating, found, unused, is_ipv6)
 
 
 def _found(engine: _Engine, ports: list[_Port], says: Stated, source: KubernetesReplicas) -> Found:
@@ -189,4 +190,6 @@ def _replica(
     source: KubernetesReplicas, name: str, url: str, settings: dict[str, object]
 ) -> Replica:
     shared = {field: getattr(source, field) for field in ReplicaSettings.__struct_fields__}
-    return Replica(id=name, url=url, **{**shared, **settings})
+    # A reload may have set the region after the replica was found.
+    fixed = {"region": source.region} if source.region else {}
+    return Replica(id=name, url=url, **{**shared, **settings, **fixed})

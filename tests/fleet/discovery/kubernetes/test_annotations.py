@@ -69,6 +69,16 @@ def test_an_annotation_counts_before_a_label_and_both_before_the_node() -> None:
     assert of({**node, "hedgerow.dev/zone": "label"}, zone="mark").settings["zone"] == "mark"
 
 
+def test_the_region_of_the_source_counts_before_that_of_the_pod() -> None:
+    node = {"topology.kubernetes.io/region": "eu-west-1"}
+    assert stated(Metadata(labels=node), "eu") == Stated({})
+    marks = {"hedgerow.dev/region": "eu"}
+    for where in ({"labels": marks}, {"annotations": marks}):
+        assert stated(Metadata(**where), "eu") == Stated({})
+        unused = "hedgerow.dev/region: 'eu' is not used: the region of the source is 'us'"
+        assert stated(Metadata(**where), "us") == Stated({}, unused=unused)
+
+
 @pytest.mark.parametrize("name", ["pool", "credential", "url", "id", "weight", "owner"])
 def test_no_other_setting_is_read(name: str) -> None:
     assert of(**{name: "x"}) == Stated({})
