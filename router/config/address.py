@@ -45,6 +45,11 @@ class ReplicaUrl:
             return _bracketed(self.host)
         return join_host_port(self.host, self.port)
 
+    def has_authority(self, text: str) -> bool:
+        """Whether the authority in a URL is that of this URL, with or without the port."""
+        host = _bracketed(self.host)
+        return text.lower() in {own.lower() for own in (host, f"{host}:", f"{host}:{self.port}")}
+
     @property
     def default_id(self) -> str:
         """The replica's ID if the configuration does not set one."""

@@ -28,7 +28,7 @@ from router.config.annotations import hints, unit_of
 from router.config.class_checks import check_classes, check_slos
 from router.config.discovery_checks import check_discovery
 from router.config.file_checks import check_token, try_files
-from router.config.model import Config, Hedging, PolicyChoice, Routing
+from router.config.model import Batches, Config, Hedging, PolicyChoice, Routing
 from router.config.model.setting_types import in_file
 from router.config.pool_checks import check_models
 from router.config.problems import Problems
@@ -195,6 +195,10 @@ def _check_files(config: Config, problems: Problems) -> None:
             problems.add("upstream.ca_file", "has no effect when upstream.verify is false")
         elif upstream.ca_file is not None:
             try_files("upstream", lambda: replica_context(upstream), problems)
+    batches = config.batches
+    is_off = not batches.enabled and not problems.is_spoiled("batches", "batches.folder")
+    if is_off and batches.folder != Batches().folder:
+        problems.add("batches.folder", "has no effect without batches.enabled: true")
     tls = config.tls
     if tls is not None and not problems.is_spoiled("tls", "tls.cert", "tls.key"):
         try_files("tls", lambda: listening_context(tls), problems)

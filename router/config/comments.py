@@ -1,7 +1,7 @@
-"""Reads the comments beside the fields of a class from its source.
+"""Reads the docstring of a class, and the comments beside its fields, from its source.
 
-Python cannot find the source of a compiled class, so this module reads the `.py` file beside the
-binary.
+Python cannot find the source of a compiled class, and such a class has no docstring. So this module
+reads the `.py` file beside the binary.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from pathlib import Path
 def comments_of(cls: type) -> dict[str, str]:
     """Returns the text of each field: the comment lines directly above it, and on its lines."""
     source = _source(cls)
-    tree = ast.parse(source)
-    found = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == cls.__name__]
-    if not found:
+    found = _node(cls, source)
+    if found is None:
         return {}
     comments = _comments(source)
     lines = source.splitlines()
     texts: dict[str, str] = {}
-    for node in found[0].body:
+    for node in found.body:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
         parts: list[str] = []
@@ -37,10 +36,29 @@ def comments_of(cls: type) -> dict[str, str]:
     return texts
 
 
+def doc_of(cls: type) -> str:
+    """Returns the docstring of a class, or else that of its nearest base class that has one."""
+    for base in cls.__mro__:
+        node = None if base is object else _node(base, _source(base))
+        text = None if node is None else ast.get_docstring(node)
+        if text:
+            return text
+    return ""
+
+
 def _source(cls: type) -> str:
+    """Returns the source of a class's module; "" if it is not written in Python."""
     module = sys.modules[cls.__module__]
-    assert module.__file__ is not None
-    return (Path(module.__file__).parent / (cls.__module__.rsplit(".", 1)[-1] + ".py")).read_text()
+    file = getattr(module, "__file__", None) or ""
+    path = Path(file).parent / (cls.__module__.rsplit(".", 1)[-1] + ".py")
+    return path.read_text() if path.is_file() else ""
+
+
+def _node(cls: type, source: str) -> ast.ClassDef | None:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+            return node
+    return None
 
 
 def _comments(source: str) -> dict[int, str]:

@@ -20,7 +20,7 @@ from policies.hedging.contract import HEDGING
 from policies.queueing.contract import QUEUEING
 from policies.registry import Registry, option_types
 from router.config.annotations import hints, is_struct, metas, needs_restart, unit_of, without_none
-from router.config.comments import comments_of
+from router.config.comments import comments_of, doc_of
 from router.config.model import Config
 from router.config.model.setting_types import Frozen
 from router.config.units import DURATION, SIZE, amount_text
@@ -172,8 +172,7 @@ def _struct_in(kind: Any) -> tuple[type[msgspec.Struct], str] | None:
 
 def _doc(cls: type) -> str:
     """Returns the docstring of a class in one paragraph, or else the docstring of a base class."""
-    text = cls.__doc__ or next((b.__doc__ for b in cls.__mro__[1:] if b.__doc__), "") or ""
-    return " ".join(text.split())
+    return " ".join(doc_of(cls).split())
 
 
 def _type(kind: Any) -> str:

@@ -367,6 +367,7 @@ class Dispatcher(Handler, ExchangeOwner):
             via=self._via,
             authorization=self._authorization,
             forwards_key=asked.forwards_key,
+            reads_answer=asked.route.inference,
         )
 
     def _set_deadline(self, exchange: Exchange) -> None:

@@ -81,6 +81,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         "_client",
         "_commit_due",
         "_done",
+        "_gap_due",
         "_owner",
         "_stall_due",
         "begin_due",
@@ -116,12 +117,14 @@ class Exchange(ProxiedRequest, ClientExchange):
             target=asked.path,
             no_body=asked.head.method == b"HEAD",
             http_1_0=asked.head.http_1_0,
-            gap_s=times.token_gap_s,
         )
         # Time at which the answer must begin: the client's own deadline. NEVER if the client has no
         # deadline, while the request is queued (the queue checks the deadline then), and after the
         # first content.
         self.begin_due = NEVER
+        # Time at which the silence of the relayed response is examined; NEVER: none is relayed.
+        self._gap_due = NEVER
+        # Time at which a silent stream gets a comment, the first one with an early 200.
         self._commit_due = NEVER
         if view.stream and self.route.streams_events and times.commit_after_s:
             self._commit_due = arrived + times.commit_after_s
@@ -173,7 +176,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         """Return the time of the replica's last content, or else of the request's arrival."""
         if not self.work.first_at:
             return self.arrived
-        return self.work.broke_at or self.reply.gap_due - self.reply.gap_s
+        return self.work.broke_at or self.reply.last_at
 
     def body_sent(self) -> None:
         """Release the memory of the client's body, if the body was sent and is not kept."""
@@ -202,10 +205,14 @@ class Exchange(ProxiedRequest, ClientExchange):
         if has_begun and (head.status != 200 or not head.is_sse or io.is_encoded):
             self._end_in_stream(attempt, reader, now)
             return None
-        reply.gap_due = now + reply.gap_s
+        reply.last_at = now
+        self._gap_due = now + self.times.token_gap_s
         self.begin_due = self._commit_due = NEVER
-        # From now on, each token changes only `gap_due`. `on_deadline` updates `deadline` later.
-        self.deadline = min(reply.gap_due, min(self.total_due, self._stall_due))
+        if head.is_sse and not io.is_encoded and self.times.commit_after_s:
+            self._commit_due = now + self.times.commit_after_s
+        # From now on, each token changes only `last_at`. `on_deadline` updates `deadline` later.
+        due = min(self._gap_due, self._commit_due)
+        self.deadline = min(due, min(self.total_due, self._stall_due))
         if self.route.inference and not self.route.light:
             self._shown(attempt, head, now)
         if self.route.kind == "responses" and head.status == 200 and reader.parts:
@@ -285,8 +292,9 @@ class Exchange(ProxiedRequest, ClientExchange):
         """Note that another replica was asked for the rest of the broken stream."""
         self.work.stops(now)
         self.work.broke_at = self.last_content_at()
-        self.reply.gap_due = NEVER
-        self.deadline = min(self._stall_due, min(self.total_due, self.driver.due()))
+        self._gap_due = NEVER
+        due = min(self._commit_due, self.driver.due())
+        self.deadline = min(self._stall_due, min(self.total_due, due))
 
     def _name_estimate(self) -> None:
         """Put the estimated time to first token into the response's head, if the client asks."""
@@ -398,11 +406,10 @@ class Exchange(ProxiedRequest, ClientExchange):
         client = self._client
         now = monotonic()
         if self.reply.status:
-            self.reply.late_error(of_router(err))
-            self._finish(err.reason, now)
-            client.close_after_writing()
-            return
-        keep_alive = self.reply.error(err)
+            self.reply.end_with_error(of_router(err))
+            keep_alive = self.reply.keep_alive and client.keeps_alive
+        else:
+            keep_alive = self.reply.error(err)
         self._finish(err.reason, now)
         client.done(keep_alive, now)
 
@@ -432,10 +439,10 @@ class Exchange(ProxiedRequest, ClientExchange):
             facts = of_router(RouterError(reason, "the replica's answer is not an event stream"))
         else:
             facts = of_router(RouterError(reason, MESSAGES[reason]))
-        self.reply.late_error(facts)
-        client = self._client
-        self._finish(reason, monotonic())
-        client.close_after_writing()
+        self.reply.end_with_error(facts)
+        client, now = self._client, monotonic()
+        self._finish(reason, now)
+        client.done(self.reply.keep_alive and client.keeps_alive, now)
 
     def _may_send_early_status(self) -> bool:
         """Whether an early 200 may be sent, because the request will not be refused any more."""
@@ -450,7 +457,17 @@ class Exchange(ProxiedRequest, ClientExchange):
             return False
         return queue.allows_early_status(ticket)
 
-    def _send_early_status(self) -> None:
+    def _send_comment(self, now: float) -> None:
+        """Send a comment to the client of a silent stream, with an early 200 if it is the first."""
+        every_s = self.times.commit_after_s
+        self._commit_due = now + every_s
+        if self.driver.state.commit == Commit.CONTENT:
+            quiet_until = self.reply.last_at + every_s
+            if quiet_until > now:
+                self._commit_due = quiet_until
+            elif self._stall_due == NEVER:
+                self.reply.gap_comment()
+            return
         if self.driver.state.commit == Commit.NOTHING:
             if not self._may_send_early_status():
                 return  # The next check of the deadlines tries again.
@@ -510,11 +527,13 @@ class Exchange(ProxiedRequest, ClientExchange):
         self._stall_due = NEVER
         now = monotonic()
         reply, replica = self.reply, self.work.replica
-        if self.driver.state.commit == Commit.CONTENT:
-            reply.gap_due = max(reply.gap_due, now + reply.gap_s)
+        gap_s = self.times.token_gap_s
+        if self._gap_due != NEVER:
+            reply.last_at = now  # The silence before was the client's.
+            self._gap_due = now + gap_s
         self.first_s = self.first_content_limit_s()
-        self.driver.restart_first_content_timers(now + reply.gap_s)
-        due = min(reply.gap_due, self.begin_due)
+        self.driver.restart_first_content_timers(now + gap_s)
+        due = min(self._gap_due, self.begin_due)
         self.deadline = min(self.deadline, due, self.driver.due())
         is_relayed = reply.is_counted and not self.work.broke_at
         if replica is not None and is_relayed and not self.work.is_flowing:
@@ -531,13 +550,12 @@ class Exchange(ProxiedRequest, ClientExchange):
             self.crashed(err)
 
     def _check_deadlines(self, now: float) -> None:
-        # Each token changes only `gap_due`. `deadline` is updated here, a few times a minute.
-        gap_due = self.reply.gap_due
+        # Each token changes only `last_at`. `deadline` is updated here, a few times a minute.
         if self.total_due <= now:
             self.driver.timed_out(Reason.TOTAL_TIMEOUT)
         elif self._stall_due <= now:
             self._client.abort(Reason.WRITE_TIMEOUT)
-        elif gap_due <= now and self._stall_due == NEVER:
+        elif self._gap_due <= now and self._stall_due == NEVER and self._is_stalled(now):
             self.driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
         elif self.begin_due <= now and self._stall_due == NEVER:
             # The client's deadline has passed, which is not a failure of the replica.
@@ -547,12 +565,16 @@ class Exchange(ProxiedRequest, ClientExchange):
             if self._done:
                 return
             if self._commit_due <= now:
-                self._commit_due = now + self.times.commit_after_s
-                self._send_early_status()
-            wait = min(gap_due, self.begin_due) if self._stall_due == NEVER else NEVER
+                self._send_comment(now)
+            wait = min(self._gap_due, self.begin_due) if self._stall_due == NEVER else NEVER
             self.deadline = min(
                 wait, self.total_due, self._commit_due, self._stall_due, self.driver.due()
             )
+
+    def _is_stalled(self, now: float) -> bool:
+        """Whether the relayed response is silent for too long, and must be cut off."""
+        self._gap_due = self.driver.gap_due(self.reply.last_at, now)
+        return self._gap_due <= now
 
     # -- the end -------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from router.fleet.table.eligibility import RETRY_AFTER_S
 from router.intake.routes import MODELS_PATH
 from router.wire.client import ClientConnection
 from router.wire.http1 import answers
+from router.wire.http1.headers import name_of
 
 
 def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
@@ -33,6 +34,8 @@ def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
     models = fleet.listing.of(regions)
     if not len(models):
         return False
+    if any(name_of(line) == b"anthropic-version" for line in asked.head.lines):
+        models = models.for_anthropic()
     allowed = models_of(asked.key)
     if asked.path == MODELS_PATH:
         body = models.whole if allowed is None else models.part(allowed)

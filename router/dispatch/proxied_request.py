@@ -109,6 +109,10 @@ class ProxiedRequest(AttemptedRequest):
     def can_resend(self) -> bool:
         return self.body is not None
 
+    def is_sent_once(self) -> bool:
+        # The body may be too large to keep.
+        return self.asked.body_bytes > self.rules.retry_body or not self.route.is_known
+
     def evidence(self) -> int:
         flow = self.asked.flow
         return hash((flow.account, flow.member, b"".join(self.body or ())))
@@ -130,8 +134,7 @@ class ProxiedRequest(AttemptedRequest):
         io.conn = conn
         self.driver.connected(io.attempt)
         send(io, conn, self)
-        if self.asked.body_bytes > self.rules.retry_body or not self.route.is_known:
-            # The body is too large to keep, or repeating the request may be unsafe.
+        if self.is_sent_once():
             self.release_body()
 
     def is_sending(self) -> bool:

@@ -42,6 +42,7 @@ from router.wire.http1.response_reader import COMPLETE, ResponseReader
 from router.wire.sweep import NEVER
 
 _COMMENT: Final = b": waiting for the first token\n\n"
+_GAP_COMMENT: Final = b": waiting for the next token\n\n"
 _FRAME_BYTES: Final = 256  # Assumed bytes of an answer that are not its text.
 # Maximum bytes of a JSON line with one token; a line of /api/chat has about 130 bytes.
 _LINE_BYTES: Final = 400
@@ -70,13 +71,12 @@ class Reply:
         "bytes_out",
         "continuation",
         "estimate",
-        "gap_due",
-        "gap_s",
         "is_complete",
         "is_text",
         "is_work",
         "keep_alive",
         "limits",
+        "last_at",
         "progress",
         "region",
         "restored_name",
@@ -91,16 +91,13 @@ class Reply:
         target: bytes,
         no_body: bool,
         http_1_0: bool,
-        gap_s: float,
     ) -> None:
         self._client = client
         self._target = target  # The request's path, which determines the shape of errors.
         self._request_id = request_id
         self._no_body = no_body
         self._http_1_0 = http_1_0
-        self.gap_s = gap_s  # The longest time between two pieces of a body, in seconds.
-        # Time at which the replica's next bytes are due; NEVER before the first content.
-        self.gap_due = NEVER
+        self.last_at = 0.0  # Time of the last bytes from the replica; 0: none were relayed.
         self.status = 0  # The status sent to the client; 0: none.
         self.bytes_out = 0  # Bytes of the body that were written.
         # The value of the header with the estimated time to first token, set before the head is
@@ -250,7 +247,7 @@ class Reply:
             parts.clear()
             if body:
                 now = monotonic()
-                self.gap_due = now + self.gap_s
+                self.last_at = now
                 if body[0] != _COLON:
                     self.progress.at = now
                 if now >= self._gain_at:
@@ -405,6 +402,15 @@ class Reply:
             )
         self.event(_COMMENT)
 
+    def gap_comment(self) -> None:
+        """Send an SSE comment into a silent stream, so that no hop on the way closes it.
+
+        A response that is not a readable event stream, or that was cut inside an event, gets none.
+        """
+        tap = self._tap
+        if tap is not None and tap.ends_between_events and not self._is_sized:
+            self.event(_GAP_COMMENT)
+
     def event(self, event: bytes) -> None:
         """Write an event of the router into a stream that has begun."""
         self.bytes_out += len(event)
@@ -425,6 +431,14 @@ class Reply:
                 rest += self.restored_name.flush()
             event = rest + (b"" if tap.ends_between_events else b"\n\n") + event
         self.event(event)
+
+    def end_with_error(self, facts: ErrorFacts) -> None:
+        """Write an error event into a stream that has had no content, and end the response.
+
+        Nothing is missing, so the client must not take the response for a truncated one.
+        """
+        self.late_error(facts)
+        self._finish(b"")
 
     def error(self, err: RouterError) -> bool:
         """Write a complete error response. Returns whether the connection may be reused."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from router.wire.http1.answers import date
 from router.wire.http1.heads import ResponseHead
+from router.wire.http1.response_reader import NO_BUFFERING
 
 
 def response_head(
@@ -81,6 +82,7 @@ def stream_head(
         b"HTTP/1.1 200 OK",
         b"content-type: text/event-stream; charset=utf-8",
         b"cache-control: no-cache",
+        NO_BUFFERING,
         b"x-request-id: " + request_id,
     ]
     if chunked:

@@ -14,7 +14,7 @@ from router.dispatch.context import Context
 from router.dispatch.exchange import Exchange
 from router.dispatch.tenants import may_hedge
 from router.intake.body import is_form
-from router.intake.fields import MAX_SESSION, Fields, Unread
+from router.intake.fields import Fields, Unread
 from router.intake.prompt import bounded_bytes, prompt_blocks, prompt_seed
 from router.intake.values import session_of
 from router.wire.http1.heads import RequestHead
@@ -23,9 +23,7 @@ from router.wire.http1.heads import RequestHead
 def session_in(head: RequestHead, fields: Fields) -> str | None:
     """Return the key of the conversation that a request belongs to; `None` if it names none."""
     session = head.routing.session
-    if session is not None:
-        return session.decode("utf-8", "replace")[:MAX_SESSION]
-    return session_of(fields)
+    return session_of(fields) if session is None else session.decode("utf-8", "replace")
 
 
 class RoutingFacts:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from router.config.model import Credential, Pool
+from router.fleet.secret import LEAST, Secret
 
 # Header fields in which clients send credentials.
 _CREDENTIALS: Final = frozenset(
@@ -25,11 +26,10 @@ _CREDENTIALS: Final = frozenset(
 # The header fields of a client's request that a provider of another company gets.
 _PASSED: Final = frozenset(
     {
-        *(b"content-type", b"content-encoding", b"content-length", b"accept"),
+        *(b"content-type", b"content-encoding", b"content-length", b"accept", b"accept-encoding"),
         *(b"anthropic-version", b"anthropic-beta", b"openai-beta"),
     }
 )
-_LEAST: Final = 8  # A shorter credential is not searched for in answers, because it may be a word.
 
 
 class Access:
@@ -38,12 +38,12 @@ class Access:
     __slots__ = (
         "_dropped",
         "_forwards_key",
-        "_secret",
         "fields",
         "gets_any",
         "gets_usual",
         "has_credential",
         "is_external",
+        "secret",
     )
 
     def __init__(
@@ -64,11 +64,12 @@ class Access:
         self.fields = {name.lower(): value for name, value in own.items()}
         self.has_credential = credential is not None and token is not None
         self._forwards_key = credential is not None and credential.forward_client_key
-        self._secret = b""
+        # The credential, which is hidden in answers; `None`: there is none to hide.
+        self.secret: Secret | None = None
         if credential is not None and token is not None:
             name = credential.header.lower()
             self.fields[name] = f"Bearer {token}" if name == "authorization" else token
-            self._secret = token.encode()
+            self.secret = Secret(token) if len(token) >= LEAST else None
         dropped = frozenset(name.encode() for name in self.fields)
         if self.has_credential or not self.gets_usual:
             dropped |= _CREDENTIALS
@@ -97,10 +98,6 @@ class Access:
         dropped = self._dropped | {b"via"} if self.is_external else self._dropped
         kept = {name: usual[name] for name in usual if name.encode() not in dropped}
         return {**kept, **self.fields}
-
-    def is_shown_in(self, text: bytes) -> bool:
-        """Whether a text contains the credential."""
-        return len(self._secret) >= _LEAST and self._secret in text
 
 
 def _name(line: bytes) -> bytes:

@@ -58,6 +58,7 @@ _RAWS: Final = (
     "session_id",
     "prompt_cache_key",
     "user",
+    "metadata",
     "priority",
     "service_tier",
     "stream_options",

@@ -5,7 +5,7 @@ Must never: validate a value, or keep a reference to the body's bytes longer tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     MaybeText = msgspec.Raw | Stretch | None
 else:
     MaybeRaw = MaybeText = msgspec.Raw
-
-MAX_SESSION: Final = 256  # maximum characters of a session key; a longer key is ignored
 
 
 class Fields(msgspec.Struct, gc=False):
@@ -48,6 +46,7 @@ class Fields(msgspec.Struct, gc=False):
     session_id: MaybeRaw = None
     prompt_cache_key: MaybeRaw = None
     user: MaybeRaw = None
+    metadata: MaybeRaw = None
     # The limits of output tokens, and the number of choices.
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -73,7 +72,7 @@ class Fields(msgspec.Struct, gc=False):
         self.tools = self.cache_salt = self.priority = self.service_tier = None
         self.stream_options = self.rid = self.lora_path = self.parameters = None
         self.request_id = self.lora = self.lora_request = self.background = None
-        self.session_id = self.prompt_cache_key = self.user = None
+        self.session_id = self.prompt_cache_key = self.user = self.metadata = None
 
 
 class Unread(Fields, gc=False):

@@ -12,12 +12,15 @@ from typing import Final
 
 import msgspec
 
+from router.core.session_names import MAX_SESSION, SESSION_MEMBERS
 from router.core.unreadable import NOT_JSON
-from router.intake.fields import MAX_SESSION, Fields
+from router.intake.fields import Fields
 from router.intake.routes import BOTH_MEMBERS, MAX_OUTPUT_TOKENS, NO_MEMBER, Route
 from router.intake.stretch import Stretch
 
 NULL: Final = msgspec.Raw(b"null")
+# Maximum bytes of a member with a session inside, which has a few short members of its own.
+_SESSION_NEST: Final = 4096
 _decode_any: Final = msgspec.json.Decoder().decode
 
 
@@ -49,19 +52,24 @@ def value_of(raw: msgspec.Raw | None) -> object:
 def session_of(fields: Fields) -> str | None:
     """Returns the key of the conversation that the request belongs to; None if it has none.
 
-    It is the first usable string in `session_id`, `prompt_cache_key` and `user`.
+    It is the first usable string of the members in `SESSION_MEMBERS`.
     """
-    key = _session(fields.session_id)
-    if key is None:
-        key = _session(fields.prompt_cache_key)
-    return _session(fields.user) if key is None else key
+    for name, inside, _ in SESSION_MEMBERS:
+        raw: msgspec.Raw | None = getattr(fields, name)
+        if raw is not None:
+            key = _session(raw, inside)
+            if key is not None:
+                return key
+    return None
 
 
-def _session(raw: msgspec.Raw | None) -> str | None:
+def _session(raw: msgspec.Raw, inside: str) -> str | None:
     # A character of a JSON string takes at most six bytes; two more bytes are the quotes.
-    if raw is None or not 2 < len(raw) <= 6 * MAX_SESSION + 2:
+    if len(raw) > (_SESSION_NEST if inside else 6 * MAX_SESSION + 2):
         return None
     key = value_of(raw)
+    if inside:
+        key = key.get(inside) if isinstance(key, dict) else None
     return key if isinstance(key, str) and 0 < len(key) <= MAX_SESSION else None
 
 

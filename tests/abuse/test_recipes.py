@@ -485,7 +485,7 @@ async def a_model_list_that_is_a_bomb(victim: Victim) -> None:
 
 @recipe()
 async def a_long_model_list_asked_for_often(victim: Victim) -> None:
-    """Twenty clients, each with a thousand pipelined requests for a list of 4,096 models."""
+    """Twenty clients, each with a thousand pipelined requests for the longest list of models."""
     before = victim.hostile.control.models
     victim.hostile.control.models = tuple(f"{BAD}{n}" for n in range(MODELS_MOST))
     listed = 0

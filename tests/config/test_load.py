@@ -311,6 +311,14 @@ allow_paths: [metrics]
             "batches: {enabled: true, folder: /none/at/all}",
             "batches.folder: there is no directory '/none/at'",
         ),
+        (
+            "batches: {folder: /tmp/batches}",
+            "batches.folder: has no effect without batches.enabled: true",
+        ),
+        (
+            "batches: {folder: /tmp/batches, enabled: false}",
+            "batches.folder: has no effect without batches.enabled: true",
+        ),
         ("batches: {lines: 2000000}", "batches.lines: must be at most 1000000"),
         ("emulate: {count: 2}", "emulate.count: cannot be used with replicas"),
         ("emulate: {count: 65}", "emulate.count: must be at most 64"),

@@ -11,6 +11,7 @@ import pytest
 from policies.contract import ROUTING
 from policies.hedging.contract import HEDGING
 from policies.queueing.contract import QUEUEING
+from policies.registry import Registry
 from router.cli import main
 from router.config import model
 from router.config.annotations import hints, is_struct, without_none
@@ -71,6 +72,21 @@ def test_every_policy_is_there_with_its_options() -> None:
             assert f"- `{name}`: " in text
     assert "  - `delay_s` (number, default `0.5`): " in text
     assert "  - `input` (number, default `1`): The charge for an uncached prompt token." in text
+
+
+@pytest.mark.parametrize("registry", [ROUTING, QUEUEING, HEDGING])
+def test_a_compiled_class_has_its_text(
+    registry: Registry[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiled class has no docstring of its own, and every class inherits that of `object`."""
+    for name, cls in registry.classes.items():
+        text = f"- `{name}`: " + " ".join((cls.__doc__ or "").split())
+        for base in cls.__mro__[:-1]:
+            if base.__module__.startswith("policies.") and base.__doc__:
+                monkeypatch.setattr(base, "__doc__", None)
+        assert not text.endswith(": ")
+        assert text in page()
+    assert "class hierarchy" not in page()
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

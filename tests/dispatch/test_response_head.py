@@ -85,7 +85,7 @@ def test_an_interim_head_has_the_replicas_fields_only() -> None:
 def test_a_stream_that_begins_before_its_replica() -> None:
     assert stream_head(b"rid", chunked=False, keep_alive=True) == (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-        b"cache-control: no-cache\r\nx-request-id: rid\r\n\r\n"
+        b"cache-control: no-cache\r\nx-accel-buffering: no\r\nx-request-id: rid\r\n\r\n"
     )
     both = stream_head(b"rid", chunked=True, keep_alive=False)
     assert both.endswith(b"\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n")

@@ -81,6 +81,4 @@ def test_the_routers_own_requests_have_the_credential(external: bool) -> None:
 def test_an_object_does_not_show_its_secret() -> None:
     access = made()
     assert SECRET not in repr(access) + str(access)
-    assert access.is_shown_in(b"Incorrect key: sk-router-secret.")
-    assert not access.is_shown_in(b"Incorrect key.")
-    assert not made(token="a").is_shown_in(b"a")
+    assert made(token="a").secret is None  # It may be a word.

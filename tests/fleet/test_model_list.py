@@ -129,3 +129,35 @@ async def test_an_alias_is_listed_where_its_target_is_served() -> None:
     allowed = Allowed(("us",))
     assert table.fleet.listing.names_text(None, allowed) == "; served here: `m`, `n`, `other`"
     table.close()
+
+
+def test_the_list_for_clients_of_anthropics_api() -> None:
+    entries = {
+        "a": {"id": "a", "object": "model", "created": 1732752000, "owned_by": "vllm"},
+        "b": {"id": "b"},
+        "c": {"id": "c", "created": "yesterday"},
+        "d": {"id": "d", "created": 10**30},
+        "e": {"id": "e", "created": -1},
+    }
+    models = ModelList(entries).for_anthropic()
+    times = {"a": "2024-11-28T00:00:00Z"}
+    shown = [
+        {
+            "type": "model",
+            "id": name,
+            "display_name": name,
+            "created_at": times.get(name, "1970-01-01T00:00:00Z"),
+        }
+        for name in entries
+    ]
+    ends = {"has_more": False, "first_id": "a", "last_id": "e"}
+    assert json.loads(models.whole) == {"data": shown, **ends}
+    assert json.loads(models.part(frozenset("b"))) == {
+        "data": [shown[1]],
+        "has_more": False,
+        "first_id": "b",
+        "last_id": "b",
+    }
+    assert json.loads(models.entry("c") or b"") == shown[2]
+    empty = {"data": [], "has_more": False, "first_id": None, "last_id": None}
+    assert json.loads(ModelList({}).for_anthropic().whole) == empty

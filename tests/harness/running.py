@@ -263,6 +263,14 @@ def assert_cut_stream(response: Response, reason: Reason) -> None:
     assert "[DONE]" not in events, events
 
 
+def assert_error_event(response: Response, reason: Reason) -> None:
+    """A committed stream without content: a whole response with an error event."""
+    assert (response.status, response.complete) == (200, True), response
+    *before, last = response.events()
+    assert not before, response
+    assert error_of(json.loads(last))["code"] == reason.value, response
+
+
 @asynccontextmanager
 async def running(
     *behaviours: Behaviour | HostileReplica | str,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.core.errors import Reason, RouterError
+from router.core.session_names import MAX_SESSION
 from router.intake.body import (
     DECODE_UP_TO,
     EACH_UP_TO,
@@ -20,7 +21,7 @@ from router.intake.body import (
     read_fields,
     watch,
 )
-from router.intake.fields import MAX_SESSION, Fields, Unread
+from router.intake.fields import Fields, Unread
 from router.intake.routes import OTHER, POSTS, Route
 from router.intake.values import is_given, output_tokens_of, session_of
 
@@ -453,6 +454,7 @@ RAWS = (
         "session_id",
         "prompt_cache_key",
         "user",
+        "metadata",
         "priority",
         "service_tier",
         "stream_options",

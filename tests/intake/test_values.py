@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.intake.fields import MAX_SESSION, Fields
+from router.core.session_names import MAX_SESSION
+from router.intake.fields import Fields
 from router.intake.routes import JSON, Route
 from router.intake.stretch import Stretch
 from router.intake.values import (

@@ -25,7 +25,9 @@ class ClassTimeouts(Frozen, frozen=True):
     # Maximum time from sending a request to a replica until the end of its response, if the
     # response is not a stream.
     whole_s: Seconds | None = None
-    token_gap_s: Seconds | None = None  # Maximum time between two pieces of a response.
+    # Maximum time between two pieces of a response. It counts from the replica's last sign of work,
+    # and a working replica may be silent for as long as `whole`.
+    token_gap_s: Seconds | None = None
     # Maximum time of a request from its arrival to the end of its response. 0: no limit.
     total_s: SecondsOrOff | None = None
 

@@ -31,9 +31,10 @@ class ModelRoute(Frozen, frozen=True):
 
     # The models that get the requests, each its share. Empty: the model of that name.
     targets: tuple[SplitTarget, ...] = ()
-    # Which requests get the same target. session: the requests of a conversation (`x-session-id`,
-    # or the body's `session_id`, `prompt_cache_key` or `user`). flow: the requests of an API key's
-    # user, or of a client address. request: none. A request without a session gets a random target.
+    # Which requests get the same target. session: the requests of a conversation (`x-session-id`, a
+    # session header of coding agents, or the body's `session_id`, `prompt_cache_key`, `user` or
+    # `metadata.user_id`). flow: the requests of an API key's user, or of a client address. request:
+    # none. A request without a session gets a random target.
     sticky: Literal["session", "flow", "request"] = "session"
     # Where a request goes, in this order, if it cannot be served. Only regions that the API key may
     # use are considered.

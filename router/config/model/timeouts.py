@@ -25,7 +25,9 @@ class Timeouts(Frozen, frozen=True):
     # Maximum time from sending a request to a replica until the end of its response, if the
     # response is not a stream.
     whole_s: Seconds = 1800.0
-    token_gap_s: Seconds = 60.0  # Maximum time between two pieces of a response.
+    # Maximum time between two pieces of a response. It counts from the replica's last sign of work,
+    # and a working replica may be silent for as long as `whole`.
+    token_gap_s: Seconds = 60.0
     # Maximum time of a request from its arrival to the end of its response. 0: no limit.
     total_s: SecondsOrOff = 0.0
     write_stall_s: Seconds = 60.0  # A client that reads nothing for this time is disconnected.
@@ -34,5 +36,6 @@ class Timeouts(Frozen, frozen=True):
     pool_idle_s: Seconds = 3.0
     pool_age_s: Seconds = 600.0  # Maximum age of a connection to a replica, with 20 % jitter.
     # After this time without content, the router sends status 200 and then comments to the client
-    # of a stream, so that the client does not give up. 0: never.
+    # of a stream, so that the client does not give up. A stream that is silent for this time later
+    # gets comments, too. 0: never.
     commit_after_s: SecondsOrOff = 10.0

@@ -27,6 +27,7 @@ import msgspec
 from router.core.errors import Reason
 from router.core.unreadable import NOT_JSON
 from router.dispatch.attempts.engine_priority import refuses
+from router.dispatch.attempts.shown_head import shown_head
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.retry import PASSING
@@ -34,8 +35,10 @@ from router.dispatch.driver.routed_request import RoutedRequest
 from router.dispatch.reply import Reply
 from router.dispatch.rules import Rules
 from router.fleet.engines.common.descriptor import Abort
+from router.fleet.secret import HiddenSecret
+from router.wire.http1.headers import name_of
 from router.wire.http1.heads import ResponseHead
-from router.wire.http1.response_reader import COMPLETE, ResponseReader
+from router.wire.http1.response_reader import COMPLETE, NO_BUFFERING, ResponseReader
 from router.wire.http1.sse import EventKind, FirstContent
 from router.wire.pool import Waiter
 from router.wire.replica import ReplicaConnection
@@ -45,6 +48,9 @@ _UNAUTHORIZED: Final = frozenset({401, 403, 407})
 # The reason of an error that is not counted as a failure unless another replica contradicts it.
 _REFUSED: Final = Reason.REPLICA_REFUSED
 _ERROR_AT: Final = 32  # A body that is only an error names it within this many bytes.
+# The bytes with which an event stream may begin, after blanks. No JSON value begins with them.
+_BLANKS: Final = b"\r\n "
+_EVENT_STARTS: Final = b":deir"
 _QUOTE: Final = 0x22
 _E: Final = 0x65
 # An unfinished event of this many bytes counts as content. Otherwise each further read would scan
@@ -94,9 +100,12 @@ class AttemptIO(Waiter):
 
     __slots__ = (
         "_driver",
+        "_examined",
         "_held",
+        "_hidden",
         "_holds",
         "_looked",
+        "_may_be_events",
         "_passes",
         "_quiet",
         "_reply",
@@ -122,6 +131,8 @@ class AttemptIO(Waiter):
         self._seen_head = False
         self._holds = False
         self._passes = False  # Whether the response is held only until the first bytes of its body.
+        # Whether the body may be an event stream although the head says otherwise.
+        self._may_be_events = False
         # The reply that relays the response to the client; `None`: nothing is relayed yet.
         self._reply: Reply | None = None
         # The HTTP status with which the engine may refuse the `priority` field; 0: no such status.
@@ -136,6 +147,12 @@ class AttemptIO(Waiter):
         self.is_encoded = False
         self._scanner: FirstContent | None = None
         self._quiet = 0  # `quiet_events` after `_scanner` was dropped.
+        # Hides the replica's credential in the body; `None`: it has none.
+        access = attempt.at.access
+        self._hidden: HiddenSecret | None = None
+        if access is not None and access.secret is not None:
+            self._hidden = HiddenSecret(access.secret)
+        self._examined = 0  # Number of parts in which the credential is hidden.
         self._looked = 0  # Number of parts of the response body that were examined.
         self._held = 0  # Total bytes of the parts of the response body that were examined.
 
@@ -210,6 +227,8 @@ class AttemptIO(Waiter):
     def _read(self, conn: ReplicaConnection) -> None:
         reader = conn.reader
         reply = self._reply
+        if self._hidden is not None:
+            self._hide(self._hidden, reader)
         if reply is not None:
             if reply.relay(reader):
                 self._request.completed(self, reader, monotonic())
@@ -217,7 +236,7 @@ class AttemptIO(Waiter):
         interim = reader.interim
         if interim is not None:
             reader.interim = None
-            self._request.interim(interim)
+            self._request.interim([shown_head(head, self.attempt.at) for head in interim])
         if reader.head is None:
             return
         if not self._seen_head and not self._examine_head(conn):
@@ -233,6 +252,18 @@ class AttemptIO(Waiter):
         if reply.relay(reader):
             self._request.completed(self, reader, now)
 
+    def _hide(self, hidden: HiddenSecret, reader: ResponseReader) -> None:
+        """Hide the replica's credential in the parts of the body that were just received."""
+        parts = reader.parts
+        start = self._examined if self._reply is None else 0  # A reply takes all parts.
+        data = hidden.feed(b"".join(parts[start:]))
+        if reader.state == COMPLETE:
+            data += hidden.flush()
+        del parts[start:]
+        if data:
+            parts.append(data)
+        self._examined = len(parts)
+
     @property
     def quiet_events(self) -> int:
         """The number of events in the stream that came before any content."""
@@ -246,6 +277,9 @@ class AttemptIO(Waiter):
         request = self._request
         head = conn.reader.head
         assert head is not None
+        access = self.attempt.at.access
+        if head.status > 200 or access is not None:
+            head = conn.reader.head = shown_head(head, self.attempt.at)
         self._driver.state.headed(self.attempt)
         self.is_encoded = head.is_sse and is_encoded(head.lines)
         if self.attempt.rest is not None and (
@@ -256,7 +290,6 @@ class AttemptIO(Waiter):
             return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
         if head.status == 200 and self._driver.priority_rejected_by is self.attempt.at:
             self._driver.went_without_priority(self.attempt.at)
-        access = self.attempt.at.access
         is_doubted = False
         if head.status >= 400:
             has_own = access is not None and access.has_credential
@@ -266,10 +299,6 @@ class AttemptIO(Waiter):
                 return self._give_up(Reason.CREDENTIAL_REFUSED)
             if request.route.inference:
                 is_doubted = self._holds = self._driver.doubts(self.attempt, head.status)
-            if access is not None and has_own:
-                if any(access.is_shown_in(line) for line in head.lines):
-                    return self._give_up(Reason.BAD_RESPONSE)
-                self._holds = True  # The text is examined before it is relayed.
         if head.status == self.refusal:
             # The body of the error answer shows whether the engine rejects the `priority` field.
             self._holds = True
@@ -281,6 +310,8 @@ class AttemptIO(Waiter):
                 return False
         if not request.route.inference:
             return True
+        if head.status == 200 and not head.is_sse:
+            self._may_be_events = request.view.stream and request.route.streams_events
         if (
             head.status >= 500
             and not is_doubted
@@ -310,6 +341,8 @@ class AttemptIO(Waiter):
         reader = conn.reader
         parts = reader.parts
         whole = reader.state == COMPLETE
+        if self._may_be_events and parts:
+            self._recognise_events(reader)
         scanner = self._scanner
         if scanner is None:
             if not (whole or (self._passes and parts) or self._holds_too_much(parts)):
@@ -336,6 +369,26 @@ class AttemptIO(Waiter):
             return False
         return too_much
 
+    def _recognise_events(self, reader: ResponseReader) -> None:
+        """Correct the head if the body begins like an event stream that has another label.
+
+        Such a stream would be held to its end, like a whole answer.
+        """
+        begin = b"".join(reader.parts).lstrip(_BLANKS)
+        head = reader.head
+        assert head is not None
+        if not begin:
+            return
+        self._may_be_events = False
+        if begin[:1] in _EVENT_STARTS and not is_encoded(head.lines):
+            kept = [line for line in head.lines if name_of(line) != b"content-type"]
+            head = reader.head = head.copy()
+            head.is_sse, head.is_json = True, False
+            head.lines = [b"content-type: text/event-stream", NO_BUFFERING, *kept]
+            head.joined = b"\r\n" + b"\r\n".join(head.lines)
+            self._passes = False
+            self._scanner = FirstContent(min(self._request.rules.response_hold, EVENT_BYTES))
+
     def _examine_whole_body(self, reader: ResponseReader, whole: bool) -> bool:
         """Like `_examine_body`, for a response that is not an event stream.
 
@@ -346,9 +399,6 @@ class AttemptIO(Waiter):
         assert head is not None
         if head.status != 200:
             reason = error_of(head.status)
-            access = self.attempt.at.access
-            if access is not None and access.is_shown_in(b"".join(reader.parts)):
-                return self._give_up(Reason.BAD_RESPONSE)
             if whole:
                 if head.status == 404 and self._lists_model() and _names_model(reader.parts):
                     reason = Reason.MODEL_REFUSED

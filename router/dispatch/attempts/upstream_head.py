@@ -7,7 +7,11 @@ its own suffix to the request id, because vLLM fails if two running requests hav
 
 from __future__ import annotations
 
+from typing import Final
+
 from router.wire.http1.heads import RequestHead
+
+_IDENTITY: Final = b"\r\naccept-encoding: identity"
 
 
 def common_lines(
@@ -20,11 +24,14 @@ def common_lines(
     via: bytes,
     authorization: bytes | None,
     forwards_key: bool = True,
+    reads_answer: bool = False,
 ) -> bytes:
     """Return the fields that are equal for all attempts, each with a CRLF before it.
 
     `authorization`: a complete header line that replaces the client's `authorization`; `None`
     forwards the client's line. `forwards_key`: the client's own key is forwarded to the replica.
+    `reads_answer`: the router reads the answer's events, token counts and errors, so the answer
+    must not be compressed on the way.
     """
     joined = head.joined
     auth = authorization
@@ -45,8 +52,9 @@ def common_lines(
             host = None
     seen = b", ".join(head.via) + b", " if head.via is not None else b""
     version = b"1.0" if head.http_1_0 else b"1.1"
-    return b"%b%b\r\nvia: %b%b %b\r\nx-forwarded-for: %b%b%b%b" % (
+    return b"%b%b%b\r\nvia: %b%b %b\r\nx-forwarded-for: %b%b%b%b" % (
         joined,
+        _IDENTITY if reads_answer else head.accept_encoding,
         b"\r\n" + auth if auth is not None else b"",
         seen,
         version,

@@ -139,6 +139,10 @@ class DrivenRequest(QueuedRequest):
     def can_resend(self) -> bool:
         """Whether the client's request is still kept, so that it can be sent again."""
 
+    def is_sent_once(self) -> bool:
+        """Whether the request is not kept after it was sent, because it must not be repeated."""
+        return not self.route.is_known
+
     def digest(self) -> bytes:
         """Return the hash that identifies the request if an engine dies; b"": it has none."""
         return b""

@@ -56,9 +56,8 @@ class HedgedAttempts(RunningAttempts):
                 )
             except Exception as err:  # Without a hedge, the request can still be answered.
                 self._context.log_defect(err)
-        # A request on an unknown route cannot be repeated, so it is sent over a new connection,
-        # which cannot be stale.
-        request.open(attempt, fresh or not route.is_known)
+        # A request that cannot be repeated needs a new connection, which cannot be stale.
+        request.open(attempt, fresh or request.is_sent_once())
         # The call of `open` may have ended the attempt and its request.
         if due != NEVER and attempt in self.live:
             self._await_hedge(due, attempt.began)

@@ -420,6 +420,22 @@ class RequestDriver(RetriedAttempts):
                 request.drop(attempt)
                 self.failed(attempt, self._late(), reused=False, received=True)
 
+    def gap_due(self, last_at: float, now: float) -> float:
+        """Return when a relayed response is cut off, whose last bytes came at `last_at`.
+
+        The time may be over. An engine may generate for minutes without sending a byte: tool-call
+        parsers hold text back. So the gap of an engine's answer counts from the replica's last sign
+        of work, and is at most as long as an answer that is not streamed may take.
+        """
+        request, winner = self._request, self.state.winner
+        gap_s, route = request.times.token_gap_s, request.route
+        due = last_at + gap_s
+        if due > now or winner is None or not route.inference or route.light:
+            return due
+        request.see_work(winner)
+        worked_at = winner.at.progress.after(last_at)
+        return min(worked_at + gap_s, max(due, last_at + request.times.whole_s))
+
     def _check_work(self, attempt: Attempt, now: float) -> bool:
         """Check whether the replica of an attempt without content works.
 

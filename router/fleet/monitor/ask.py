@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from router.core.errors import Reason
 from router.fleet.monitor.resolve import Resolve, remember
+from router.fleet.monitor.tls_failure import ssl_error_of, tls_failure
 from router.fleet.replica import Replica
 from router.wire.pool import connect_reason
 
@@ -103,7 +104,7 @@ class Asker:
         self._know(replica)
         session = self._sessions.get(keep_alive) or self._open(keep_alive)
         tls, server_name = tls_of(replica)
-        with _in_one_word():
+        with _in_one_word(replica):
             async with (
                 asyncio.timeout(timeout_s),
                 session.get(
@@ -142,7 +143,7 @@ class Asker:
         if authorization is not None and replica.access is None:
             _, _, value = authorization.partition(b":")
             headers.setdefault("authorization", value.strip().decode("latin-1"))
-        with _in_one_word():
+        with _in_one_word(replica):
             async with (
                 asyncio.timeout(timeout_s),
                 session.post(
@@ -202,7 +203,7 @@ def tls_of(replica: Replica) -> tuple[ssl.SSLContext | bool, str | None]:
 
 
 @contextmanager
-def _in_one_word() -> Iterator[None]:
+def _in_one_word(replica: Replica) -> Iterator[None]:
     """Convert network and protocol errors to NoAnswer."""
     import aiohttp
 
@@ -213,6 +214,9 @@ def _in_one_word() -> Iterator[None]:
     except aiohttp.ClientConnectorDNSError as err:
         raise NoAnswer("refused", f"its name does not resolve: {err.os_error}") from None
     except (aiohttp.ClientConnectionError, OSError) as err:
+        tls = ssl_error_of(err)
+        if tls is not None:
+            raise NoAnswer("refused", tls_failure(tls, replica)) from None
         number = getattr(err, "errno", None)
         detail = os.strerror(number).lower() if number else str(err) or type(err).__name__
         is_refused = connect_reason(number) is Reason.CONNECT_FAILED

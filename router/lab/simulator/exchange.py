@@ -395,7 +395,7 @@ class SimulatedExchange(RoutedRequest):
         if self.driver.state.commit == Commit.CONTENT:
             # Tokens have no events of their own. A token arrives at each step of the engine, and
             # only a frozen engine makes no steps.
-            gap_due = self.last_content_at() + self.times.token_gap_s
+            gap_due = self.driver.gap_due(self.last_content_at(), self.context.scheduler.now())
             return min(due, min(gap_due, self.driver.due()))
         if self.waits_since < 0.0:  # while the request is queued, the queue checks this deadline
             due = min(due, self.wanted_until)
@@ -414,7 +414,7 @@ class SimulatedExchange(RoutedRequest):
         elif self.total_due <= now:
             driver.timed_out(Reason.TOTAL_TIMEOUT)
         elif driver.state.commit == Commit.CONTENT:
-            if self.last_content_at() + self.times.token_gap_s <= now:
+            if self.driver.gap_due(self.last_content_at(), now) <= now:
                 driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
             else:
                 driver.check_deadlines(now)

@@ -32,6 +32,7 @@ AUTHORIZATION: Final = 12
 CONTENT_TYPE: Final = 13
 CONTENT_ENCODING: Final = 14
 UPGRADE: Final = 15
+ACCEPT_ENCODING: Final = 16
 DATE: Final = 17
 LOAD: Final = 19
 API_KEY: Final = 22
@@ -58,6 +59,7 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"content-type": CONTENT_TYPE,
     b"content-encoding": CONTENT_ENCODING,
     b"upgrade": UPGRADE,
+    b"accept-encoding": ACCEPT_ENCODING,
     b"x-api-key": API_KEY,
     b"x-router-owner": OWNER,
     **{header.name: ROUTING + place for place, header in enumerate(DECLARED)},
@@ -167,6 +169,11 @@ def connection_tokens(value: bytes) -> list[bytes]:
     return [t for t in (part.strip().lower() for part in value.split(b",")) if t]
 
 
+def name_of(line: bytes) -> bytes:
+    """Returns the name of the field in a header line, in lower case."""
+    return line[: line.find(b":")].lower()
+
+
 def without(lines: list[bytes], names: frozenset[bytes] | set[bytes]) -> list[bytes]:
     """Returns the header lines without those whose lower-case field name is in `names`."""
-    return [line for line in lines if line[: line.find(b":")].lower() not in names]
+    return [line for line in lines if name_of(line) not in names]

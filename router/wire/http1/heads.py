@@ -18,6 +18,7 @@ class RequestHead:
     """The head of a request. `lines`: the header lines that are forwarded unchanged."""
 
     __slots__ = (
+        "accept_encoding",
         "api_key",
         "authorization",
         "chunked",
@@ -63,6 +64,7 @@ class RequestHead:
         self.forwarded_other: list[bytes] | None = None
         self.request_id: bytes | None = None
         self.authorization: bytes | None = None  # the whole Authorization header line
+        self.accept_encoding = b""  # the whole lines of Accept-Encoding, each after a CRLF
         # The whole header line of x-api-key, which Anthropic's SDKs send.
         self.api_key: bytes | None = None
         self.content_type: bytes | None = None
@@ -95,6 +97,7 @@ class RequestHead:
         made.forwarded_other = self.forwarded_other
         made.request_id = self.request_id
         made.authorization = self.authorization
+        made.accept_encoding = self.accept_encoding
         made.api_key = self.api_key
         made.content_type = self.content_type
         made.content_encoding = self.content_encoding

@@ -108,6 +108,8 @@ def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> No
             expect = value.lower()
         elif action == h.UPGRADE:
             upgrade = value.lower()
+        elif action == h.ACCEPT_ENCODING:
+            head.accept_encoding += b"\r\n" + line
         elif action == h.CONTENT_ENCODING:
             head.content_encoding = value.lower()
             keep.append(line)

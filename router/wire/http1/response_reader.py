@@ -30,6 +30,8 @@ UNTIL_EOF: Final = 3
 COMPLETE: Final = 4
 
 _END: Final = b"\r\n\r\n"
+# Proxies in front, such as nginx, hold event streams back without this field.
+NO_BUFFERING: Final = b"x-accel-buffering: no"
 _MAX_INTERIM: Final = 100  # maximum number of 1xx responses before the final one
 # A chunked body may have 32 bytes of overhead (chunk-size lines, extensions and trailers) for each
 # piece of its data, and this many bytes beyond.
@@ -266,6 +268,8 @@ class ResponseReader:
             if nominated & h.PROTECTED_IN_RESPONSES:
                 raise BadResponse("Connection names a field that it must not name")
             head.lines = h.without(keep, nominated)
+        if head.is_sse and not any(h.name_of(line) == b"x-accel-buffering" for line in head.lines):
+            head.lines.append(NO_BUFFERING)
         if head.lines:
             head.joined = b"\r\n" + b"\r\n".join(head.lines)
         if head.chunked:

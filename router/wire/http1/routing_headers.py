@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
+from router.core.session_names import MAX_SESSION, SESSION_HEADERS
 from router.wire.http1 import slo_headers, timeout_headers
 
 
@@ -27,6 +28,7 @@ class RoutingHeaders:
         "region",
         "sdk_timeout_s",
         "session",
+        "session_rank",
         "timeout_s",
         "tpot_slo_s",
         "ttft_slo_s",
@@ -38,6 +40,7 @@ class RoutingHeaders:
         # The model that the client states for a request whose body the router does not read.
         self.model: bytes | None = None
         self.session: bytes | None = None  # the session key of a conversation
+        self.session_rank = len(SESSION_HEADERS)  # the index of its header in `SESSION_HEADERS`
         self.priority: bytes | None = None  # the priority that the client requests
         # The value of x-hedge in lower case: whether a second copy of the request may be sent.
         self.hedge: bytes | None = None
@@ -78,8 +81,15 @@ class _Model(RoutingHeader):
 
 
 class _Session(RoutingHeader):
+    __slots__ = ("_rank",)
+
+    def __init__(self, rank: int, name: bytes, passes: bool) -> None:
+        super().__init__(name, passes=passes, is_memoized=False)
+        self._rank = rank
+
     def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.session = value
+        if 0 < len(value) <= MAX_SESSION and self._rank <= into.session_rank:
+            into.session, into.session_rank = value, self._rank
 
 
 class _Priority(RoutingHeader):
@@ -139,7 +149,7 @@ class _ServedRegion(RoutingHeader):
 
 DECLARED: Final[tuple[RoutingHeader, ...]] = (
     _Model(b"x-router-model", is_memoized=False),
-    _Session(b"x-session-id", passes=True, is_memoized=False),
+    *(_Session(rank, name, passes) for rank, (name, passes, _) in enumerate(SESSION_HEADERS)),
     # x-priority and x-hedge are not forwarded, because a second router behind this router would
     # obey them.
     _Priority(b"x-priority"),

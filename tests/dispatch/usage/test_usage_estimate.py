@@ -176,7 +176,6 @@ def a_reply(bytes_out: int = 0, *, is_work: bool = True) -> Reply:
         target=b"/v1/chat/completions",
         no_body=False,
         http_1_0=False,
-        gap_s=1.0,
     )
     reply.bytes_out = bytes_out
     reply.is_work = is_work

@@ -25,7 +25,14 @@ from tests.harness.messages import (
     token,
 )
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, assert_cut_stream, assert_error, running, scenario
+from tests.harness.running import (
+    Router,
+    assert_cut_stream,
+    assert_error,
+    assert_error_event,
+    running,
+    scenario,
+)
 
 URGENT = "x-priority: high"
 
@@ -194,7 +201,7 @@ async def test_both_streams_report_an_error_behind_an_early_200() -> None:
         await router.answers_early()
         for act in acts:
             act.go.set()
-        assert_cut_stream(await client.recv_response("POST"), Reason.STREAM_ERROR)
+        assert_error_event(await client.recv_response("POST"), Reason.STREAM_ERROR)
         assert await router.reason() == "stream_error"
 
 

@@ -11,7 +11,7 @@ import asyncio
 import pytest
 
 from tests.harness.behaviours import in_turn, json_ok
-from tests.harness.messages import chat, completion
+from tests.harness.messages import chat, completion, post_json
 from tests.harness.replica import Behaviour, ReplicaConnection
 from tests.harness.running import running, scenario
 
@@ -77,6 +77,38 @@ async def test_after_the_request_was_written(end: str) -> None:
         for _ in range(2):
             assert (await router.ask(chat())).status == 200
         assert {line["reason"] for line in await router.log(2)} == {"ok"}
+
+
+@pytest.mark.parametrize("end", ["fin", "rst"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        chat(padding="a" * 5000),
+        chat(padding="a" * 5000, stream=True),
+        # An engine may have executed a request to an unknown path, so it is not repeated.
+        post_json("/v1/unknown", {"model": "m"}),
+    ],
+    ids=["large", "large stream", "unknown path"],
+)
+@scenario
+async def test_a_request_that_is_sent_once_goes_on_a_new_connection(asked: bytes, end: str) -> None:
+    async def behave(connection: ReplicaConnection) -> None:
+        assert await connection.recv_request()
+        await connection.send(completion())
+        if not await connection.fill():
+            return  # The router has closed it.
+        if end == "rst":
+            connection.rst()
+        else:
+            connection.close()
+
+    async with running(in_turn(behave, then=json_ok), limits={"retry_body": 4000}) as router:
+        assert (await router.ask(chat())).status == 200
+        assert router.app.census()["replica_idle"] == 1
+        assert (await router.ask(asked)).status == 200
+        first, second = router.replica.sessions
+        assert (len(first.reader.done), len(second.reader.done)) == (1, 1)
+        assert [line["attempts"] for line in await router.log(2)] == [1, 1]
 
 
 @scenario

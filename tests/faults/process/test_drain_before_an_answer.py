@@ -30,7 +30,7 @@ from tests.harness.messages import (
 )
 from tests.harness.process import RouterProcess, serving, write_config
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection
-from tests.harness.running import assert_cut_stream, assert_error, scenario
+from tests.harness.running import assert_error, assert_error_event, scenario
 
 LONG = "drain: {lame_duck: 0, grace: 60}\n"
 SHORT = "drain: {lame_duck: 0, grace: 0.2}\n"
@@ -155,7 +155,8 @@ async def test_it_has_its_200_and_comments_only(tmp_path: Path) -> None:
                 assert await client.fill()
             router.signal(signal.SIGTERM)
             answer = await client.recv_response()
-            assert_cut_stream(answer, Reason.DRAINING)
+            assert_error_event(answer, Reason.DRAINING)
+            await client.expect_close()
             assert await router.exit_status() == 0
     finally:
         await engine.stop()

@@ -14,7 +14,7 @@ from tests.harness.messages import chat, request
 from tests.harness.process import RouterProcess, serving, write_config
 from tests.harness.queueing import Turnstile
 from tests.harness.replica import HostileReplica
-from tests.harness.running import assert_cut_stream, assert_error, scenario
+from tests.harness.running import assert_error, assert_error_event, scenario
 
 QUEUE = "queue: {enabled: true, policy: fifo}\n"
 
@@ -113,7 +113,7 @@ async def test_requests_waiting_at_its_end_get_503_with_retry_after(tmp_path: Pa
             assert answer.header("connection") == "close"
         for client in streams:
             client.received[:0] = b""
-            assert_cut_stream(await client.recv_response(), Reason.DRAINING)
+            assert_error_event(await client.recv_response(), Reason.DRAINING)
         assert await router.exit_status() == 0
         assert turnstile.tags == ["first"]
         for client in (first, *whole, *streams):

@@ -87,7 +87,7 @@ async def too_late(path: str, says: object, status: int) -> tuple[list[str], byt
         found = await router.ask(asked(path, stream=True))
         assert found.status == 200
         assert bytes(found.body).startswith(b": ")
-        assert not found.complete
+        assert found.complete  # Nothing is missing, so no client may report a truncation instead.
         last = bytes(found.body).decode().rstrip("\n").split("\n\n")[-1]
         return last.split("\n"), bytes(found.body)
 
@@ -118,6 +118,22 @@ async def test_a_busy_engine_behind_our_200() -> None:
     (_, line), _ = await too_late(MESSAGES, SAYS[0] | {"x": 1}, 429)
     error = json.loads(line.removeprefix("data: "))["error"]
     assert (error["type"], error["status"]) == ("rate_limit_error", 429)
+
+
+@scenario
+async def test_the_connection_serves_the_next_request_behind_our_200() -> None:
+    answer = json_response(SAYS[0], 400)
+    async with running(late(answer), timeouts={"commit_after_s": 0.05}) as router:
+        client = await router.client()
+        for _ in range(2):
+            await client.send(chat(stream=True))
+            found = await client.recv_response()
+            assert (found.status, found.complete) == (200, True)
+            (event,) = found.events()
+            assert json.loads(event)["error"]["message"] == "no"
+        await client.send(chat(stream=True, version="1.0"))
+        assert b'"message":"no"' in (await client.recv_response()).body
+        assert await client.expect_close()
 
 
 @scenario

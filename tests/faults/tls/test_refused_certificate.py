@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.config.model import Upstream
+from router.config.model import Pool, Replica, Upstream
 from router.core.errors import Reason
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
@@ -99,6 +99,49 @@ async def test_a_plain_replica_at_an_https_url() -> None:
             assert {line["reason"] for line in await router.log(4)} == {"ok"}
     finally:
         await plain.stop()
+
+
+HTTP_400 = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+OLD_TLS = bytes.fromhex("15030100020246")  # the alert protocol_version
+NO_NAME = bytes.fromhex("15030300020270")  # the alert unrecognized_name
+HANDSHAKE = bytes.fromhex("15030300020228")  # the alert handshake_failure
+HOST = "127.0.0.1"
+
+FAILURES = {
+    "unknown authority": (b"", {"ca_file": OTHER_CERT, "server_name": NAME}, NAME, "ca_file"),
+    "authority of the system": (b"", {"server_name": NAME}, NAME, "ca_file"),
+    "another name": (b"", {"ca_file": CERT, "server_name": "two.test"}, "two.test", "server_name"),
+    "plain HTTP": (HTTP_400, {"ca_file": CERT}, HOST, "http://"),
+    "an old version": (OLD_TLS, {"ca_file": CERT}, HOST, "TLS 1.2"),
+    "an unknown name": (NO_NAME, {"ca_file": CERT}, HOST, "server_name"),
+    "a refusal": (HANDSHAKE, {"ca_file": CERT}, HOST, "client certificate"),
+}
+
+
+@pytest.mark.parametrize("pool", ["", "p"])
+@pytest.mark.parametrize("case", FAILURES)
+@scenario
+async def test_the_failure_says_reason_host_and_setting(case: str, pool: str) -> None:
+    sent, settings, host, hint = FAILURES[case]
+
+    async def refuse(connection: ReplicaConnection) -> None:
+        await connection.fill()
+        await connection.send(sent)
+        connection.close()
+
+    engine = HostileReplica(refuse, asked_apart=False) if sent else TlsReplica(json_ok)
+    engine.start()
+    config = {"pools": {"p": Pool(**settings)}} if pool else {"upstream": Upstream(**settings)}
+    url = engine.url.replace("http:", "https:")
+    replicas = (Replica(url=url, id="r0", pool=pool),)
+    async with running(engine, replicas=replicas, **config) as router:
+        (told,) = router.app.replicas()
+        why = told["why"]
+        assert f"TLS with {host} failed: " in why
+        assert "not permitted" not in why
+        assert hint in why
+        where = "pools.p." if pool else "upstream."
+        assert hint not in ("ca_file", "server_name") or where + hint in why
 
 
 async def garbled(connection: ReplicaConnection) -> None:

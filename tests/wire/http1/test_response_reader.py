@@ -312,7 +312,14 @@ def test_fields_of_the_connection_end_here() -> None:
 def test_server_sent_events_are_recognised(value: bytes, is_sse: bool) -> None:
     head = read([ok(b"Content-Type: " + value, b"Content-Length: 0")])[0]
     assert head.is_sse == is_sse
-    assert head.lines == [b"Content-Type: " + value]
+    own = [b"x-accel-buffering: no"] if is_sse else []
+    assert head.lines == [b"Content-Type: " + value, *own]
+
+
+def test_an_engine_decides_about_buffering() -> None:
+    line = b"X-Accel-Buffering: yes"
+    head = read([ok(b"Content-Type: text/event-stream", line, b"Content-Length: 0")])[0]
+    assert head.lines == [b"Content-Type: text/event-stream", line]
 
 
 def test_opaque_bytes_pass_in_values() -> None:

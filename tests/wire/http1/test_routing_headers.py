@@ -32,6 +32,8 @@ def test_headers_that_only_the_router_may_obey_are_not_forwarded() -> None:
         *(b"x-router-model", b"x-priority", b"x-hedge", b"x-request-timeout-ms"),
         *(b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-ttft-estimate"),
         *(b"x-region", b"x-served-region"),
+        # Servers may take them for fields with hyphens.
+        *(b"session_id", b"conversation_id"),
     }
 
 
