@@ -429,9 +429,10 @@ class App:
 
     async def _reload(self) -> str:
         config = self.read_again() if self.read_again is not None else self.config
+        self.servers.check(config)
         prepared = reload.prepare(self.parts, config, self._emulated_replicas)
         changed = reload.differences(self.parts, prepared)
-        reload.commit(self.parts, prepared, self.servers.certificate)
+        reload.commit(self.parts, prepared, self.servers)
         self.discovered.reloaded()
         if config.log_level != self.config.log_level:
             set_level(config.log_level)

@@ -9,7 +9,7 @@ from router.config.model.tls import Tls
 
 
 class AdminTls(Tls, frozen=True):
-    """HTTPS on the admin port."""
+    """HTTPS on the admin port. Turning it on or off needs a restart."""
 
     # A file with the PEM certificates of the authorities that sign the certificates of clients.
     # Unset: clients need no certificate.
@@ -30,4 +30,4 @@ class Admin(TokenSource, frozen=True):
     # `/healthz` and `/health`, and needs no token. The metrics name tenants. Unset: there is no
     # second address.
     probes_listen: Annotated[str, Restart] | None = None
-    tls: Annotated[AdminTls, Restart] | None = None
+    tls: AdminTls | None = None

@@ -78,7 +78,7 @@ class Config(Frozen, frozen=True):
     drain: Drain = Drain()
     spot: Spot = Spot()
     emulate: Annotated[Emulator, Restart] = Emulator()
-    # Reload when this file, or the files of keys, tokens or the certificate have changed.
+    # Reload when this file, or the files of keys, tokens or certificates have changed.
     watch: bool = False
     # Paths of the engines' control endpoints that clients may use. All others return 404.
     allow_paths: tuple[str, ...] = ()
