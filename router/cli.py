@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from router.config.peer_flags import hint
+from router.core import held_signals
 
 _DESCRIPTION = "A reverse proxy for fleets of LLM inference replicas."
 _EPILOG = """\
@@ -38,6 +39,7 @@ exit status:
 """
 _RELOAD = """\
 Signals: SIGHUP reads the configuration again (an invalid one is refused and the old one kept),
+SIGUSR1 opens the access log again (log rotation; so does SIGHUP),
 SIGUSR2 replaces the process by a new one, without a refused connection or a cut stream,
 SIGTERM drains and exits, a second SIGTERM exits at once.
 """
@@ -82,6 +84,9 @@ _OK, _CANNOT_RUN, _MISTAKE, _INTERRUPTED = 0, 1, 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line. Returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and words[:1] == ["serve"]:
+        # A signal must not end the start, which imports modules for a tenth of a second.
+        held_signals.hold()
     parser = _parser(words)
     if not words:
         parser.print_help(sys.stderr)

@@ -427,6 +427,11 @@ class App:
         finally:
             self.parts.log.reopen()  # Log rotation must not depend on a valid configuration.
 
+    def reopen_log(self) -> None:
+        """Opens the access log again (log rotation), and changes nothing else."""
+        self.parts.log.reopen()
+        log_event(logging.INFO, "access log opened again", key=None)
+
     async def _reload(self) -> str:
         config = self.read_again() if self.read_again is not None else self.config
         self.servers.check(config)
