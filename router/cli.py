@@ -295,6 +295,7 @@ def _overrides(args: argparse.Namespace) -> dict[str, Any]:
 
 def _check(args: argparse.Namespace) -> int:
     from router.config.load import load
+    from router.config.notes import notes
     from router.core.errors import ConfigError
 
     path = _config_file(args.file, uses_folder=True)
@@ -312,9 +313,8 @@ def _check(args: argparse.Namespace) -> int:
     sources = len(found.files) + len(found.dns) + len(found.kubernetes)
     discovered = f", sources of discovery: {sources}" if sources else ""
     print(f"ok: {count} {emulated}{noun}{discovered}, policy {config.routing.policy}")
-    keys = config.keys
-    if (keys.file or keys.folder) and not keys.required:
-        print("note: keys.required is false, so requests with a wrong key or no key are accepted")
+    for note in notes(config, reads_files=not args.skip_files):
+        print(f"note: {note}")
     return _OK
 
 
