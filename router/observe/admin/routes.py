@@ -38,7 +38,8 @@ KEEP_ALIVE_S = 75.0
 _INDEX = f"""hedgerow admin
 GET  /metrics   Prometheus metrics
 GET  /livez     200 while the process runs; also /healthz
-GET  /readyz    200 if new requests are accepted, else 503 and the reason; also /health
+GET  /readyz    200 if load balancers should use the router (`ready`), else 503 and the reason;
+                also /health
 GET  /fleet     the replicas and the queue, as text
 GET  /replicas  the fleet, as JSON
 GET  /hedging   when second copies are sent, and their gain, as JSON

@@ -121,7 +121,8 @@ async def test_a_draining_replica_tells_when_it_is_empty() -> None:
 async def test_requests_wait_for_a_cordoned_fleet() -> None:
     async with running(json_ok) as router:
         await post(router, "/replicas/r0/cordon")
-        assert (await router.admin("/readyz")).status == 503
+        assert not router.app.parts.fleet.serving.ready
+        assert (await router.admin("/readyz")).status == 200  # Requests wait.
         client = await router.client()
         await client.send(chat())
         await eventually(lambda: router.app.census()["queued"] == 1, "a waiting request")
