@@ -94,7 +94,9 @@ def build(actions: AdminActions, collector: Collector, authority: Authority) -> 
         return web.Response(text=_INDEX)
 
     async def fleet(request: web.Request) -> web.Response:
-        return web.Response(text=fleet_page(actions.replicas(), actions.queue()))
+        ready, why = actions.ready()
+        unready = "" if ready else why
+        return web.Response(text=fleet_page(actions.replicas(), actions.queue(), unready))
 
     async def replicas(request: web.Request) -> web.Response:
         return answered(list(actions.replicas()))
