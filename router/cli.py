@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from router.config.peer_flags import hint
+from router.core import held_signals
 
 _DESCRIPTION = "A reverse proxy for fleets of LLM inference replicas."
 _EPILOG = """\
@@ -38,6 +39,7 @@ exit status:
 """
 _RELOAD = """\
 Signals: SIGHUP reads the configuration again (an invalid one is refused and the old one kept),
+SIGUSR1 opens the access log again (log rotation; so does SIGHUP),
 SIGUSR2 replaces the process by a new one, without a refused connection or a cut stream,
 SIGTERM drains and exits, a second SIGTERM exits at once.
 """
@@ -82,6 +84,9 @@ _OK, _CANNOT_RUN, _MISTAKE, _INTERRUPTED = 0, 1, 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line. Returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and words[:1] == ["serve"]:
+        # A signal must not end the start, which imports modules for a tenth of a second.
+        held_signals.hold()
     parser = _parser(words)
     if not words:
         parser.print_help(sys.stderr)
@@ -290,6 +295,7 @@ def _overrides(args: argparse.Namespace) -> dict[str, Any]:
 
 def _check(args: argparse.Namespace) -> int:
     from router.config.load import load
+    from router.config.notes import notes
     from router.core.errors import ConfigError
 
     path = _config_file(args.file, uses_folder=True)
@@ -307,14 +313,8 @@ def _check(args: argparse.Namespace) -> int:
     sources = len(found.files) + len(found.dns) + len(found.kubernetes)
     discovered = f", sources of discovery: {sources}" if sources else ""
     print(f"ok: {count} {emulated}{noun}{discovered}, policy {config.routing.policy}")
-    keys = config.keys
-    if (keys.file or keys.folder) and not keys.required:
-        print("note: keys.required is false, so requests with a wrong key or no key are accepted")
-    if config.batches.enabled and not keys.required:
-        print(
-            "note: batches without keys.required: clients without a credential share their files "
-            "and batches, and so do all clients that send the same one, such as Bearer EMPTY"
-        )
+    for note in notes(config, reads_files=not args.skip_files):
+        print(f"note: {note}")
     return _OK
 
 

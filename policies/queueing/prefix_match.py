@@ -11,21 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from policies.facts import RequestView
-
 _NOTHING: Final[dict[Any, int]] = {}
 
 
 class PrefixMatch:
-    """The result of the last prefix lookup of one request. Tokens are estimated from blocks."""
+    """The result of the last prefix lookup of one request.
 
-    __slots__ = ("_view", "blocks", "looked_up_at", "most_tokens")
+    Blocks are compared, not tokens: the tokens of a block are an estimate that is learned, so it
+    differs a little between requests with the same prefix.
+    """
 
-    def __init__(self, view: RequestView) -> None:
-        self._view = view
+    __slots__ = ("blocks", "looked_up_at", "most_blocks")
+
+    def __init__(self) -> None:
         # By replica: the leading prompt blocks that it holds. A replica that is missing holds none.
         self.blocks: dict[Any, int] = _NOTHING
-        self.most_tokens = 0.0  # prompt tokens at the replica that holds most of them
+        self.most_blocks = 0  # prompt blocks at the replica that holds most of them
         self.looked_up_at = 0.0  # time of the last lookup, in monotonic seconds
 
     def update(self, blocks: Mapping[Any, int], now: float) -> None:
@@ -36,15 +37,9 @@ class PrefixMatch:
         for count in self.blocks.values():
             if count > most:
                 most = count
-        self.most_tokens = most * self._view.block_tokens
+        self.most_blocks = most
 
-    def tokens_at(self, place: object) -> float:
-        """Return how many tokens of the prompt a replica holds."""
-        return self.blocks.get(place, 0) * self._view.block_tokens
-
-    def worth_at(self, place: object) -> float:
-        """Return the prompt tokens that `place` holds, less those that only the best replica
+    def worth_at(self, place: object) -> int:
+        """Return the prompt blocks that `place` holds, less those that only the best replica
         holds."""
-        if self.most_tokens == 0.0:
-            return 0.0
-        return 2.0 * self.tokens_at(place) - self.most_tokens
+        return 2 * self.blocks.get(place, 0) - self.most_blocks

@@ -298,9 +298,10 @@ class Dispatches(Arrivals):
 
 def _uncached(ticket: Ticket, place: ReplicaLoad) -> int:
     """Return a ticket's prompt tokens that a replica does not hold, by the last prefix lookup."""
-    tokens = ticket.view.prompt_tokens
-    prefix = ticket.prefix
-    return tokens if prefix is None else max(0, tokens - int(prefix.tokens_at(place)))
+    view, prefix = ticket.view, ticket.prefix
+    if prefix is None:
+        return view.prompt_tokens
+    return max(0, view.prompt_tokens - int(prefix.blocks.get(place, 0) * view.block_tokens))
 
 
 def _load(gate: CachedGate) -> int:

@@ -28,7 +28,8 @@ Stamps = dict[str, object]
 
 def files_of(config: Config) -> list[str]:
     """Returns the files and folders, besides the configuration file, that a reload reads again."""
-    tls = config.tls
+    admin = config.admin
+    ports = (config.tls, admin.tls)
     credentials = (
         *(pool.credential for pool in config.pools.values()),
         *(replica.credential for replica in config.replicas),
@@ -37,10 +38,10 @@ def files_of(config: Config) -> list[str]:
         config.keys.file,
         config.keys.folder,
         config.upstream.token_file,
-        config.admin.token_file,
+        admin.token_file,
         *(credential.token_file for credential in credentials if credential is not None),
-        None if tls is None else tls.cert,
-        None if tls is None else tls.key,
+        *(path for tls in ports if tls is not None for path in (tls.cert, tls.key)),
+        None if admin.tls is None else admin.tls.client_ca,
     )
     return [*dict.fromkeys(path for path in found if path is not None)]
 

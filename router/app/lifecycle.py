@@ -33,7 +33,7 @@ from router.app.tenants import budgets, usage
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.core.build import VERSION, build_kind
-from router.core.errors import ConfigError
+from router.core.errors import ConfigError, Reason
 from router.core.limits import raise_open_files
 from router.observe.admin.listener import Admin
 from router.observe.events import log_event, set_level
@@ -90,6 +90,7 @@ class App:
         self._emulated_replicas: tuple[ReplicaConfig, ...] = ()
         self._open_files = 0
         self._is_ready_logged = False  # Whether the log event "ready" was written.
+        self._was_ready = False  # Whether a replica has been up.
         # The drain does not wait for a load balancer, because no client is connected.
         self._is_alone = False
 
@@ -113,7 +114,8 @@ class App:
         log_event(logging.INFO, "starting", version=VERSION, build=build_kind(), **named)
         self._open_files = raise_open_files()
         self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
-        parts.dispatcher.is_draining = lambda: self.draining and not self.is_replaced
+        parts.dispatcher.unready = self.unready
+        self._was_ready = state is not None  # The process before this one has served.
         self.metrics.config_hash = config_hash(config)
         self.members = Members(parts)
         self.discovered = Discovered(parts)
@@ -183,7 +185,7 @@ class App:
         return [*self.config.replicas, *self._emulated_replicas]
 
     def _collector(self, parts: Parts) -> Collector:
-        state = families.Lifecycle(lambda: self.ready()[0], lambda: self.draining)
+        state = families.Lifecycle(lambda: self.unready() is None, lambda: self.draining)
         sources: list[Source[Any]] = [
             Source(hedge_families.FAMILIES, lambda: parts.hedge_counts),
             Source(families.FLEET, lambda: parts),
@@ -204,6 +206,7 @@ class App:
         if self._is_ready_logged or not (at_start or parts.fleet.serving.ready):
             return
         self._is_ready_logged = bool(parts.fleet.serving.ready)
+        self._was_ready |= self._is_ready_logged
         away = [r for r in parts.fleet.replicas.values() if not r.health.up]
         down = "; ".join(f"{r.id}: {r.why(monotonic())}" for r in away[:_NAMED])
         said: dict[str, Any] = {"down": down} if down else {}
@@ -376,13 +379,25 @@ class App:
     # -- reports (AdminActions) ---------------------------------------------------------------
 
     def ready(self) -> tuple[bool, str]:
+        why = self.unready()
+        if why is not None:
+            return False, "draining" if why is Reason.DRAINING else "no replica is up"
+        has_replica = self.is_replaced or self.parts.fleet.serving.ready
+        return True, "ready" if has_replica else "ready, and no replica is up"
+
+    def unready(self) -> Reason | None:
+        """Returns why load balancers should not use this router; None: they should use it."""
         if self.is_replaced:
-            return True, "ready"  # The other process accepts requests at the same addresses.
+            return None  # The other process accepts requests at the same addresses.
         if self.draining:
-            return False, "draining"
-        if not self.parts.fleet.serving.ready:
-            return False, "no replica is up"
-        return True, "ready"
+            return Reason.DRAINING
+        rule = self.config.ready
+        is_ready = (
+            rule == "always"
+            or bool(self.parts.fleet.serving.ready)
+            or (rule == "after_first_replica" and self._was_ready)
+        )
+        return None if is_ready else Reason.NO_REPLICA
 
     def replicas(self) -> list[dict[str, Any]]:
         return report.replicas(self.parts)
@@ -436,11 +451,17 @@ class App:
         finally:
             self.parts.log.reopen()  # Log rotation must not depend on a valid configuration.
 
+    def reopen_log(self) -> None:
+        """Opens the access log again (log rotation), and changes nothing else."""
+        self.parts.log.reopen()
+        log_event(logging.INFO, "access log opened again", key=None)
+
     async def _reload(self) -> str:
         config = self.read_again() if self.read_again is not None else self.config
+        self.servers.check(config)
         prepared = reload.prepare(self.parts, config, self._emulated_replicas)
         changed = reload.differences(self.parts, prepared)
-        reload.commit(self.parts, prepared, self.servers.certificate)
+        reload.commit(self.parts, prepared, self.servers)
         self.discovered.reloaded()
         if config.log_level != self.config.log_level:
             set_level(config.log_level)

@@ -17,6 +17,7 @@ from router.app.restart.messages import FleetState
 from router.app.restart.notify import Notifier
 from router.app.restart.predecessor import Abandoned, Predecessor
 from router.config.model import Config
+from router.core import held_signals
 from router.core.memory import keep_large_blocks
 from router.observe import events
 from router.observe.events import log_event
@@ -30,7 +31,8 @@ def serve(read: Callable[[], Config], path: str | None = None) -> int:
 
     `read` reads the configuration, now and at each reload. SIGTERM and SIGINT start a drain, and a
     second signal stops the router at once. If no client is connected, the first SIGINT stops the
-    router at once. SIGHUP reloads the configuration. SIGUSR2 replaces this process by a new one.
+    router at once. SIGHUP reloads the configuration, SIGUSR1 opens the access log again, and
+    SIGUSR2 replaces this process by a new one. Other signals are ignored (`held_signals`).
 
     `path`: the file of the configuration, if it has one.
 
@@ -38,11 +40,10 @@ def serve(read: Callable[[], Config], path: str | None = None) -> int:
     """
     import uvloop
 
+    held_signals.hold()
     old = Predecessor.find(os.environ)
     try:
         config = read()
-        for number in (signal.SIGHUP, signal.SIGUSR2):
-            signal.signal(number, _too_early)
         keep_large_blocks()
         handler = events.install(level=config.log_level)
         try:
@@ -55,8 +56,10 @@ def serve(read: Callable[[], Config], path: str | None = None) -> int:
         raise
 
 
-def _too_early(number: int, frame: object) -> None:
-    """Handles a signal that arrives during the start. By default it would end the process."""
+def _ignore(number: int) -> None:
+    names = {one.value: one.name for one in signal.Signals}
+    name = names.get(number, str(number))
+    log_event(logging.WARNING, "signal ignored", key=name, signal=name)
 
 
 class _Process:
@@ -146,8 +149,17 @@ class _Process:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._terminate, number)
-        loop.add_signal_handler(signal.SIGHUP, lambda: self._begin(self._reload()))
-        loop.add_signal_handler(signal.SIGUSR2, self._restart)
+        orders: dict[int, Callable[[], None]] = {
+            signal.SIGHUP: lambda: self._begin(self._reload()),
+            signal.SIGUSR1: self._app.reopen_log,
+            signal.SIGUSR2: self._restart,
+        }
+        for order, obey in orders.items():
+            loop.add_signal_handler(order, obey)
+            if order in held_signals.arrived:
+                obey()
+        for ignored in held_signals.IGNORED:
+            loop.add_signal_handler(ignored, _ignore, ignored)
 
     def _terminate(self, number: signal.Signals) -> None:
         app = self._app

@@ -9,7 +9,6 @@ Must never: leave a configuration half applied, or create anything in `commit`.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,12 +17,13 @@ from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
 from router.app.member_changes import change_members, make_replicas
 from router.app.parts import Parts, Upstream, admin_names, admin_token, keys_in, open_log
+from router.app.servers import Servers
 from router.config.annotations import fixed_changes
 from router.config.changes import changes, key_changes
 from router.config.keys import KeyLine
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
-from router.config.tls import Certificate, FileProblem, listening_context
+from router.config.tls import PortTls
 from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
 from router.fleet.discovery.roster import Member, Roster
@@ -44,8 +44,7 @@ class Prepared:
     orders: Sequence[OrderPolicy]  # One ordering policy for each queue.
     upstream: Upstream
     keys: Sequence[KeyLine]
-    # The TLS context with the certificate of the data port; None without TLS.
-    tls: ssl.SSLContext | None
+    tls: PortTls
     log: AccessLog
     wanted: Mapping[str, ReplicaConfig]  # All replicas of the fleet after the reload, by ID.
     made: Mapping[str, Replica]  # The replicas that are not in the fleet yet.
@@ -65,6 +64,8 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
     fixed = [*fixed_changes(old, config)]
     if (config.tls is None) != (old.tls is None):
         fixed.append("tls")
+    if (config.admin.tls is None) != (old.admin.tls is None):
+        fixed.append("admin.tls")
     if fixed:
         raise ConfigError([f"{name}: cannot change without a restart" for name in fixed])
     policies = parts.policies
@@ -83,12 +84,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
     discovered = _learned(parts, config, upstream, roster.members(others, config))
     keys = keys_in(config)
     token = admin_token(config)
-    tls = None
-    if config.tls is not None:
-        try:
-            tls = listening_context(config.tls)
-        except FileProblem as err:
-            raise ConfigError([f"tls.{err.field}: {err}"]) from None
+    tls = PortTls(config.tls, config.admin.tls)
     of_sources = [member.replica for member in discovered.values()]
     wanted = {replica.id: replica for replica in (*others, *of_sources)}
     made = make_replicas(parts, config, upstream, wanted.values())
@@ -141,10 +137,9 @@ def differences(parts: Parts, prepared: Prepared) -> list[str]:
     return found
 
 
-def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
-    """Puts the configuration in force. `certificate`: the certificate of the data port."""
-    if certificate is not None and prepared.tls is not None:
-        certificate.in_force = prepared.tls
+def commit(parts: Parts, prepared: Prepared, servers: Servers) -> None:
+    """Puts the configuration in force."""
+    servers.tls = prepared.tls
     config = parts.config = prepared.config
     new_policies = prepared.policies is not parts.policies
     parts.policies = prepared.policies

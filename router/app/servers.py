@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
-from collections.abc import Collection
 
 from router.app.listeners import ADMIN, BACKLOG, DATA, PROBES, Listeners, address_of
 from router.config.admin_checks import is_guarded
-from router.config.model import Admin as AdminConfig
 from router.config.model import Config
-from router.config.tls import Certificate, FileProblem, admin_context
+from router.config.tls import PortTls
 from router.core.errors import ConfigError
 from router.observe.admin.listener import Admin
 from router.wire.client import ClientConnection, Front, as_protocol
@@ -26,41 +23,49 @@ class Servers:
 
     def __init__(self, listeners: Listeners, admin: Admin) -> None:
         self.listeners = listeners
-        self.certificate: Certificate | None = None  # of the data port; None without TLS
+        self.tls = PortTls(None, None)  # The certificates in force.
         self._admin = admin
-        self._admin_tls: ssl.SSLContext | None = None
         self._data: list[asyncio.Server] = []
 
     def open(self, config: Config) -> None:
         """Reads the certificates, and opens the listening sockets. Raises ConfigError, OSError."""
         admin = config.admin
-        if config.tls is not None:
-            try:
-                self.certificate = Certificate(config.tls)
-            except FileProblem as err:
-                raise ConfigError([f"tls.{err.field}: {err}"]) from None
-        try:
-            self._admin_tls = None if admin.tls is None else admin_context(admin.tls)
-        except FileProblem as err:
-            raise ConfigError([f"admin.tls.{err.field}: {err}"]) from None
+        self.tls = PortTls(config.tls, admin.tls)
         self.listeners.open(ADMIN, admin.listen)
         if admin.probes_listen is not None:
             self.listeners.open(PROBES, admin.probes_listen)
         self.listeners.open(DATA, config.listen)
-        _check_admin(admin, self.listeners.sockets(ADMIN))
+        self.check(config)
+
+    def check(self, config: Config) -> None:
+        """Raises ConfigError if other machines could reach the admin port without a token.
+
+        The address of a socket that systemd has opened need not be the configured address.
+        """
+        for sock in self.listeners.sockets(ADMIN):
+            if sock.family != socket.AF_UNIX and not is_guarded(
+                config.admin, sock.getsockname()[0]
+            ):
+                raise ConfigError(
+                    [
+                        "admin.token: is missing: other machines can reach the admin port "
+                        f"({address_of(sock)}). Set admin.token_file or admin.tls.client_ca"
+                    ]
+                )
 
     async def start(self, front: Front) -> None:
         """Begins to accept connections."""
         listeners = self.listeners
-        tls = None if self.certificate is None else self.certificate.context
         loop = asyncio.get_running_loop()
         for sock in listeners.copies(DATA):
             self._data.append(
                 await loop.create_server(
-                    lambda: as_protocol(ClientConnection(front, tls)), sock=sock, backlog=BACKLOG
+                    lambda: as_protocol(ClientConnection(front, self.tls.data)),
+                    sock=sock,
+                    backlog=BACKLOG,
                 )
             )
-        await self._admin.start(listeners.copies(ADMIN), self._admin_tls)
+        await self._admin.start(listeners.copies(ADMIN), lambda: self.tls.admin)
         if listeners.sockets(PROBES):
             await self._admin.start_probes(listeners.copies(PROBES))
 
@@ -92,18 +97,3 @@ class Servers:
             await server.wait_closed()
         await self.stop_admin()
         self.listeners.close_all()
-
-
-def _check_admin(admin: AdminConfig, sockets: Collection[socket.socket]) -> None:
-    """Raises ConfigError if other machines reach the admin port without a token.
-
-    The address of a socket that systemd has opened need not be the configured address.
-    """
-    for sock in sockets:
-        if sock.family != socket.AF_UNIX and not is_guarded(admin, sock.getsockname()[0]):
-            raise ConfigError(
-                [
-                    "admin.token: is missing: other machines can reach the admin port "
-                    f"({address_of(sock)}). Set admin.token_file or admin.tls.client_ca"
-                ]
-            )

@@ -13,6 +13,7 @@ import ssl
 from router.config.model import AdminTls, Pool, Tls, Upstream
 from router.config.model.setting_types import TokenSource
 from router.config.read_file import read_file
+from router.core.errors import ConfigError
 
 _MAX_TOKEN_BYTES = 16 * 1024
 
@@ -54,23 +55,22 @@ def admin_context(tls: AdminTls) -> ssl.SSLContext:
     return context
 
 
-class Certificate:
-    """The certificate of the data port. A reload replaces it.
+class PortTls:
+    """The TLS contexts of the data port and the admin port; `None`: without TLS. Never changes.
 
-    A listening socket always uses the same TLS context, and loading new files into a context may
-    fail halfway. So a callback gives each handshake the current context. It is OpenSSL's callback
-    for the server name, which OpenSSL calls even if the client names no server.
+    Each new connection uses the contexts in force, so a reload replaces the certificates.
     """
 
-    def __init__(self, tls: Tls) -> None:
-        """Reads the certificate and its key. Raises FileProblem."""
-        self.context = self.in_force = listening_context(tls)
-        self.context.sni_callback = self._hand_over
-
-    def _hand_over(
-        self, connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext
-    ) -> None:
-        connection.context = self.in_force
+    def __init__(self, tls: Tls | None, admin: AdminTls | None) -> None:
+        """Reads the certificates and their keys. Raises ConfigError."""
+        self.data = self.admin = None
+        path = "tls"
+        try:
+            self.data = None if tls is None else listening_context(tls)
+            path = "admin.tls"
+            self.admin = None if admin is None else admin_context(admin)
+        except FileProblem as err:
+            raise ConfigError([f"{path}.{err.field}: {err}"]) from None
 
 
 def pool_context(pool: Pool) -> ssl.SSLContext:

@@ -94,8 +94,8 @@ class Dispatcher(Handler, ExchangeOwner):
         # Serves files and batches; `None`: these paths are forwarded to replicas.
         self.batch_server: LocalServer | None = None
         self.tunnels: set[Tunnel] = set()
-        # Returns whether the router is about to end, so that it should get no more connections.
-        self.is_draining: Callable[[], bool] = _never
+        # Returns why load balancers should not use the router; None: they should use it.
+        self.unready: Callable[[], Reason | None] = _always_ready
         self._context = context
         context.log_defect = self.log_defect
         self._facts = RoutingFacts(context, config)
@@ -285,7 +285,7 @@ class Dispatcher(Handler, ExchangeOwner):
             if route is MODELS and answer_models(exchange, client):
                 return
             if route is HEALTH:
-                answer_health(exchange, client, self.is_draining())
+                answer_health(exchange, client, self.unready())
                 return
             if route is SERVER:
                 answer_locally(exchange, client, b"", answers.ALLOW)
@@ -476,5 +476,5 @@ def _raised_at(err: Exception) -> str:
     return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
 
 
-def _never() -> bool:
-    return False
+def _always_ready() -> None:
+    return None

@@ -59,16 +59,15 @@ def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
     return True
 
 
-def answer_health(exchange: Exchange, client: ClientConnection, is_draining: bool) -> None:
+def answer_health(exchange: Exchange, client: ClientConnection, unready: Reason | None) -> None:
     """Answer `/health` like an engine: 200 with an empty body, without a key.
 
-    Raises RouterError (503) while a load balancer should use another router: this router drains, or
-    none of its replicas is up.
+    Raises RouterError (503) if load balancers should not use the router, because of `unready`.
     """
-    if is_draining:
-        raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
-    if not exchange.context.fleet.serving.ready:
-        raise RouterError(Reason.NO_REPLICA, "no replica is up", retry_after_s=RETRY_AFTER_S)
+    if unready is Reason.NO_REPLICA:
+        raise RouterError(unready, "no replica is up", retry_after_s=RETRY_AFTER_S)
+    if unready is not None:
+        raise RouterError(unready, MESSAGES[unready], retry_after_s=1)
     answer_locally(exchange, client, b"")
 
 

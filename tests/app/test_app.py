@@ -10,9 +10,10 @@ from router.config.model import AccessLog, Admin, Config, Replica, Tls
 from router.core.errors import ConfigError
 from router.observe.families.collector import Collector
 from tests.harness.behaviours import chat_either, hang, json_ok, stream_then_hang
-from tests.harness.messages import LAST_CHUNK, chat, request, token
-from tests.harness.replica import eventually
-from tests.harness.running import running, scenario
+from tests.harness.control import HEALTH
+from tests.harness.messages import LAST_CHUNK, chat, request, response, token
+from tests.harness.replica import HostileReplica, eventually
+from tests.harness.running import Router, running, scenario
 from tests.places import CERT, CERTIFICATES
 
 
@@ -125,13 +126,58 @@ async def test_nothing_of_the_admin_port_is_on_the_data_port() -> None:
         assert not router.app.draining
 
 
+async def readiness(router: Router) -> tuple[int, str, int]:
+    """The status and the text of /readyz, and the status of /health on the data port."""
+    found = await router.admin("/readyz")
+    return found.status, found.body.decode(), (await router.ask(request("/health"))).status
+
+
+NO_REPLICA = (503, "no replica is up\n", 503)
+QUEUES = (200, "ready, and no replica is up\n", 200)
+READY = (200, "ready\n", 200)
+
+
+@pytest.mark.parametrize(
+    ("rule", "at_first", "while_down"),
+    [
+        (None, NO_REPLICA, QUEUES),
+        ("when_any_replica", NO_REPLICA, NO_REPLICA),
+        ("always", QUEUES, QUEUES),
+    ],
+)
 @scenario
-async def test_not_ready_without_a_replica() -> None:
+async def test_ready_says_what_the_data_port_does_without_a_replica(
+    rule: str | None, at_first: tuple[int, str, int], while_down: tuple[int, str, int]
+) -> None:
+    replica = HostileReplica(json_ok)
+    replica.control.at[HEALTH] = lambda connection: connection.send(response(500))
+    config = {} if rule is None else {"ready": rule}
+    async with running(replica, health={"fall": 1, "rise": 1}, **config) as router:
+        ready = router.app.parts.fleet.serving
+        assert await readiness(router) == at_first
+        for _ in range(2):
+            del replica.control.at[HEALTH]
+            await eventually(lambda: bool(ready.ready), "the replica is up")
+            assert await readiness(router) == READY
+            replica.control.at[HEALTH] = lambda connection: connection.send(response(500))
+            await eventually(lambda: not ready.ready, "the replica is down")
+            assert await readiness(router) == while_down
+        lines = (await router.admin("/metrics")).body.decode()
+        assert f"hedgerow_ready {float(while_down[0] == 200)}\n" in lines
+        client = await router.client()
+        await client.send(chat())
+        await eventually(lambda: router.app.census()["queued"] == 1, "a request that waits")
+        del replica.control.at[HEALTH]
+        assert (await client.recv_response()).status == 200
+        router.app.drain()
+        assert (await router.admin("/readyz")).body == b"draining\n"
+
+
+@scenario
+async def test_a_request_without_a_replica_is_refused_after_its_wait() -> None:
     async with running(json_ok, health={"fall": 1}) as router:
         await router.replicas[0].stop_listening()
         await eventually(lambda: not router.app.parts.fleet.serving.ready, "a probe has failed")
-        found = await router.admin("/readyz")
-        assert (found.status, bytes(found.body)) == (503, b"no replica is up\n")
         refused = await router.ask()
         assert (refused.status, refused.error()["code"]) == (503, "no_replica")
         assert refused.header("retry-after")

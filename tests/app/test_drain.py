@@ -41,6 +41,8 @@ async def test_a_drain_lets_streams_finish() -> None:
         assert (await router.admin("/drain", "POST")).status == 202
         found = await router.admin("/readyz")
         assert (found.status, bytes(found.body)) == (503, b"draining\n")
+        page = (await router.admin("/fleet")).body.decode()
+        assert "\nthis router is not ready: draining\n" in page
         await idle.expect_silence_then_close()
         with pytest.raises(OSError):
             await router.client()

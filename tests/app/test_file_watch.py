@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
-import ssl
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from router.app.file_watch import stamps_of
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Credential, Keys, Pool, Tls
+from router.config.model import Credential, Keys, Pool
 from tests.config.test_key_files import Secret, key
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.process import serving, write_config
 from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import Router, long_scenario, running, scenario
-from tests.places import CERT, CERTIFICATES, KEY
 
 
 @pytest.fixture(autouse=True)
@@ -95,28 +91,6 @@ def test_a_mounted_secret_is_followed(tmp_path: Path) -> None:
                 secret.publish(**{name: key(name)})
                 await eventually(lambda name=name: known(router) == {name}, name)  # type: ignore[misc]
             assert refused(router) == 0
-
-    story()
-
-
-def test_the_certificate_is_followed(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        cert, private = tmp_path / "tls.pem", tmp_path / "tls.key"
-        shutil.copy(CERT, cert)
-        shutil.copy(KEY, private)
-        async with running(
-            json_ok, tls=Tls(cert=str(cert), key=str(private)), watch=True
-        ) as router:
-            certificate: Any = router.app.servers.certificate
-            before = certificate.in_force
-            shutil.copy(CERTIFICATES / "other.pem", cert)
-            # The new certificate with the old key is refused.
-            await eventually(lambda: refused(router) >= 1, "half of the pair is refused")
-            assert certificate.in_force is before
-            shutil.copy(CERTIFICATES / "other.key", private)
-            await eventually(lambda: certificate.in_force is not before, "the pair is used")
-            assert isinstance(certificate.in_force, ssl.SSLContext)
 
     story()
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from router.config.model import Tls, Upstream
+from router.config.model import Admin, AdminTls, Tls, Upstream
+from router.core.errors import ConfigError
 from tests.harness.behaviours import chat_either, json_ok
 from tests.harness.messages import chat, request
-from tests.harness.over_tls import NAME, TlsClient, TlsReplica
+from tests.harness.over_tls import NAME, OTHER_CERT, TlsClient, TlsReplica
 from tests.harness.reading import Response
 from tests.harness.replica import eventually
 from tests.harness.running import running, scenario
@@ -47,18 +50,94 @@ async def test_listening_with_tls() -> None:
         await eventually(lambda: not router.app.parts.front.clients, "no client")
 
 
+async def asked(port: int, *, presents: str | None = None) -> bool:
+    """Whether the port has the certificate of one.test and answers a request.
+
+    `presents`: the name of the certificate that the client has.
+    """
+    context = ssl.create_default_context(cafile=CERT)
+    if presents is not None:
+        context.load_cert_chain(CERTIFICATES / f"{presents}.pem", CERTIFICATES / f"{presents}.key")
+    try:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=context, server_hostname=NAME
+        )
+        writer.write(request("/health", "Connection: close"))
+        found = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return found.startswith(b"HTTP/1.1 200")
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
+class Files:
+    """A certificate and its key, whose content is replaced."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.cert, self.key = folder / "cert.pem", folder / "key.pem"
+        self.put(name)
+
+    def put(self, name: str) -> None:
+        for path in (self.cert, self.key):
+            source = CERTIFICATES / f"{name}{'.pem' if path is self.cert else '.key'}"
+            path.write_bytes(source.read_bytes())
+
+
+@pytest.mark.parametrize("watch", [False, True])
+def test_both_ports_use_a_new_certificate_after_a_reload(
+    watch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("router.app.file_watch.INTERVAL_S", 0.02)
+    files = Files(tmp_path, "other")
+    pair: dict[str, Any] = {"cert": str(files.cert), "key": str(files.key)}
+
+    @scenario
+    async def story() -> None:
+        admin = Admin(listen="127.0.0.1:0", tls=AdminTls(**pair))
+        async with running(json_ok, tls=Tls(**pair), admin=admin, watch=watch) as router:
+            app = router.app
+            ports = {"data": app.port, "admin": app.admin_port}
+            failed = app.metrics.reloads_failed
+            assert not any([await asked(port) for port in ports.values()])
+            files.cert.write_bytes(Path(CERT).read_bytes())  # not the certificate of the key
+            if watch:
+                await eventually(lambda: app.metrics.reloads_failed > failed, "it is refused")
+            else:
+                with pytest.raises(ConfigError, match="is not the key"):
+                    await app.reload()
+            assert not any([await asked(port) for port in ports.values()])
+            before = app.metrics.reloads_ok
+            files.put("one")
+            if watch:
+                await eventually(lambda: app.metrics.reloads_ok > before, "it is read")
+            else:
+                await app.reload()
+            assert {name: await asked(port) for name, port in ports.items()} == {
+                "data": True,
+                "admin": True,
+            }
+
+    story()
+
+
 @scenario
-async def test_a_new_certificate_is_read_by_a_reload(tmp_path: Path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    cert.write_text((CERTIFICATES / "other.pem").read_text())
-    key.write_text((CERTIFICATES / "other.key").read_text())
-    async with running(json_ok, tls=Tls(cert=str(cert), key=str(key))) as router:
-        with pytest.raises(ssl.SSLError):
-            await ask_over_tls(router.app.port, chat("Connection: close"))
-        cert.write_text(Path(CERT).read_text())
-        key.write_text(Path(KEY).read_text())
+async def test_the_certificates_that_the_admin_port_demands_follow_the_configuration() -> None:
+    def with_ca(client_ca: str | None) -> Admin:
+        tls = AdminTls(cert=CERT, key=KEY, client_ca=client_ca)
+        return Admin(listen="127.0.0.1:0", tls=tls)
+
+    async with running(json_ok, admin=with_ca(None)) as router:
+        port = router.app.admin_port
+        assert await asked(port)
+        router.change(admin=with_ca(CERT))
         await router.app.reload()
-        assert (await ask_over_tls(router.app.port, chat("Connection: close"))).status == 200
+        assert not await asked(port)
+        assert await asked(port, presents="one")
+        router.change(admin=with_ca(OTHER_CERT))
+        await router.app.reload()
+        assert not await asked(port, presents="one")
+        assert await asked(port, presents="other")
 
 
 @scenario

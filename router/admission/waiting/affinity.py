@@ -5,8 +5,13 @@ If all replicas are busy and a replica with free capacity always gets the first 
 of a conversation are spread over the fleet, and their cached prefixes are not used. So when a
 replica has free capacity, the first few tickets of a class are compared, as far as the order policy
 allows them to go before the first one. The worth of a ticket at a replica is the number of prompt
-tokens that are cached there, less the tokens that are lost because another replica holds more. The
-first ticket is skipped at most a configured number of times.
+blocks that are cached there, less the blocks that are lost because another replica holds more.
+Tickets of the same worth go in the order of the policy, then by arrival.
+
+Two limits bound the wait of a ticket that is skipped. The first ticket is skipped at most a
+configured number of times. Only tickets go before it that have waited for at least `PASSES` times
+its own wait. So while requests arrive as fast as they are served, no ticket waits longer than
+1 / `PASSES` times its wait in the policy's order.
 
 The first few tickets of a class queue form a list, which is used until half of its tickets have
 left. The prefix of a ticket is looked up after it is listed, and again after `REFRESH_S` seconds;
@@ -37,21 +42,28 @@ OLD_ASKED: Final = 4  # Maximum number of repeated prefix lookups at one choice 
 _FEW: Final = 8
 _ANYWHERE: Final = None  # The key of the list of tickets whose prefix is held by many replicas.
 _TRIED: Final = 8  # Maximum number of tickets of a list that are skipped at one choice.
+# A ticket goes before the first one if it has waited for at least this share of its wait.
+PASSES: Final = 0.25
 # The replicas' lists are cleaned when they have more than this many entries per listed ticket.
 _MANY: Final = 16
 
 
-def worth(ticket: Ticket, place: object) -> float:
-    """Return the prompt tokens that are cached at a replica, less the tokens that are lost because
+def worth(ticket: Ticket, place: object) -> int:
+    """Return the prompt blocks that are cached at a replica, less the blocks that are lost because
     another replica holds more."""
     prefix = ticket.prefix
-    return 0.0 if prefix is None else prefix.worth_at(place)
+    return 0 if prefix is None else prefix.worth_at(place)
 
 
-def most_tokens(ticket: Ticket) -> float:
-    """Return the cached tokens of a ticket's prompt at the replica that holds most of them."""
+def most_blocks(ticket: Ticket) -> int:
+    """Return the cached blocks of a ticket's prompt at the replica that holds most of them."""
     prefix = ticket.prefix
-    return 0.0 if prefix is None else prefix.most_tokens
+    return 0 if prefix is None else prefix.most_blocks
+
+
+def _is_better(ticket: Ticket, other: Ticket, place: object) -> bool:
+    value, others = worth(ticket, place), worth(other, place)
+    return value > others or (value == others and ticket.order < other.order)
 
 
 class Shortlist:
@@ -134,7 +146,7 @@ class Shortlist:
             view = ticket.view
             prefix = ticket.prefix
             if prefix is None:
-                prefix = ticket.prefix = PrefixMatch(view)
+                prefix = ticket.prefix = PrefixMatch()
             prefix.update(pool.held(view), now)
             self._old[ticket] = None
             self._settle(ticket)
@@ -142,15 +154,15 @@ class Shortlist:
     def _settle(self, ticket: Ticket) -> None:
         """Add a ticket to the lists of the replicas that hold a large part of its prefix.
 
-        These replicas hold more than half of the tokens that the best replica holds.
+        These replicas hold more than half of the blocks that the best replica holds.
         """
         prefix = ticket.prefix
-        if prefix is None or prefix.most_tokens == 0.0:
+        if prefix is None or prefix.most_blocks == 0:
             return
-        most = prefix.most_tokens
+        most = prefix.most_blocks
         homes: list[Any] = []
         for place in prefix.blocks:
-            if 2.0 * prefix.tokens_at(place) > most:
+            if prefix.worth_at(place) > 0:
                 homes.append(place)
                 if len(homes) > _FEW:
                     homes = [_ANYWHERE]
@@ -193,24 +205,25 @@ class Shortlist:
         self._look_up(self._old, OLD_ASKED, pool, now)
         if self._new:
             self._look_up(self._new, NEW_ASKED, pool, now)
-        chosen = self._at_home(line, place, now)
+        # Only tickets that arrived until then have waited long enough to go before the first one.
+        until = now - PASSES * (now - first.arrival)
+        chosen = self._top(place, place, line, until, now)
+        anywhere = self._top(_ANYWHERE, place, line, until, now)
+        if chosen is None or (anywhere is not None and _is_better(anywhere, chosen, place)):
+            chosen = anywhere
         if chosen is None:
-            chosen = self._least_lost(line, first, place, now)
+            chosen = self._least_lost(line, first, place, until, now)
+        elif worth(first, place) >= worth(chosen, place):
+            chosen = first
         if chosen is not first:
             first.skips += 1
         return chosen
 
-    def _at_home(self, line: BaseLine, place: object, now: float) -> Ticket | None:
-        """Return the best listed ticket whose prefix the replica holds; `None`: there is no such
-        ticket."""
-        own = self._top(place, place, line, now)
-        anywhere = self._top(_ANYWHERE, place, line, now)
-        if own is None or anywhere is None:
-            return anywhere if own is None else own
-        is_better = worth(anywhere, place) > worth(own, place)
-        return anywhere if is_better else own
-
-    def _top(self, home: object, place: object, line: BaseLine, now: float) -> Ticket | None:
+    def _top(
+        self, home: object, place: object, line: BaseLine, until: float, now: float
+    ) -> Ticket | None:
+        """Return the best listed ticket of a replica's list that arrived until the time `until`;
+        `None`: no ticket was found."""
         entries = self._homes.get(home)
         if not entries:
             return None
@@ -220,12 +233,12 @@ class Shortlist:
         while index >= 0 and tried < _TRIED:
             entry = entries[index]
             ticket: Ticket = entry.item
-            value = worth(ticket, place) if home is not _ANYWHERE else most_tokens(ticket)
+            value = worth(ticket, place) if home is not _ANYWHERE else most_blocks(ticket)
             if ticket not in listed or entry.key != value:
                 entries.pop(index)
-            elif ticket.excluded and place in ticket.excluded:
+            elif ticket.arrival > until or (ticket.excluded and place in ticket.excluded):
                 tried += 1
-            elif home is _ANYWHERE and worth(ticket, place) <= 0.0:
+            elif home is _ANYWHERE and worth(ticket, place) <= 0:
                 # Many replicas hold the prefix of the ticket, but this replica does not.
                 tried += 1
             elif line.within(ticket, now):
@@ -236,8 +249,10 @@ class Shortlist:
             index -= 1
         return None
 
-    def _least_lost(self, line: BaseLine, first: Ticket, place: object, now: float) -> Ticket:
-        """Return the listed ticket that loses the fewest cached tokens at the replica; ties by list
+    def _least_lost(
+        self, line: BaseLine, first: Ticket, place: object, until: float, now: float
+    ) -> Ticket:
+        """Return the listed ticket that loses the fewest cached blocks at the replica; ties by list
         order.
 
         This is used if the replica holds no listed ticket's prefix.
@@ -246,10 +261,12 @@ class Shortlist:
         least = worth(first, place)
         gone: list[Ticket] = []
         for ticket in self._listed:
-            if least >= 0.0:
+            if least >= 0:
                 break
             value = worth(ticket, place)
-            if value <= least or (ticket.excluded and place in ticket.excluded):
+            if value <= least or ticket.arrival > until:
+                continue
+            if ticket.excluded and place in ticket.excluded:
                 continue
             if line.within(ticket, now):
                 least = value

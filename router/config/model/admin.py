@@ -9,7 +9,7 @@ from router.config.model.tls import Tls
 
 
 class AdminTls(Tls, frozen=True):
-    """HTTPS on the admin port."""
+    """HTTPS on the admin port. Turning it on or off needs a restart."""
 
     # A file with the PEM certificates of the authorities that sign the certificates of clients.
     # Unset: clients need no certificate.
@@ -36,4 +36,4 @@ class Admin(TokenSource, frozen=True):
     # (.svc, .svc.cluster.local), .internal and the name of the machine need no entry. Any other
     # name returns 421, because a web page may have made it resolve to this port (DNS rebinding).
     hosts: tuple[str, ...] = ()
-    tls: Annotated[AdminTls, Restart] | None = None
+    tls: AdminTls | None = None

@@ -76,9 +76,15 @@ class Config(Frozen, frozen=True):
     log_level: Literal["info", "warning", "error"] = "info"
     batches: Annotated[Batches, Restart] = Batches()
     drain: Drain = Drain()
+    # When /readyz and /health return 200, so that load balancers use the router. A draining router
+    # always returns 503. after_first_replica: since a replica was up for the first time; while all
+    # replicas are down, requests wait in the queue, and files and batches are served.
+    # when_any_replica: while a replica is up, for routers that reach different replicas. always:
+    # from the start, for fleets that begin without replicas.
+    ready: Literal["after_first_replica", "when_any_replica", "always"] = "after_first_replica"
     spot: Spot = Spot()
     emulate: Annotated[Emulator, Restart] = Emulator()
-    # Reload when this file, or the files of keys, tokens or the certificate have changed.
+    # Reload when this file, or the files of keys, tokens or certificates have changed.
     watch: bool = False
     # Paths of the engines' control endpoints that clients may use. All others return 404.
     allow_paths: tuple[str, ...] = ()

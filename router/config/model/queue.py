@@ -83,7 +83,8 @@ class Queue(Frozen, frozen=True):
     # When a replica has room, this many waiting requests are compared by how much of their prefix
     # is in its cache. 0: cached prefixes do not change the order.
     affinity: CountOrNone = 64
-    # How often other requests with a cached prefix may be sent before a request that is next.
+    # How often other requests with a longer cached prefix may be sent before a request that is
+    # next. Only requests that have waited for at least a quarter of its wait may be sent before it.
     skips: CountOrNone = 16
     # Use the timeout that SDKs send in a header as the deadline of requests that are not streamed.
     sdk_timeouts: bool = True

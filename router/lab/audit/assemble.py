@@ -31,7 +31,7 @@ def assemble(
     tally: Tally,
     company: Company,
     *,
-    cut: int,
+    incomplete: int,
     late: int,
 ) -> Findings:
     victims = [tally.victims.get(number, Victim()) for number in range(len(roster.parties))]
@@ -54,7 +54,7 @@ def assemble(
         replicas=_replicas(survey, tally),
         known=survey.alone.known,
         unexplained_share=unexplained / whole if whole > 0.0 else 0.0,
-        notes=_notes(survey, roster, by, told, cut, late),
+        notes=_notes(survey, roster, by, told, incomplete, late),
     )
 
 
@@ -156,7 +156,7 @@ def _replicas(survey: Survey, tally: Tally) -> list[ReplicaFinding]:
 
 
 def _notes(
-    survey: Survey, roster: Roster, by: By, told: Grouping, cut: int, late: int
+    survey: Survey, roster: Roster, by: By, told: Grouping, incomplete: int, late: int
 ) -> list[str]:
     """Return sentences about data that the log lacks, and the effect on the findings."""
     notes = []
@@ -195,8 +195,12 @@ def _notes(
             f"{late:,} lines were too far out of order to be sorted. If the file joins the logs of "
             "several routers, pass them as separate files."
         )
-    if cut:
-        notes.append("The last line was still being written and is ignored.")
+    if incomplete:
+        noun = "line was" if incomplete == 1 else "lines were"
+        notes.append(
+            f"{incomplete:,} incomplete {noun} skipped: the disk was full, or the file is still "
+            "being written."
+        )
     return notes
 
 

@@ -52,7 +52,7 @@ def examine(
             survey.happens(now, what, stay)
         if not survey.streams:
             raise reading.error("no answered stream in this log, so no TTFT to explain")
-        cut = reading.cut
+        incomplete = reading.incomplete
 
     roster = Roster(survey.parties, named)
     tally, company = Tally(_tails(roster)), Company()
@@ -62,7 +62,9 @@ def examine(
         late = reading.late
     if on_progress is not None:
         on_progress(1.0)
-    return assemble(paths, by, told, survey, roster, tally, company, cut=cut, late=late)
+    return assemble(
+        paths, by, told, survey, roster, tally, company, incomplete=incomplete, late=late
+    )
 
 
 def _head(paths: Sequence[str]) -> Iterator[Row]:

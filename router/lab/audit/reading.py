@@ -13,8 +13,9 @@ from heapq import merge
 from typing import Final
 
 from router.lab.audit.residency import InOrder, Stay
-from router.lab.audit.rows import CUT, Row, rows
+from router.lab.audit.rows import Row, rows
 from router.lab.simulator.traffic import TraceError
+from router.lab.traces.format import INCOMPLETE
 from router.lab.traces.lines import Lines
 
 Progress = Callable[[float], None]  # called with the share of the log that was read, 0 to 1
@@ -61,9 +62,9 @@ class Reading:
         return sum(order.late for order in self._orders)
 
     @property
-    def cut(self) -> int:
-        """Number of files whose last line was incomplete."""
-        return sum(lines.notes.get(CUT, 0) for lines in self._files)
+    def incomplete(self) -> int:
+        """Number of incomplete lines, which were skipped."""
+        return sum(lines.notes.get(INCOMPLETE, 0) for lines in self._files)
 
     def error(self, problem: str) -> TraceError:
         """An error that names the line that was read last, and its file."""

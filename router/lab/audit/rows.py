@@ -1,24 +1,30 @@
 """Reads lines of Hedgerow's access log as rows with replica, tokens and times.
 
-Decodes only the fields needed for an audit or a fit; a prompt's blocks are skipped. An incomplete
-last line ends the file and is noted: the log is still being written, or a disk was full. Events of
-the router between the lines are skipped.
+Decodes only the fields needed for an audit or a fit; a prompt's blocks are skipped. Incomplete
+lines are skipped and counted: a disk was full, or the log is still being written. Events of the
+router between the lines are skipped.
 
-Must never hold more than one line, and never accept an invalid line.
+Must never hold more than one line, and never accept a line with an invalid value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
 from router.core.unreadable import NOT_JSON
-from router.lab.traces.format import TIME_MAX, Milliseconds, Tokens, bad_json, is_event
+from router.lab.simulator.traffic import TraceError
+from router.lab.traces.format import (
+    TIME_MAX,
+    Milliseconds,
+    Tokens,
+    bad_json,
+    check_incomplete,
+    is_event,
+)
 from router.lab.traces.lines import Lines
-
-CUT: Final = "last line, still being written"
 
 
 class Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
@@ -57,15 +63,18 @@ def rows(lines: Lines) -> Iterator[Row]:
     Raises TraceError.
     """
     decode = msgspec.json.Decoder(Row).decode
+    unreadable: TraceError | None = None  # about the first incomplete line
+    is_empty = True
     for line in lines:
         try:
             row = decode(line)
         except NOT_JSON as err:
-            if lines.is_cut and not isinstance(err, msgspec.ValidationError):
-                lines.note(CUT)
-                return
-            if is_event(line):
-                continue
-            raise bad_json(lines, err) from None
+            if not is_event(line):
+                check_incomplete(lines, line, err)
+                unreadable = unreadable or bad_json(lines, err)
+            continue
         if row.kind or not is_event(line):
+            is_empty = False
             yield row
+    if is_empty and unreadable is not None:
+        raise unreadable

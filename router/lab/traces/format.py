@@ -21,6 +21,8 @@ TOKENS_MAX: Final = 100_000_000
 TIME_MAX: Final = 1e11  # seconds, 3,000 years; a larger value has another unit or is not a time
 _EVENT: Final = frozenset({"ts", "level", "message"})  # `router.observe.events` writes them
 _YEAR_MS: Final = 3.2e10  # one year in ms; longer durations are invalid
+INCOMPLETE: Final = "skipped: incomplete line"
+_INCOMPLETE_MOST: Final = 8  # so many incomplete lines are skipped even if they are the majority
 
 Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=_YEAR_MS)]
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=TOKENS_MAX)]
@@ -74,6 +76,28 @@ def is_event(line: bytes) -> bool:
     runtimes do.
     """
     return keys_of(line) >= _EVENT
+
+
+def check_incomplete(lines: Lines, line: bytes, err: Exception) -> None:
+    """Count an incomplete line, which is no JSON and is to be skipped. `err`: from its decoding.
+
+    A full disk leaves such lines, also in the middle, and a log is read while it is written. Raises
+    TraceError for JSON with a wrong value, and if such lines are more than half of a longer file.
+    """
+    if isinstance(err, msgspec.ValidationError) and _is_json(line):
+        raise bad_json(lines, err) from None
+    lines.note(INCOMPLETE)
+    count = lines.notes[INCOMPLETE]
+    if count > _INCOMPLETE_MOST and 2 * count > lines.number:
+        raise bad_json(lines, err) from None
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line)
+    except NOT_JSON:
+        return False
+    return True
 
 
 def bad_json(lines: Lines, err: Exception) -> TraceError:

@@ -23,8 +23,7 @@ The length of an answer is the engine's count of output tokens. In two cases the
 The client's own limit of output tokens bounds the length in both cases.
 
 Lines are in order of the requests' ends, so they are sorted by arrival within a time window (see
-`order`). The last line may be incomplete, because the file may still be written. Any other invalid
-line is an error.
+`order`). Incomplete lines are skipped and counted. A line with an invalid value is an error.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ from router.lab.traces.format import (
     Milliseconds,
     ReadOptions,
     Tokens,
-    bad_json,
     bad_length,
+    check_incomplete,
     is_event,
     keys_of,
 )
@@ -268,13 +267,11 @@ def _rows(lines: Lines) -> Iterator[_Row]:
         try:
             row = decode(line)
         except NOT_JSON as err:
-            if lines.is_cut and not isinstance(err, msgspec.ValidationError):
-                lines.note("skipped: incomplete last line")
-                return
             if is_event(line):
                 lines.note(_EVENT)
-                continue
-            raise bad_json(lines, err) from None
+            else:
+                check_incomplete(lines, line, err)
+            continue
         if row.kind in GENERATES:
             yield row
         elif not row.kind and is_event(line):

@@ -30,6 +30,9 @@ from router.lab.traces.spread import is_on_grid, spread
 
 _ALL: Final = (MOONCAKE, AZURE, BURSTGPT, BAILIAN, HEDGEROW)
 FORMATS: Final = tuple(known.name for known in _ALL)
+_LOOKED_AT: Final = (
+    8  # The number of lines among which a whole line of an access log is looked for.
+)
 
 
 class Trace:
@@ -210,18 +213,25 @@ def _named(name: str) -> Format:
 def _detected(path: str) -> Format:
     lines = Lines(path)
     with closing(lines):
-        first = b""
-        for first in lines:
-            if not is_event(first):
+        first, number, seen = b"", 0, 0
+        for line in lines:
+            if is_event(line):
+                number = number or lines.number
+                continue
+            if not first:
+                first, number = line, lines.number
+            for known in _ALL if line is first else (HEDGEROW,):  # A log may begin inside a line.
+                if known.matches(line):
+                    return known
+            seen += 1
+            if seen == _LOOKED_AT:
                 break
-        else:
-            raise lines.error("only events of the router" if first else "empty file")
-        for known in _ALL:
-            if known.matches(first):
-                return known
+        if not first:
+            raise lines.error("only events of the router" if number else "empty file")
         formats = "; ".join(f"{known.name}: {known.description}" for known in _ALL)
         begins = excerpt(first[:64])
-        raise lines.error(f"unknown format. Known are {formats}. The first line is {begins}")
+        problem = f"unknown format. Known are {formats}. The first line is {begins}"
+        raise TraceError(path, number, problem)
 
 
 def _completed(path: str, known: Format, options: ReadOptions) -> ReadOptions:

@@ -21,14 +21,18 @@ from router.wire.handshake import Handshake
 # Maximum number of connections of one listener: probes, scrapers and operators need a few.
 MOST: Final = 64
 HANDSHAKE_S: Final = 10.0  # The longest time in seconds that a TLS handshake may take.
+# Returns the TLS context of a new connection; None: without TLS.
+FindTls = Callable[[], ssl.SSLContext | None]
+
+
+def without_tls() -> None:
+    """The `FindTls` of a listener without TLS."""
 
 
 class Connections:
     """The connections of one listening socket. The instance is the socket's protocol factory."""
 
-    def __init__(
-        self, serve: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None = None
-    ) -> None:
+    def __init__(self, serve: Callable[[], asyncio.Protocol], tls: FindTls = without_tls) -> None:
         """`serve`: returns the protocol that reads the requests of one connection."""
         self.serve = serve
         self.tls = tls
@@ -60,11 +64,12 @@ class _Accepted(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         connections, socket = self._connections, cast(asyncio.Transport, transport)
         connections.accepted(socket)
-        if connections.tls is None:
+        tls = connections.tls()
+        if tls is None:
             self._pass_on(socket)
             return
         connections.handshakes.add(socket)
-        Handshake(socket, self, connections.tls, HANDSHAKE_S, partial(self._secured, socket))
+        Handshake(socket, self, tls, HANDSHAKE_S, partial(self._secured, socket))
 
     def _secured(self, socket: asyncio.Transport, transport: asyncio.Transport | None) -> None:
         self._connections.handshakes.discard(socket)

@@ -55,8 +55,11 @@ _TENANT: Final[Sequence[Column[Mapping[str, Any]]]] = (
 )
 
 
-def fleet_page(replicas: Sequence[Replica], queue: Mapping[str, Any]) -> str:
-    """Return the page. `replicas`, `queue`: the data of GET /replicas and of GET /queue."""
+def fleet_page(replicas: Sequence[Replica], queue: Mapping[str, Any], unready: str = "") -> str:
+    """Return the page. `replicas`, `queue`: the data of GET /replicas and of GET /queue.
+
+    `unready`: why load balancers should not use the router, such as `draining`; "": they should.
+    """
     states = Counter(r["state"] for r in replicas)
     ready = sum(states.pop(state, 0) for state in _READY)
     others = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
@@ -64,6 +67,8 @@ def fleet_page(replicas: Sequence[Replica], queue: Mapping[str, Any]) -> str:
     waits = f"{queue['waiting']:,} waiting in the queue" if queue["enabled"] else "no queue"
     fit = f"{ready} of {len(replicas)} replicas ready{f' ({others})' if others else ''}"
     head = f"{fit}; {running:,} requests in flight; {waits}\n"
+    if unready:
+        head += f"this router is not ready: {unready}\n"
     has_regions = any(r["region"] for r in replicas)
     columns = [column for column in _REPLICA if has_regions or column.key != "region"]
     pages = [head, plain(build(replicas, columns))]

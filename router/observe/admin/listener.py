@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from router.observe.admin.actions import AdminActions
 from router.observe.admin.authority import Authority
-from router.observe.admin.connections import Connections
+from router.observe.admin.connections import Connections, FindTls, without_tls
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -37,9 +36,7 @@ class Admin:
         self._authority = authority or Authority(None)
         self._listeners: list[_Listener] = []
 
-    async def start(
-        self, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None = None
-    ) -> None:
+    async def start(self, sockets: Iterable[socket.socket], tls: FindTls = without_tls) -> None:
         """Accepts connections on these listening sockets, with all routes.
 
         The sockets belong to this object from now on.
@@ -55,11 +52,10 @@ class Admin:
         """
         from router.observe.admin.routes import build_probes
 
-        app = build_probes(self._actions, self._collector, self._authority)
-        await self._listen(app, sockets, None)
+        await self._listen(build_probes(self._actions, self._collector, self._authority), sockets)
 
     async def _listen(
-        self, app: web.Application, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None
+        self, app: web.Application, sockets: Iterable[socket.socket], tls: FindTls = without_tls
     ) -> None:
         from aiohttp import web
 

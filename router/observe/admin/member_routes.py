@@ -8,6 +8,8 @@ Import only through `listener.py`: this module imports aiohttp.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Annotated
 
@@ -36,13 +38,15 @@ def add_member_routes(router: web.UrlDispatcher, actions: AdminActions) -> None:
     """Adds the routes to `router`. A handler raises Refused if the router refuses the request."""
 
     async def show(request: web.Request) -> web.Response:
-        return answered(actions.members.show(request.match_info["id"]))
+        with _action_paths(request):
+            return answered(actions.members.show(request.match_info["id"]))
 
     async def add(request: web.Request) -> web.Response:
         return answered(actions.members.add(await _entry(request)), HTTPStatus.CREATED)
 
     async def remove(request: web.Request) -> web.Response:
-        return answered(actions.members.remove(request.match_info["id"]), HTTPStatus.ACCEPTED)
+        with _action_paths(request):
+            return answered(actions.members.remove(request.match_info["id"]), HTTPStatus.ACCEPTED)
 
     async def set_duty(request: web.Request) -> web.Response:
         found = request.match_info
@@ -57,6 +61,18 @@ def add_member_routes(router: web.UrlDispatcher, actions: AdminActions) -> None:
     router.add_post(f"/replicas/{{id:.+}}/{{action:{'|'.join(ACTIONS)}}}", set_duty)
     router.add_get("/replicas/{id:.+}", show)
     router.add_delete("/replicas/{id:.+}", remove)
+
+
+@contextmanager
+def _action_paths(request: web.Request) -> Iterator[None]:
+    """Turns 404 into 405 if the path is that of an action, whose last part was read as an ID's."""
+    try:
+        yield
+    except Refused as no:
+        last = request.match_info["id"].rpartition("/")[2]
+        if no.status == HTTPStatus.NOT_FOUND and last in (*ACTIONS, "reclaim"):
+            raise web.HTTPMethodNotAllowed(request.method, ["POST"]) from None
+        raise
 
 
 class _Reclaim(msgspec.Struct, forbid_unknown_fields=True):

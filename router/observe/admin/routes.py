@@ -40,7 +40,8 @@ KEEP_ALIVE_S = 75.0
 _INDEX = f"""hedgerow admin
 GET  /metrics   Prometheus metrics
 GET  /livez     200 while the process runs; also /healthz
-GET  /readyz    200 if new requests are accepted, else 503 and the reason; also /health
+GET  /readyz    200 if load balancers should use the router (`ready`), else 503 and the reason;
+                also /health
 GET  /fleet     the replicas and the queue, as text
 GET  /replicas  the fleet, as JSON
 GET  /hedging   when second copies are sent, and their gain, as JSON
@@ -98,7 +99,9 @@ def build(actions: AdminActions, collector: Collector, authority: Authority) -> 
         return web.Response(text=_INDEX)
 
     async def fleet(request: web.Request) -> web.Response:
-        return web.Response(text=fleet_page(actions.replicas(), actions.queue()))
+        ready, why = actions.ready()
+        unready = "" if ready else why
+        return web.Response(text=fleet_page(actions.replicas(), actions.queue(), unready))
 
     async def replicas(request: web.Request) -> web.Response:
         return answered(list(actions.replicas()))

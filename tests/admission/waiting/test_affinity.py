@@ -66,6 +66,65 @@ def test_a_request_with_a_cached_prefix_goes_before_one_without() -> None:
     assert free_one(world, two) is home
 
 
+@pytest.mark.parametrize("policy", ["fair", "fifo"])
+@pytest.mark.parametrize("drift", [1.001, 0.999])
+@pytest.mark.parametrize("holders", [1, 12])
+def test_equal_prefixes_go_by_arrival(policy: str, drift: float, holders: int) -> None:
+    """The estimated tokens of a block differ a little between requests with the same prefix."""
+    spots = [Spot(f"s{number}") for number in range(12)]
+    world = closed(*spots, policy=policy)
+    held = dict.fromkeys(spots[:holders], 5)
+    tickets = []
+    for number in range(20):
+        block_tokens = 100.0 * drift**number
+        known = {"tokens": 1000, "output": 10, "look": holds(held)}
+        tickets.append(world.come(key="one", block_tokens=block_tokens, **known))
+    assert [free_one(world, spots[0]) for _ in tickets] == tickets
+    assert world.queue.counts.skipped == 0
+
+
+def test_the_policys_first_ticket_goes_before_an_older_one_with_the_same_prefix() -> None:
+    spot = Spot("one")
+    world = closed(spot, policy="fair", options={"width": 1e6})
+    known = {"tokens": 1000, "output": 10, "look": holds({spot: 5})}
+    rich = [world.come(key="rich", **known) for _ in range(3)]
+    assert free_one(world, spot) is rich[0]
+    poor = world.come(key="poor", **known)
+    assert free_one(world, spot) is poor
+
+
+@pytest.mark.parametrize("holders", [1, 12])
+def test_a_ticket_is_passed_only_by_tickets_with_a_quarter_of_its_wait(holders: int) -> None:
+    spots = [Spot(f"s{number}") for number in range(12)]
+    world = closed(*spots, skips=10**6)
+    held = dict.fromkeys(spots[:holders], 5)
+    first = world.come(tokens=1000, output=10)
+    world.run(8.0)
+    late = [world.come(tokens=1000, output=10, look=holds(held)) for _ in range(2)]
+    world.run(2.0)  # `first` has waited for 10 s, the others for 2 s
+    newest = world.come(tokens=1000, output=10, look=holds({**held, spots[0]: 9}))
+    assert free_one(world, spots[0]) is first
+    world.run(1.0)
+    assert [free_one(world, spots[0]) for _ in range(2)] == [newest, *late][:2]
+
+
+def test_a_wait_is_at_most_four_times_that_by_arrival() -> None:
+    """Each second, a request arrives whose prefix is cached, and a request is sent."""
+    spot = Spot("one")
+    world = closed(spot, skips=10**6)
+    before = 5
+    waiting = [world.come(tokens=1000, output=10) for _ in range(before)]
+    seconds = 0
+    while waiting and seconds <= 4 * before:
+        world.run(1.0)
+        seconds += 1
+        taken = free_one(world, spot)
+        if taken in waiting:
+            waiting.remove(taken)
+        world.come(tokens=1000, output=10, look=holds({spot: 5}))
+    assert not waiting and before < seconds <= 4 * before
+
+
 def test_a_ticket_is_passed_over_a_limited_number_of_times() -> None:
     spot = Spot("one")
     world = closed(spot, skips=4)

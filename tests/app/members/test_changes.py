@@ -121,7 +121,8 @@ async def test_a_draining_replica_tells_when_it_is_empty() -> None:
 async def test_requests_wait_for_a_cordoned_fleet() -> None:
     async with running(json_ok) as router:
         await post(router, "/replicas/r0/cordon")
-        assert (await router.admin("/readyz")).status == 503
+        assert not router.app.parts.fleet.serving.ready
+        assert (await router.admin("/readyz")).status == 200  # Requests wait.
         client = await router.client()
         await client.send(chat())
         await eventually(lambda: router.app.census()["queued"] == 1, "a waiting request")
@@ -157,6 +158,11 @@ async def test_an_id_with_slashes() -> None:
         ("POST", "/replicas/r0/reclaim", b"soon", 400, "bad_json"),
         ("POST", "/replicas/r0/explode", None, 405, "method_not_allowed"),
         ("PUT", "/replicas/r0", None, 405, "method_not_allowed"),
+        ("GET", "/replicas/r0/drain", None, 405, "method_not_allowed"),
+        ("HEAD", "/replicas/r0/cordon", None, 405, ""),
+        ("DELETE", "/replicas/r0/uncordon", None, 405, "method_not_allowed"),
+        ("GET", "/replicas/r0/reclaim", None, 405, "method_not_allowed"),
+        ("GET", "/replicas/r0/explode", None, 404, "replica_not_found"),
         ("POST", "/replicas", b"{", 400, "bad_json"),
         ("POST", "/replicas", b"", 400, "bad_json"),
         ("POST", "/replicas", {"url": "gpu-1"}, 422, "bad_replica"),
@@ -168,7 +174,11 @@ def test_a_refusal(method: str, path: str, body: Any, status: int, code: str) ->
     async def check() -> None:
         async with running(json_ok) as router:
             answer = await router.admin(path, method, body=body)
-            assert (answer.status, answer.json()["error"]["code"]) == (status, code), answer
+            found = answer.json()["error"]["code"] if answer.body else ""
+            assert (answer.status, found) == (status, code), answer
+            if method == "GET" and status == 405:
+                assert answer.header("allow") == "POST"
+                assert answer.json()["error"]["message"] == "this path allows only POST"
             assert states(router) == {"r0": "ready"}
 
     check()

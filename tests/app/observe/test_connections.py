@@ -37,7 +37,7 @@ async def started(listener: Admin, tls: ssl.SSLContext | None) -> int:
     sock = socket.create_server(("127.0.0.1", 0))
     sock.setblocking(False)
     port: int = sock.getsockname()[1]
-    await listener.start([sock], tls)
+    await listener.start([sock], lambda: tls)
     return port
 
 

@@ -103,7 +103,7 @@ async def start(listener: Admin, tls: ssl.SSLContext | None = None) -> int:
     """Start a listener on a free port; returns the port."""
     sock = socket.create_server(("127.0.0.1", 0))
     port = int(sock.getsockname()[1])
-    await listener.start([sock], tls)
+    await listener.start([sock], lambda: tls)
     return port
 
 

@@ -41,7 +41,7 @@ def test_it_needs_no_key_and_reaches_no_replica(method: str, tmp_path: Path) -> 
 @scenario
 async def test_it_is_503_while_no_replica_is_up() -> None:
     replica = HostileReplica(json_ok)
-    async with running(replica) as router:
+    async with running(replica, ready="when_any_replica") as router:
         replica.control.at[HEALTH] = says_500
         ready = router.app.parts.fleet.serving
         await eventually(lambda: not ready.ready, "the replica is down")

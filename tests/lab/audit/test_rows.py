@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from router.lab.audit.rows import CUT, Row, rows
+from router.lab.audit.rows import Row, rows
 from router.lab.simulator.traffic import TraceError
+from router.lab.traces.format import INCOMPLETE
 from router.lab.traces.lines import Lines
 from router.observe.log.record import Record
 
@@ -62,7 +63,7 @@ def test_what_a_record_leaves_out_is_at_its_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (b"not json\n", "not a JSON object"),
+        (b"7\n", "expected `object`"),
         (b'{"timestamp": 5, "input_length": 3}\n', "`ts`"),
         (b'{"ts":1.0,"id":"a"}\n', "`reason`"),
         (b'{"ts":"noon","reason":"ok"}\n', "$.ts"),
@@ -70,7 +71,6 @@ def test_what_a_record_leaves_out_is_at_its_default(tmp_path: Path) -> None:
         (b'{"ts":1.0,"reason":"ok","prompt_tokens":-4}\n', "$.prompt_tokens"),
         (b'{"ts":1.0,"reason":"ok","duration_ms":-4}\n', "$.duration_ms"),
         (b'{"ts":1.0,"reason":"ok","attempts":[["r",1]]}\n', "$.attempts"),
-        (b'{"ts":1.0,"reason":"\xff"}\n', "UTF-8"),
     ],
 )
 def test_a_broken_line_is_an_error_with_its_number(tmp_path: Path, line: bytes, told: str) -> None:
@@ -87,11 +87,34 @@ def test_events_of_the_router_are_skipped(tmp_path: Path, more: bytes) -> None:
     assert [row.ts for row in found] == [1.5, 1.5]
 
 
-@pytest.mark.parametrize("cut", [1, 10, len(GOOD) - 3])
-def test_a_last_line_that_is_cut_off_is_left_out_and_noted(tmp_path: Path, cut: int) -> None:
-    found, lines = read(tmp_path, GOOD * 2 + GOOD[:cut])
-    assert len(found) == 2
-    assert lines.notes == {CUT: 1}
+TORN = (
+    GOOD[:1],
+    GOOD[:40],
+    GOOD[10:],
+    GOOD[:-3],
+    GOOD[:30] + GOOD,  # two lines in one
+    b"\0" * 4096 + GOOD,  # the log was copied and truncated
+    b'{"ts":1.0,"reason":"\xff"}',
+    b"Traceback (most recent call last):",
+)
+
+
+@pytest.mark.parametrize("torn", TORN)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_incomplete_line_is_skipped_and_counted(tmp_path: Path, torn: bytes, place: int) -> None:
+    parts = [GOOD, GOOD]
+    parts.insert(place, torn if place == 2 else torn.rstrip() + b"\n")
+    found, lines = read(tmp_path, b"".join(parts))
+    assert [row.ts for row in found] == [1.5, 1.5]
+    assert lines.notes == {INCOMPLETE: 1}
+
+
+def test_a_file_with_few_whole_lines_is_no_access_log(tmp_path: Path) -> None:
+    found, lines = read(tmp_path, GOOD * 8 + b"a,b\n" * 8)
+    assert (len(found), lines.notes) == (8, {INCOMPLETE: 8})
+    with pytest.raises(TraceError, match="not a JSON object") as caught:
+        read(tmp_path, GOOD + b"a,b\n" * 20)
+    assert caught.value.line == 10
 
 
 def test_a_last_line_without_its_end_is_whole_all_the_same(tmp_path: Path) -> None:

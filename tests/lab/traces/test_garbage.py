@@ -110,7 +110,7 @@ CASES: list[tuple[str, str, str | bytes, int, str]] = [
     ("bailian: too many ids", "bailian", bailian(hash_ids=[1, 2, 3]), 3, "block_tokens"),
     ("bailian: back", "bailian", bailian(timestamp=1.0), 3, "0.5 s before"),
     ("bailian: no JSON", "bailian", bailian() + "nothing\n", 4, "not a JSON object"),
-    ("hedgerow: in the middle", "hedgerow", log() + '{"ts": 1\n' + log(), 4, "not a JSON object"),
+    ("hedgerow: text file", "hedgerow", log() + "no\n" * 20, 12, "not a JSON object"),
     ("hedgerow: no time", "hedgerow", json_lines(LOG, without(LOG, "ts")), 2, "`ts`"),
     ("hedgerow: text", "hedgerow", log(prompt_tokens="many"), 3, "prompt_tokens"),
     ("hedgerow: negative", "hedgerow", log(prompt_tokens=-4), 3, "is -4"),

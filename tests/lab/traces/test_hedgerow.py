@@ -60,7 +60,7 @@ def test_the_sample() -> None:
     assert trace.notes() == {
         "skipped: route that generates no tokens": 1,
         "skipped: refused": 1,
-        "skipped: incomplete last line": 1,
+        "skipped: incomplete line": 1,
         "prompt estimated": 2,
         "answer length unknown: the mean is used": 1,
         "client disconnected: the answer length is estimated": 1,
@@ -77,6 +77,17 @@ def test_events_of_the_router_are_skipped(tmp_path: Path) -> None:
     assert trace.notes()["skipped: event of the router"] == 2
     with pytest.raises(TraceError, match="only events of the router"):
         opened(tmp_path, event)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("torn", ['{"ts":1000.2,"id":"a"', '"kind":"chat","status":200}', "\0\0"])
+def test_incomplete_lines_are_skipped_and_counted(tmp_path: Path, place: int, torn: str) -> None:
+    lines = [written(record(0.5)), written(record(0.7))]
+    lines.insert(place, torn.encode() + b"\n")
+    trace = opened(tmp_path, b"".join(lines))
+    assert trace.format == "hedgerow"
+    assert [arrival.at for arrival in trace] == pytest.approx([0.0, 0.2])
+    assert trace.notes() == {"skipped: incomplete line": 1}
 
 
 def test_what_the_router_writes_is_read(tmp_path: Path) -> None:

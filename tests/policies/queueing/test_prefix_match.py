@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from policies.facts import RequestView
 from policies.queueing.prefix_match import PrefixMatch
 
 
 def test_before_a_lookup_no_replica_is_worth_more_than_another() -> None:
-    prefix = PrefixMatch(RequestView(blocks=(1, 2)))
-    assert prefix.tokens_at("a") == prefix.worth_at("a") == prefix.most_tokens == 0.0
+    prefix = PrefixMatch()
+    assert prefix.worth_at("a") == prefix.most_blocks == 0
 
 
 def test_worth_is_what_is_saved_less_what_is_lost_elsewhere() -> None:
-    prefix = PrefixMatch(RequestView(blocks=(1, 2, 3, 4), block_tokens=100.0))
+    prefix = PrefixMatch()
     prefix.update({"most": 4, "some": 1}, 7.0)
-    assert (prefix.most_tokens, prefix.looked_up_at) == (400.0, 7.0)
-    assert [prefix.tokens_at(place) for place in ("most", "some", "none")] == [400.0, 100.0, 0.0]
-    assert [prefix.worth_at(place) for place in ("most", "some", "none")] == [400.0, -200.0, -400.0]
+    assert (prefix.most_blocks, prefix.looked_up_at) == (4, 7.0)
+    assert [prefix.worth_at(place) for place in ("most", "some", "none")] == [4, -2, -4]
 
 
 def test_a_later_lookup_replaces_an_earlier_one() -> None:
-    prefix = PrefixMatch(RequestView(blocks=(1,), block_tokens=100.0))
+    prefix = PrefixMatch()
     prefix.update({"a": 1}, 1.0)
     prefix.update({}, 2.0)
-    assert prefix.worth_at("a") == prefix.most_tokens == 0.0
+    assert prefix.worth_at("a") == prefix.most_blocks == 0
