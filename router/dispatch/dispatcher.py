@@ -47,6 +47,7 @@ from router.intake.routes import (
     HEALTH,
     HEALTH_PATH,
     MODELS,
+    PREFLIGHT,
     RESPONSES,
     SERVER,
     Route,
@@ -59,6 +60,7 @@ from router.observe.log.access_log import AccessLog
 from router.observe.prices import prices_of
 from router.wire.client import ClientConnection, Handler
 from router.wire.http1 import answers
+from router.wire.http1.cors import cors_of, is_preflight
 from router.wire.http1.heads import RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import LocalServer, Tunnel
@@ -117,6 +119,7 @@ class Dispatcher(Handler, ExchangeOwner):
         self._proto = b"https" if config.tls is not None else b"http"
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._member_rules = MemberRules(config.bodies.allow)
+        self._cors = cors_of(config.cors)
 
     def limit_regions(self) -> None:
         """Apply the regions of the keys after a reload to the requests that have not ended."""
@@ -128,6 +131,11 @@ class Dispatcher(Handler, ExchangeOwner):
     # -- Handler ------------------------------------------------------------------------------
 
     def check_head(self, head: RequestHead) -> None:
+        if head.origin is not None and self._cors is not None:
+            if is_preflight(head):
+                head.route = PREFLIGHT, head.target
+                return
+            head.drop(b"origin")
         if self.tenants.requires_keys and head.target != HEALTH_PATH:
             self.tenants.identify(head)  # Reject a missing or unknown key before the body is read.
         head.route = found = classify(head.method, head.target, self._allowed)
@@ -199,7 +207,8 @@ class Dispatcher(Handler, ExchangeOwner):
         if own_model is None and head.routing.model is not None:
             fields.model = head.routing.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
-        key = tenants.known(head) if route is HEALTH else tenants.identify(head)
+        is_open = route is HEALTH or route is PREFLIGHT
+        key = tenants.known(head) if is_open else tenants.identify(head)
         is_inference = route.inference
         model = fields.model  # The name that the client wrote.
         names = self._context.fleet.models.names
@@ -278,6 +287,11 @@ class Dispatcher(Handler, ExchangeOwner):
                 return
             if route is SERVER:
                 answer_locally(exchange, client, b"", answers.ALLOW)
+                return
+            if route is PREFLIGHT:
+                cors = self._cors  # `None` if a reload has turned CORS off
+                allows = b"" if cors is None else cors.preflight(head)
+                answer_locally(exchange, client, b"", allows)
                 return
         except RouterError as err:
             exchange.answer(err)

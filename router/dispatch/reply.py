@@ -184,6 +184,7 @@ class Reply:
             replica=replica,
             region=self.region,
             estimate=self.estimate,
+            cors=self._client.cors_lines,
         )
         if whole and length is not None and not bodyless:
             # An answer that is not a stream usually needs only this one write.
@@ -396,6 +397,7 @@ class Reply:
                     chunked=self._chunked,
                     keep_alive=self.keep_alive,
                     estimate=self.estimate,
+                    cors=self._client.cors_lines,
                 )
             )
         self.event(_COMMENT)
@@ -430,6 +432,7 @@ class Reply:
                 err,
                 keep_alive=keep_alive,
                 request_id=self._request_id.decode("ascii"),
+                extra=self._client.cors_lines,
                 head_only=self._no_body,
                 family=shapes.family_of(self._target),
             )

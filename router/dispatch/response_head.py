@@ -4,6 +4,7 @@ request id."""
 from __future__ import annotations
 
 from router.wire.http1.answers import date
+from router.wire.http1.cors import without_cors
 from router.wire.http1.heads import ResponseHead
 
 
@@ -18,12 +19,14 @@ def response_head(
     replica: str | None = None,
     region: str = "",
     estimate: bytes = b"",
+    cors: bytes = b"",
 ) -> bytes:
     """Build a response head.
 
     `length`: bytes of the body; `None` if the body ends with the last chunk or with the connection.
     `region`: the region of the replica; "": no header. `estimate`: the value of the header with the
-    estimated time to first token; b"": no header.
+    estimated time to first token; b"": no header. `cors`: the CORS fields, each with its CRLF,
+    which replace those of the replica; b"": CORS is off.
     """
     if chunked:
         framing = b"\r\ntransfer-encoding: chunked"
@@ -44,11 +47,12 @@ def response_head(
         framing += b"\r\nx-served-region: " + region.encode("ascii", "replace")
     if estimate:
         framing += b"\r\n" + _ESTIMATE + estimate
-    return b"HTTP/1.1 %b%b\r\nx-request-id: %b%b\r\n\r\n" % (
+    return b"HTTP/1.1 %b%b\r\nx-request-id: %b%b\r\n%b\r\n" % (
         head.status_line,
-        head.joined,
+        without_cors(head.lines) if cors else head.joined,
         request_id,
         framing,
+        cors,
     )
 
 
@@ -58,16 +62,22 @@ def interim_head(head: ResponseHead) -> bytes:
 
 
 def stream_head(
-    request_id: bytes, *, chunked: bool, keep_alive: bool, estimate: bytes = b""
+    request_id: bytes,
+    *,
+    chunked: bool,
+    keep_alive: bool,
+    estimate: bytes = b"",
+    cors: bytes = b"",
 ) -> bytes:
     """Build the head of an event stream that the router begins before a replica has answered.
 
-    `estimate`: see `response_head`.
+    `estimate`, `cors`: see `response_head`.
     """
     out = [
         b"HTTP/1.1 200 OK",
         b"content-type: text/event-stream; charset=utf-8",
         b"cache-control: no-cache",
+        b"date: " + date(),
         b"x-request-id: " + request_id,
     ]
     if chunked:
@@ -76,7 +86,7 @@ def stream_head(
         out.append(b"connection: close")
     if estimate:
         out.append(_ESTIMATE + estimate)
-    out.append(b"\r\n")
+    out.append(cors + b"\r\n")
     return b"\r\n".join(out)
 
 

@@ -195,6 +195,8 @@ BATCHES: Final = Route("batches", False, ANY, False)
 # `OPTIONS *`, to which the router itself responds.
 SERVER: Final = Route("other", False, ANY, True, light=True)
 ASTERISK: Final = b"*"
+# A preflight request of a browser, to which the router itself responds if CORS is on.
+PREFLIGHT: Final = Route("other", False, ANY, True, light=True)
 # GET and HEAD of `/health`, to which the router itself responds.
 HEALTH: Final = Route("other", False, ANY, True, light=True)
 HEALTH_PATH: Final = b"/health"

@@ -22,11 +22,13 @@ from typing import Final, cast
 
 from mypy_extensions import mypyc_attr, trait
 
+from router.config.model import Cors as CorsConfig
 from router.config.model import Limits, Timeouts
 from router.core.errors import Reason, RouterError
 from router.core.tally import Tally
 from router.wire.handshake import Handshake
 from router.wire.http1 import answers
+from router.wire.http1.cors import Cors, cors_of
 from router.wire.http1.error_shapes import OPENAI, family_of
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.plans import Plans
@@ -136,6 +138,7 @@ class Front:
         "body_rate",
         "body_rate_over_s",
         "clients",
+        "cors",
         "draining",
         "handler",
         "held_bytes",
@@ -164,10 +167,11 @@ class Front:
         via: bytes,
         max_clients: int,
         allow_half_close: bool,
+        cors: CorsConfig = CorsConfig(),  # noqa: B008  (frozen)
     ) -> None:
         self.handler = handler
         self.sweeper = sweeper
-        self.adopt(limits, timeouts)
+        self.adopt(limits, timeouts, cors)
         self.via = via
         self.max_clients = max_clients
         self.allow_half_close = allow_half_close
@@ -180,8 +184,8 @@ class Front:
         self.tally = tally
         self.outbox = Outbox(asyncio.get_running_loop()) if outbox is None else outbox
 
-    def adopt(self, limits: Limits, timeouts: Timeouts) -> None:
-        """Applies limits and timeouts. Called again at a configuration reload.
+    def adopt(self, limits: Limits, timeouts: Timeouts, cors: CorsConfig) -> None:
+        """Applies settings. Called again at a configuration reload.
 
         The settings that every request reads are copied into attributes, which are faster to read.
         """
@@ -193,6 +197,7 @@ class Front:
         self.body_rate_over_s = timeouts.body_rate_over_s
         self.body_idle_s = timeouts.body_idle_s
         self.keep_alive_s = timeouts.keep_alive_s
+        self.cors: Cors | None = cors_of(cors)  # `None`: the section `cors` is off
         # Heads that were remembered before the reload were checked against the old limits.
         self.plans: Plans[RequestHead] = Plans()
 
@@ -425,6 +430,12 @@ class ClientConnection(Counted):
         )
 
     @property
+    def cors_lines(self) -> bytes:
+        """The CORS fields of the present request's response, each with its CRLF."""
+        cors = self._front.cors
+        return b"" if cors is None else cors.lines(self._reader.head.origin)
+
+    @property
     def is_closing(self) -> bool:
         """Whether the connection reads no more requests, because it is lost or about to end."""
         return self._closing
@@ -590,6 +601,7 @@ class ClientConnection(Counted):
                 err,
                 keep_alive=False,
                 request_id=request_id,
+                extra=self.cors_lines,
                 head_only=head is not None and head.method == b"HEAD",
                 family=OPENAI if head is None else family_of(head.target),
             )

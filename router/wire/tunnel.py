@@ -145,7 +145,8 @@ class Tunnel(asyncio.Protocol):
             return
         err = RouterError(reason, "this cannot be answered now", retry_after_s=1)
         name = self.request_id.decode("ascii")
-        transport.write(answers.error_response(err, keep_alive=False, request_id=name))
+        cors = self.client.cors_lines
+        transport.write(answers.error_response(err, keep_alive=False, request_id=name, extra=cors))
         self.status = err.status
         self._end(reason)
         self._close()
@@ -215,22 +216,30 @@ class Tunnel(asyncio.Protocol):
     def answer(self, data: bytes) -> None:
         """Forwards bytes of the response to the client."""
         if not self.status:
-            self._learn(data)
+            data = self._learn(data)
         self.bytes_out += len(data)
         self._touch()
         if not self.client.transport.is_closing():
             self.client.transport.write(data)
 
-    def _learn(self, data: bytes) -> None:
-        """Sets the status and the size of the response from its first piece."""
+    def _learn(self, data: bytes) -> bytes:
+        """Sets the status and the size of the response from its first piece.
+
+        Returns the piece, with the CORS fields behind the status line.
+        """
         found = _STATUS.match(data)
         if found is None:
-            return
+            return data
+        cors = self.client.cors_lines
+        if cors:
+            line, _, rest = data.partition(b"\r\n")
+            data = line + b"\r\n" + cors + rest
         self.status = int(found.group(1))
         length = _LENGTH.search(data)
         end = data.find(b"\r\n\r\n")
         if length is not None and end > 0 and self.head.method != b"HEAD":
             self._whole = self.bytes_out + end + 4 + int(length.group(1))
+        return data
 
     def hold(self, is_full: bool) -> None:
         """Pauses or resumes reading from the client.

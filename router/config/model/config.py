@@ -11,6 +11,7 @@ from router.config.model.batches import Batches
 from router.config.model.bodies import Bodies
 from router.config.model.classes import Classes
 from router.config.model.continuation import Continuation
+from router.config.model.cors import Cors
 from router.config.model.discovery import Discovery
 from router.config.model.drain import Drain
 from router.config.model.emulate import Emulator
@@ -70,6 +71,7 @@ class Config(Frozen, frozen=True):
     usage: Usage = Usage()
     upstream: Upstream = Upstream()
     tls: Tls | None = None
+    cors: Cors = Cors()
     access_log: AccessLog = AccessLog()
     # The lowest level of the router's messages on standard error. Changes of a replica's state,
     # such as `replica down`, have the level `warning`.

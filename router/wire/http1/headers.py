@@ -37,6 +37,7 @@ LOAD: Final = 19
 API_KEY: Final = 22
 RETRY_AFTER: Final = 23
 OWNER: Final = 28
+ORIGIN: Final = 29
 # The action for a routing header is this number plus its index in `routing_headers.DECLARED`.
 ROUTING: Final = 32
 
@@ -58,6 +59,7 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"content-type": CONTENT_TYPE,
     b"content-encoding": CONTENT_ENCODING,
     b"upgrade": UPGRADE,
+    b"origin": ORIGIN,
     b"x-api-key": API_KEY,
     b"x-router-owner": OWNER,
     **{header.name: ROUTING + place for place, header in enumerate(DECLARED)},
@@ -165,6 +167,18 @@ RESPONSE: Final = Sorter(_RESPONSE, b"x-router-")
 def connection_tokens(value: bytes) -> list[bytes]:
     """Returns the names in the value of a Connection field, in lower case."""
     return [t for t in (part.strip().lower() for part in value.split(b",")) if t]
+
+
+def value_of(lines: list[bytes], begin: bytes) -> bytes | None:
+    """Returns the value of a header field; None if `lines` do not contain the field.
+
+    `begin`: the field's name in lower case, and a colon.
+    """
+    size = len(begin)
+    for line in lines:
+        if line[:size].lower() == begin:
+            return line[size:].strip(b" \t")
+    return None
 
 
 def without(lines: list[bytes], names: frozenset[bytes] | set[bytes]) -> list[bytes]:

@@ -34,6 +34,7 @@ class RequestHead:
         "keep_alive",
         "lines",
         "method",
+        "origin",
         "owner",
         "passes",
         "path_class",
@@ -67,6 +68,7 @@ class RequestHead:
         self.api_key: bytes | None = None
         self.content_type: bytes | None = None
         self.content_encoding: bytes | None = None
+        self.origin: bytes | None = None  # of the web page that sends the request
         self.routing = _NOTHING_SAID
         # x-router-owner: the owner ID of a batch, in a request that the batch server sends.
         self.owner: bytes | None = None
@@ -75,6 +77,11 @@ class RequestHead:
         self.passes = False  # set by `check_head` if a `Tunnel` is to carry the body
         # Set by `check_head`: an object whose `feed` is called with each piece of the body.
         self.watch: Any = None
+
+    def drop(self, name: bytes) -> None:
+        """Removes the lines of a field from those that are forwarded. `name`: in lower case."""
+        self.lines = [line for line in self.lines if line[: line.find(b":")].lower() != name]
+        self.joined = b"".join([b"\r\n" + line for line in self.lines])
 
     def copy(self) -> RequestHead:
         """A head with the same values; `lines` is the same list."""
@@ -98,6 +105,7 @@ class RequestHead:
         made.api_key = self.api_key
         made.content_type = self.content_type
         made.content_encoding = self.content_encoding
+        made.origin = self.origin
         made.routing = self.routing
         made.owner = self.owner
         made.path_class = self.path_class

@@ -116,6 +116,9 @@ def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> No
             declared.read(value, routing)
             if declared.passes:
                 keep.append(line)
+        elif action == h.ORIGIN:
+            head.origin = value
+            keep.append(line)
         elif action == h.OWNER:
             head.owner = value
         elif action == h.MAX_FORWARDS:

@@ -22,6 +22,7 @@ import httptools
 
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
+from router.wire.http1.headers import value_of
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.plans import Known, Plans
 from router.wire.http1.request_fields import sort_fields
@@ -246,7 +247,12 @@ class RequestReader:
         raw = piece if carry is None else bytes(carry + piece)
         self._carry = None
         self.head = head = RequestHead()
-        sort_fields(head, raw, self._limits, self.via)
+        try:
+            sort_fields(head, raw, self._limits, self.via)
+        except RouterError:
+            if head.origin is None:  # a browser must be able to read the error response
+                head.origin = value_of(raw.split(b"\r\n"), b"origin:")
+            raise
         self._remember(raw)
         self._frame()
         return data[end:] if end < len(data) else b""
