@@ -60,7 +60,9 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"content-encoding": CONTENT_ENCODING,
     b"upgrade": UPGRADE,
     b"origin": ORIGIN,
-    b"x-api-key": API_KEY,
+    b"x-api-key": API_KEY,  # of Anthropic's SDKs
+    b"api-key": API_KEY,  # of Azure's SDKs
+    b"x-goog-api-key": API_KEY,  # of Google's SDKs
     b"x-router-owner": OWNER,
     **{header.name: ROUTING + place for place, header in enumerate(DECLARED)},
     # An engine would obey these fields from a client, but only the router may set them.

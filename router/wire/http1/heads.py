@@ -64,7 +64,7 @@ class RequestHead:
         self.forwarded_other: list[bytes] | None = None
         self.request_id: bytes | None = None
         self.authorization: bytes | None = None  # the whole Authorization header line
-        # The whole header line of x-api-key, which Anthropic's SDKs send.
+        # The whole header line of a field with only a key, such as x-api-key.
         self.api_key: bytes | None = None
         self.content_type: bytes | None = None
         self.content_encoding: bytes | None = None

@@ -79,12 +79,13 @@ def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> No
                 )
             head.chunked = True
         elif action == h.CONTENT_TYPE:
-            if head.content_type is not None:
-                # If a request has two Content-Type fields, engines read the first and other
-                # servers the last, so the request is refused.
+            if head.content_type is None:
+                head.content_type = value
+                keep.append(line)
+            elif head.content_type != value:
+                # Of two different Content-Type fields, engines read the first and other servers
+                # the last, so the request is refused.
                 raise RouterError(Reason.BAD_HEADER, "more than one Content-Type")
-            head.content_type = value
-            keep.append(line)
         elif action == h.AUTHORIZATION:
             head.authorization = line
         elif action == h.API_KEY:

@@ -8,7 +8,7 @@ Rules:
 2. Ambiguous input is refused (RFC 9112 sections 2.2, 3, 6). There is no lenient mode.
 3. This file uses no socket. Each refusal raises a RouterError, after which the reader is unusable.
 
-llhttp does not check sizes, trailers, and upgrades of requests with a body, so this file does.
+llhttp does not check sizes and trailers, so this file does.
 `request_fields.py` checks and sorts the fields of a head.
 """
 
@@ -35,6 +35,8 @@ COMPLETE: Final = 3  # the request has been read; later bytes are kept in `early
 PASSES: Final = 4  # the head has been read; another protocol, a `Tunnel`, will read the body
 
 _END: Final = b"\r\n\r\n"
+# A head after which a parser reads a chunked body.
+_PLAIN_HEAD: Final = b"POST / HTTP/1.1\r\nhost: -\r\ntransfer-encoding: chunked\r\n\r\n"
 
 _PIECE: Final = 16 * 1024  # pieces of a body that are smaller than this many bytes are joined
 
@@ -226,7 +228,7 @@ class RequestReader:
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # `sort_fields` and `_frame` read the Upgrade field and refuse an upgrade.
+            # `sort_fields` refuses an upgrade that cannot be ignored; `_frame` ignores others.
             pass
         except httptools.HttpParserInvalidMethodError:
             if _WORD.match((carry or b"") + piece) is None:
@@ -295,7 +297,10 @@ class RequestReader:
         length = head.content_length or 0
         head.has_body = head.chunked or length > 0
         if head.chunked and self._parser is not None and self._parser.should_upgrade():
-            raise RouterError(Reason.UPGRADE_NOT_SERVED, "no protocol upgrade is served here")
+            # The upgrade is ignored (RFC 9110 section 7.8), but this parser would read no body.
+            self._done = False
+            self._parser = httptools.HttpRequestParser(self)
+            self._parser.feed_data(_PLAIN_HEAD)
         self._on_head(head)
         if head.passes:
             self.state = PASSES
