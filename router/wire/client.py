@@ -40,10 +40,10 @@ from router.wire.sweep import NEVER, Sweeper
 
 # A client whose request was refused may still be sending. Closing at once would reset the
 # connection, and the client would lose the error response. So the router first reads and discards
-# up to `LINGER_BYTES` bytes, for at most `LINGER_S` seconds (nginx: lingering_close; Envoy:
-# delayed_close_timeout, 1 s).
+# the rest, for at most `timeouts.refused_body` (nginx: lingering_time 30 s, lingering_timeout 5 s).
+# Only `LINGERING` connections do so at once, at most a quarter of all; others for `LINGER_S`.
+LINGERING: Final = 256
 LINGER_S: Final = 1.0
-LINGER_BYTES: Final = 1024 * 1024
 # A connection without a request for this many seconds may be closed so that a new connection can be
 # accepted.
 QUIET_S: Final = 1.0
@@ -145,9 +145,12 @@ class Front:
         "keep_alive_s",
         "last_answers",
         "limits",
+        "lingering",
+        "most_lingering",
         "origins",
         "outbox",
         "plans",
+        "refused_body_s",
         "soft_clients",
         "sweeper",
         "tally",
@@ -177,6 +180,8 @@ class Front:
         self.allow_half_close = allow_half_close
         self.clients: set[ClientConnection] = set()
         self.origins = Origins()
+        # The connections that discard the rest of refused requests, the oldest first.
+        self.lingering: dict[ClientConnection, None] = {}
         self.held_bytes = 0  # total bytes of the request bodies in memory
         self.draining = False
         # Every response closes its connection, so that clients move to another process in time.
@@ -197,6 +202,7 @@ class Front:
         self.body_rate_over_s = timeouts.body_rate_over_s
         self.body_idle_s = timeouts.body_idle_s
         self.keep_alive_s = timeouts.keep_alive_s
+        self.refused_body_s = timeouts.refused_body_s
         self.cors: Cors | None = cors_of(cors)  # `None`: the section `cors` is off
         # Heads that were remembered before the reload were checked against the old limits.
         self.plans: Plans[RequestHead] = Plans()
@@ -211,15 +217,19 @@ class Front:
         self._max_clients = most
         # Above this number of connections, the router closes quiet connections.
         self.soft_clients = most - most // _RESERVE
+        self.most_lingering = min(LINGERING, most // 4)
 
     def takes(self, client: ClientConnection, now: float) -> bool:
         """Returns whether a new connection may stay although it exceeds the soft limit.
 
-        If possible, a connection that waits for a request is closed instead. Otherwise the new
+        If possible, a connection is closed instead whose request was refused, or that waits for a
+        request. Otherwise the new
         connection stays until the head of its request arrives; the head decides whether the
         connection may stay. Returns False if the maximum number of connections is exceeded.
         """
-        quiet = self.origins.quiet(client, now)
+        quiet: Counted | None = next(iter(self.lingering), None)
+        if quiet is None:
+            quiet = self.origins.quiet(client, now)
         if quiet is not None:
             quiet.shed()
         return len(self.clients) <= self._max_clients
@@ -238,7 +248,8 @@ class ClientConnection(Counted):
         "_closing",
         "_front",
         "_held",
-        "_linger_left",
+        "_lingers_since",
+        "_lingers_until",
         "_reader",
         "_requests",
         "_tls",
@@ -262,8 +273,8 @@ class ClientConnection(Counted):
         self.half_closed = False
         self.paused = False  # the client reads more slowly than the router writes
         self._closing = False  # the connection reads no more requests
-        # If 0 or more: received bytes are discarded, and after this many the connection closes.
-        self._linger_left = -1
+        self._lingers_since = 0.0  # the time of the refusal; 0: the request was not refused
+        self._lingers_until = 0.0
         # Received bytes are not handled before the next turn of the event loop.
         self._turn_has_ended = False
         self._requests = 0
@@ -316,14 +327,12 @@ class ClientConnection(Counted):
         self._front.outbox.write(self.transport, data)
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
-            if self._linger_left >= 0:
-                self._linger_left -= len(data)
-                if self._linger_left < 0:
-                    self.transport.abort()
-            return
         if len(data) >= LARGE_READ:
             self._end_turn()
+        if self._closing:
+            if self._lingers_since:
+                self.deadline = self.linger_deadline(monotonic())
+            return
         try:
             self._pump(data)
         except Exception as err:
@@ -380,6 +389,7 @@ class ClientConnection(Counted):
         self._closing = True
         self.deadline = NEVER
         front.clients.discard(self)
+        front.lingering.pop(self, None)
         front.origins.leave(self)
         front.sweeper.discard(self)
         self._end_exchange(Reason.CLIENT_GONE)
@@ -609,13 +619,35 @@ class ClientConnection(Counted):
         self.release_body()
         reader.take_body()
         self._closing = True
-        self.deadline = monotonic() + LINGER_S
         front.outbox.flush()
-        if len(front.clients) <= front.soft_clients and self.transport.can_write_eof():
-            self._linger_left = LINGER_BYTES
-            self.transport.write_eof()
-        else:
+        if len(front.clients) > front.soft_clients or not self.linger(_may_send_more(head)):
+            self.deadline = monotonic() + LINGER_S
             self.transport.close()
+
+    def linger(self, may_send: bool) -> bool:
+        """Reads and discards what the client still sends. Returns False if that is not possible.
+
+        `may_send`: the request may be incomplete. Over TLS only the client can close then, because
+        the connection cannot be closed in one direction.
+        """
+        front, transport = self._front, self.transport
+        can_write_eof = transport.can_write_eof()
+        if not can_write_eof and not may_send:
+            return False
+        now = monotonic()
+        self._lingers_since = now
+        self._lingers_until = now + LINGER_S
+        if len(front.lingering) < front.most_lingering:
+            front.lingering[self] = None
+            self._lingers_until = now + front.refused_body_s
+        self.deadline = self.linger_deadline(now)
+        if can_write_eof:
+            transport.write_eof()
+        return True
+
+    def linger_deadline(self, now: float) -> float:
+        """Returns the time at which a lingering connection that gets no more bytes is closed."""
+        return min(self._lingers_until, now + self._front.refused_body_s / 6.0)
 
     def _close(self, now: float) -> None:
         if not self._closing:
@@ -651,13 +683,14 @@ class ClientConnection(Counted):
         return self.deadline - (timeouts.keep_alive_s if is_idle else timeouts.head_s)
 
     def shed(self) -> None:
-        """Closes this connection, which waits for a request, so that another may stay open."""
+        """Closes this connection, which has no request, so that another may stay open."""
         front, reader = self._front, self._reader
-        if reader.started:
+        if reader.started and not self._closing:
             head = reader.head if reader.head.method else None
             front.handler.refused(self, head, _too_many())
         self._closing = True
         front.clients.discard(self)
+        front.lingering.pop(self, None)
         front.origins.leave(self)
         self.transport.abort()
 
@@ -670,6 +703,16 @@ class ClientConnection(Counted):
         is_waiting = self.exchange is None and not self._reader.started and not self._closing
         if is_waiting and self._waits_since() <= since:
             self._close(monotonic())
+        elif self._lingers_since and self._lingers_since + LINGER_S <= monotonic():
+            self.transport.abort()
+
+
+def _may_send_more(head: RequestHead | None) -> bool:
+    """Returns whether the client of a refused request may still send. `head`: if it was read."""
+    if head is None or head.chunked or head.content_length is not None:
+        return True
+    # A head that was refused may not have been read up to its Content-Length.
+    return head.method in (b"POST", b"PUT", b"PATCH")
 
 
 def _too_many() -> RouterError:

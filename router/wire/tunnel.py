@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from router.config.model import Timeouts
 from router.core.errors import Reason, RouterError
-from router.wire.client import LINGER_S, ClientConnection
+from router.wire.client import ClientConnection
 from router.wire.http1 import answers
 from router.wire.http1.heads import RequestHead
 from router.wire.sweep import NEVER, Sweeper
@@ -157,9 +157,11 @@ class Tunnel(asyncio.Protocol):
         self.bytes_in += len(data)
         self._left -= len(data)
         far = self._far
+        now = monotonic()
+        if self._far_closed:
+            self.deadline = self.client.linger_deadline(now)
         if far is None or self._far_closed:
             return
-        now = monotonic()
         self.deadline = now + self._timeouts.write_stall_s
         self._window_bytes += len(data)
         if now >= self._window_ends:
@@ -265,12 +267,11 @@ class Tunnel(asyncio.Protocol):
         transport = self.client.transport
         if self._over or transport.is_closing():
             return
-        if (self._left > 0 or self.head.chunked) and transport.can_write_eof():
+        if (self._left > 0 or self.head.chunked) and self.client.linger(True):
             # The response is complete before the client has sent its whole request. Closing now
             # would reset the connection, and the client would lose the response.
             transport.resume_reading()
-            transport.write_eof()
-            self.deadline = monotonic() + LINGER_S
+            self.deadline, self.client.deadline = self.client.deadline, NEVER
             return
         self._end(Reason.INTERNAL)
         self._close()
