@@ -46,6 +46,7 @@ from router.intake.routes import (
     BATCHES,
     HEALTH,
     HEALTH_PATH,
+    JSON,
     MODELS,
     PREFLIGHT,
     RESPONSES,
@@ -60,6 +61,7 @@ from router.observe.log.access_log import AccessLog
 from router.observe.prices import prices_of
 from router.wire.client import ClientConnection, Handler
 from router.wire.http1 import answers
+from router.wire.http1.body_decoder import decoder_of
 from router.wire.http1.cors import cors_of, is_preflight
 from router.wire.http1.heads import RequestHead
 from router.wire.sweep import Sweeper
@@ -148,8 +150,21 @@ class Dispatcher(Handler, ExchangeOwner):
             if self._context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             head.passes = True
-        elif head.has_body and may_be_large(head.content_length) and has_judged_body(head.method):
-            head.watch = watch(found[0], head.content_length, head.content_type)
+        elif head.has_body and has_judged_body(head.method):
+            self._check_body(head, found[0])
+
+    def _check_body(self, head: RequestHead, route: Route) -> None:
+        """Prepare the reading of a body whose members the router reads."""
+        head.is_json = route.body == JSON
+        size, coding = head.content_length, head.content_encoding
+        if coding is not None:
+            is_known = route.inference and route.is_known
+            head.decoder = decoder_of(coding, is_json=head.is_json, is_known=is_known)
+            if head.decoder is not None:
+                size = head.content_encoding = None
+                head.drop(b"content-encoding")
+        if may_be_large(size):
+            head.watch = watch(route, size, head.content_type)
 
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
         queue, tenants = self._context.queue, self.tenants

@@ -341,8 +341,8 @@ class ClientConnection(Counted):
     def _end_turn(self) -> None:
         """Continues reading in the next turn of the event loop, first with the buffered bytes.
 
-        Reading is paused only for the rest of the present turn of the event loop. During a longer
-        pause a disconnect would not be noticed.
+        Reading is paused only for the rest of the present turn of the event loop, and until a body
+        is decoded. During a longer pause a disconnect would not be noticed.
         """
         if self._turn_has_ended or self.transport.is_closing():
             return
@@ -359,7 +359,9 @@ class ClientConnection(Counted):
             return
         if not self.half_closed:
             transport.resume_reading()
-        if self.exchange is None and not self.paused:
+        if self._reader.is_behind:
+            self.data_received(b"")
+        elif self.exchange is None and not self.paused:
             early, self._reader.early = self._reader.early, b""
             if early:
                 self.data_received(early)
@@ -367,8 +369,7 @@ class ClientConnection(Counted):
     def eof_received(self) -> bool:
         if self._closing:
             return False
-        exchange = self.exchange
-        if exchange is not None:
+        if self.exchange is not None:
             if self._front.allow_half_close:
                 self.half_closed = True
                 return True
@@ -497,18 +498,23 @@ class ClientConnection(Counted):
         front = self._front
         reader = self._reader
         try:
-            if self.exchange is not None or self.paused or reader.early:
+            fresh = not reader.started
+            if not data and reader.is_behind:
+                reader.decode()
+            elif self.exchange is not None or self.paused or reader.early:
                 # A response is in progress, or the client does not read its responses. The bytes
                 # of its next request are only buffered, up to `limits.early_data` bytes.
                 reader.keep(data)
                 return
-            fresh = not reader.started
-            reader.feed(data)
+            else:
+                reader.feed(data)
             if reader.state != COMPLETE:
                 if reader.state == PASSES:
                     self._hand_over()
                     return
                 self._wait_for_more(len(data), fresh)
+                if reader.is_behind:
+                    self._end_turn()
                 return
             if reader.body_bytes:
                 self._account(reader.body_bytes)
@@ -559,8 +565,10 @@ class ClientConnection(Counted):
                 # The deadline of a head is set at its first byte. Later bytes do not extend it.
                 self.deadline = now + front.timeouts.head_s
             return
-        self._account(self._reader.body_bytes)
+        self._account(self._reader.held_bytes)
         self.deadline = now + front.body_idle_s
+        if not received:
+            return  # a part was decoded
         self._body_window_bytes += received
         if now >= self._body_window:
             if self._body_window_bytes < front.body_rate * front.body_rate_over_s:

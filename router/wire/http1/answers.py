@@ -101,6 +101,8 @@ def error_response(
     options = b"close"
     if err.reason is Reason.METHOD_NOT_ALLOWED:
         extra += ALLOW
+    elif err.reason is Reason.UNSUPPORTED_ENCODING:
+        extra += b"accept-encoding: gzip, deflate, zstd\r\n"  # RFC 9110 section 15.5.16
     elif err.status == 401:
         # A 401 must name the authentication scheme (RFC 9110 section 15.5.2).
         extra += b"www-authenticate: Bearer\r\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from router.wire.http1.body_decoder import BodyDecoder
 from router.wire.http1.routing_headers import RoutingHeaders
 
 _NOTHING_SAID: Final = RoutingHeaders()
@@ -24,12 +25,14 @@ class RequestHead:
         "content_encoding",
         "content_length",
         "content_type",
+        "decoder",
         "expect_continue",
         "forwarded_for",
         "forwarded_other",
         "has_body",
         "host",
         "http_1_0",
+        "is_json",
         "joined",
         "keep_alive",
         "lines",
@@ -75,6 +78,9 @@ class RequestHead:
         self.path_class = -1  # the index of the priority class in the request's path; -1: none
         self.route: Any = None  # the `Route` of the request's path, set by `check_head`
         self.passes = False  # set by `check_head` if a `Tunnel` is to carry the body
+        self.is_json = False  # set by `check_head` if the body must be JSON
+        # The decoder of the body: set by `check_head`, or by the reader for text that is not UTF-8.
+        self.decoder: BodyDecoder | None = None
         # Set by `check_head`: an object whose `feed` is called with each piece of the body.
         self.watch: Any = None
 
@@ -112,6 +118,8 @@ class RequestHead:
         made.route = self.route
         made.passes = self.passes
         made.watch = self.watch
+        made.is_json = self.is_json
+        made.decoder = self.decoder
         return made
 
 

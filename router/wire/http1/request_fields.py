@@ -110,7 +110,9 @@ def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> No
         elif action == h.UPGRADE:
             upgrade = value.lower()
         elif action == h.CONTENT_ENCODING:
-            head.content_encoding = value.lower()
+            seen = head.content_encoding
+            coding = value.lower()
+            head.content_encoding = coding if seen is None else seen + b", " + coding
             keep.append(line)
         elif action >= h.ROUTING:
             declared = DECLARED[action - h.ROUTING]
