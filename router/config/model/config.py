@@ -40,7 +40,9 @@ from router.config.model.usage import Usage
 class Config(Frozen, frozen=True):
     """The top-level settings of the configuration file."""
 
-    listen: Annotated[str, Restart] = "0.0.0.0:8080"  # The data port, to which clients connect.
+    # The data port, to which clients connect: one address, or a list, such as `0.0.0.0:8080` and
+    # `[::]:8080` for IPv4 and IPv6.
+    listen: Annotated[str, Restart] = "0.0.0.0:8080"
     admin: Admin = Admin()
     replicas: tuple[Replica, ...] = ()  # The replicas, which are endpoints of inference engines.
     discovery: Discovery = Discovery()
