@@ -23,7 +23,7 @@ from typing import Any, Final
 from router.core.errors import Reason, RouterError
 from router.core.text.beginning import is_text
 
-STEP: Final = 256 * 1024
+STEP: Final = 64 * 1024
 # Maximum bytes of a coding's window. RFC 9659 allows no larger one for zstd in HTTP.
 WINDOW: Final = 8 * 1024 * 1024
 _WINDOW_LOG: Final = 23
