@@ -150,7 +150,7 @@ class Dispatcher(Handler, ExchangeOwner):
             if self._context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             head.passes = True
-        elif head.has_body and has_judged_body(head.method):
+        elif head.has_body and (found[0].inference or has_judged_body(head.method)):
             self._check_body(head, found[0])
 
     def _check_body(self, head: RequestHead, route: Route) -> None:
