@@ -220,9 +220,12 @@ async def endless_digits(victim: Victim) -> None:
         assert answer.status in (200, 400), answer
 
 
-@recipe(extra="keys: {file: '{folder}/keys.jsonl'}\n")
+@recipe(memory=512 * MIB, extra="keys: {file: '{folder}/keys.jsonl'}\n")
 async def inflated_bodies(victim: Victim) -> None:
-    """Bodies of 64 MiB of zeros, compressed to a few KiB, one after the other and eight at once."""
+    """Bodies of 64 MiB of zeros, compressed to a few KiB, one after the other and eight at once.
+
+    Together they may need `limits.bodies_total`.
+    """
     body = b'{"model":"m","x":"' + bytes(64 * MIB)
     packs = {"gzip": gzip.compress(body), "zstd": zstd.compress(body), "br": brotli.compress(body)}
     for coding, squeezed in packs.items():
