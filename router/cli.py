@@ -158,7 +158,9 @@ def _add_serve(commands: Any) -> None:
     )
     address = serve.add_mutually_exclusive_group()
     address.add_argument(
-        "--listen", metavar="[HOST:]PORT", help="where clients connect (default: 0.0.0.0:8080)"
+        "--listen",
+        metavar="[HOST:]PORT[,...]",
+        help="where clients connect (default: 0.0.0.0:8080)",
     )
     address.add_argument(
         "--port", metavar="PORT", type=int, help="the port for clients, instead of --listen"

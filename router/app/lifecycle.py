@@ -302,16 +302,16 @@ class App:
             log_event(logging.INFO, "draining", **self._under_way(), lame_duck_s=wait_s)
             self._drain_task = asyncio.ensure_future(self._drained_after(self._drain))
 
-    def hand_over(self, taken: Collection[str]) -> None:
+    def hand_over(self, left: Collection[str]) -> None:
         """Lets the requests in progress finish, because another process serves now.
 
-        `taken`: the names of the listeners on which the other process accepts connections. Does
+        `left`: the names of the listeners with addresses that the other process does not use. Does
         nothing if the router drains already.
         """
         if not self.draining:
             self.draining = self.is_replaced = True
             log_event(logging.INFO, "draining", **self._under_way())
-            leave = partial(self._leave, taken)
+            leave = partial(self._leave, left)
             self._drain_task = asyncio.ensure_future(self._drained_after(leave))
 
     async def _drained_after(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -323,12 +323,12 @@ class App:
         log_event(logging.INFO, "drained", **self._under_way())
         self.drained.set()
 
-    async def _leave(self, taken: Collection[str]) -> None:
+    async def _leave(self, left: Collection[str]) -> None:
         self.servers.close_admin()
-        if DATA in taken:
-            self.servers.close_data()
-        else:
+        if DATA in left:
             await self._lame_duck()
+        else:
+            self.servers.close_data()
         both = self._finish(NEVER), self._end_admin()
         for error in await asyncio.gather(*both, return_exceptions=True):
             if error is not None:

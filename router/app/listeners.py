@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from router.config.address import join_host_port, split_host_port
+from router.config.address import join_host_port, split_addresses
 from router.core.errors import ConfigError
 
 DATA: Final = "listen"
@@ -50,8 +50,8 @@ class Listener:
         return self.sock.fileno()
 
     def is_for(self, name: str, address: str) -> bool:
-        """Whether the socket belongs to the listener `name` at the address `address`."""
-        return self.name == name and self.address in ("", address)
+        """Whether the socket was bound for the listener `name` at the address `address`."""
+        return self.name == name and self.address == address
 
 
 class Listeners:
@@ -64,9 +64,16 @@ class Listeners:
     def open(self, name: str, text: str) -> None:
         """Takes the inherited sockets for a listener, or binds new ones.
 
-        `text`: the address in the configuration. Raises OSError if the address is not available.
+        `text`: the addresses in the configuration. Raises OSError if one is not available.
         """
-        host, port = split_host_port(text)
+        named = [one for one in self._inherited if one.name == name and not one.address]
+        for one in named:  # systemd decides about the addresses
+            self._inherited.remove(one)
+            self._open.append(one)
+        for host, port in [] if named else split_addresses(text):
+            self._open_at(name, host, port)
+
+    def _open_at(self, name: str, host: str, port: int) -> None:
         address = join_host_port(host, port)
         found = [one for one in self._inherited if one.is_for(name, address)]
         if not found and port:

@@ -277,6 +277,7 @@ class Parts:
             via=config.via.encode("ascii"),
             max_clients=self.max_clients(config),
             allow_half_close=config.allow_half_close,
+            cors=config.cors,
         )
         token = self.upstream.token
         self.prober = Prober(self.fleet, config, token, rng, failed)

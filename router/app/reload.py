@@ -153,7 +153,7 @@ def commit(parts: Parts, prepared: Prepared, servers: Servers) -> None:
         parts.replaced_logs.add(parts.log)
         parts.log = parts.dispatcher.completion.log = prepared.log
     front = parts.front
-    front.adopt(config.limits, config.timeouts)
+    front.adopt(config.limits, config.timeouts, config.cors)
     front.max_clients = parts.max_clients(config)
     front.allow_half_close = config.allow_half_close
     front.via = config.via.encode("ascii")

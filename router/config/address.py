@@ -81,6 +81,11 @@ def split_host_port(text: str) -> tuple[str, int]:
     return parse_host(host), _parse_port(port, lowest=0)
 
 
+def split_addresses(text: str) -> list[tuple[str, int]]:
+    """Splits addresses with commas between them, each as for `split_host_port`."""
+    return [split_host_port(part.strip()) for part in text.split(",")]
+
+
 def split_name_server(text: str) -> tuple[str, int]:
     """Splits `10.0.0.2`, `10.0.0.2:5353`, `::1` or `[::1]:5353` into address and port.
 
@@ -95,6 +100,19 @@ def split_name_server(text: str) -> tuple[str, int]:
         return str(ip_address(host)), port
     except ValueError:
         raise ValueError(f"{text!r} is not an address; write ADDRESS or ADDRESS:PORT") from None
+
+
+def is_shared(host: str, other: str) -> bool:
+    """Whether sockets for two hosts cannot listen on the same port."""
+    if host == other:
+        return True
+    for wildcard, each in ((host, other), (other, host)):
+        if wildcard in ("0.0.0.0", "::"):
+            try:
+                return ip_address(wildcard).version == ip_address(each).version
+            except ValueError:
+                return True  # a name, whose addresses are unknown
+    return False
 
 
 def is_loopback(host: str) -> bool:

@@ -7,11 +7,12 @@ configuration.
 from __future__ import annotations
 
 from router.config.address import (
-    WILDCARDS,
     is_loopback,
+    is_shared,
     leads_to,
     parse_host,
     parse_replica_url,
+    split_addresses,
     split_host_port,
 )
 from router.config.file_checks import check_token, try_files
@@ -37,15 +38,15 @@ def check_listeners(config: Config, problems: Problems) -> None:
                 raise ValueError(
                     f"a port alone would listen on every interface; write 127.0.0.1:{text}"
                 )
-            host, port = split_host_port(text)
+            addresses = split_addresses(text) if path == "listen" else [split_host_port(text)]
         except ValueError as err:
             problems.add(path, str(err))
             continue
-        for other, other_text, other_host, other_port in found:
-            is_shared = host == other_host or not WILDCARDS.isdisjoint((host, other_host))
-            if port and port == other_port and is_shared:
-                problems.add(path, f"has the port of {other} ({other_text}); use another port")
-        found.append((path, text, host, port))
+        for host, port in addresses:
+            for other, other_text, other_host, other_port in found:
+                if port and port == other_port and is_shared(host, other_host):
+                    problems.add(path, f"has the port of {other} ({other_text}); use another port")
+            found.append((path, text, host, port))
     for index, replica in enumerate(config.replicas):
         path = f"replicas[{index}].url"
         if problems.is_spoiled("replicas", f"replicas[{index}]", path):

@@ -28,7 +28,7 @@ from router.config.annotations import hints, unit_of
 from router.config.class_checks import check_classes, check_slos
 from router.config.discovery_checks import check_discovery
 from router.config.file_checks import check_token, try_files
-from router.config.model import Batches, Config, Hedging, PolicyChoice, Routing
+from router.config.model import Batches, Config, Cors, Hedging, PolicyChoice, Routing
 from router.config.model.setting_types import in_file
 from router.config.pool_checks import check_models
 from router.config.problems import Problems
@@ -42,6 +42,9 @@ _EXACT_NEEDS = ("zmq", "tokenizers", "jinja2")
 # A valid name of the router in `Via`: stricter than a pseudonym of RFC 9110 section 7.6.3.
 _VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _VISIBLE = re.compile(r"/[!-~]*\Z")
+# An origin as browsers send it: scheme, host and port; pages without a host have the origin `null`.
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._~:\[\]-]+\Z|\*\Z|null\Z")
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
 
 
 def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
@@ -226,9 +229,23 @@ def _check_folders(config: Config, problems: Problems) -> None:
             problems.add("access_log.path", f"there is no directory {str(Path(log).parent)!r}")
 
 
+def _check_cors(cors: Cors, problems: Problems) -> None:
+    for name, texts, pattern, words in (
+        ("origins", cors.origins, _ORIGIN, "an origin (https://HOST, without a path) or *"),
+        ("headers", cors.headers, _TOKEN, "the name of a header field or *"),
+        ("methods", cors.methods, _TOKEN, "a method"),
+        ("exposed", cors.exposed, _TOKEN, "the name of a header field or *"),
+    ):
+        for index, text in enumerate(texts):
+            path = f"cors.{name}[{index}]"
+            if not pattern.match(text) and not problems.is_spoiled("cors", path):
+                problems.add(path, f"{text!r} is not {words}")
+
+
 def _check_texts(config: Config, problems: Problems) -> None:
     if not _VIA.match(config.via) and not problems.is_spoiled("via"):
         problems.add("via", "must be 1 to 64 letters, digits and ._-")
+    _check_cors(config.cors, problems)
     name = config.upstream.server_name
     if name is not None and not problems.is_spoiled("upstream.server_name"):
         try:

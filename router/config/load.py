@@ -152,16 +152,19 @@ def _expanded(data: dict[str, Any]) -> dict[str, Any]:
     """Replaces values that are written in a short form by mappings.
 
     A replica, a DNS name of `discovery`, or the admin port may be only its address. An address may
-    be only a port, which YAML reads as a number. A name in `models` may be only the model that it
-    stands for, and a target of a name only its model.
+    be only a port, which YAML reads as a number. Several addresses of `listen` become one text. A
+    name in `models` may be only the model that it stands for, and a target of a name only its
+    model.
     """
     replicas, admin, models = data.get("replicas"), data.get("admin"), data.get("models")
     discovery = data.get("discovery")
     expanded = dict(data)
     if isinstance(replicas, list | tuple):
         expanded["replicas"] = [_at("url", item) for item in replicas]
-    if type(data.get("listen")) is int:
-        expanded["listen"] = str(data["listen"])
+    listen = data.get("listen")
+    addresses = listen if isinstance(listen, list | tuple) else [listen]
+    if addresses and all(type(each) in (int, str) for each in addresses):
+        expanded["listen"] = ", ".join(map(str, addresses))
     if type(admin) is int:
         admin = str(admin)
     if isinstance(admin, str):

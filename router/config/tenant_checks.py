@@ -32,6 +32,8 @@ _NOT_SEEN = frozenset(
         "authorization",
         "proxy-authorization",
         "x-api-key",
+        "api-key",
+        "x-goog-api-key",
         "x-forwarded-for",
         "x-forwarded-proto",
         "x-forwarded-host",

@@ -39,6 +39,8 @@ class Reason(StrEnum):
     BAD_MODEL = "bad_model"  # The model's name is not a string, is empty or is too long.
     # The router cannot read the body, but a limit of the client depends on the body's content.
     UNREAD_BODY = "unread_body"
+    BAD_ENCODING = "bad_encoding"  # The body is not valid data of its Content-Encoding.
+    UNSUPPORTED_ENCODING = "unsupported_encoding"  # The Content-Encoding is not supported.
     BAD_PRIORITY = "bad_priority"  # The priority is neither a known name nor a number.
     # The client asks for a response that is generated after the answer to the request.
     BACKGROUND_NOT_SERVED = "background_not_served"
@@ -150,6 +152,8 @@ STATUS: dict[Reason, int] = {
     Reason.BAD_MULTIPART: 400,
     Reason.BAD_MODEL: 400,
     Reason.UNREAD_BODY: 415,
+    Reason.BAD_ENCODING: 400,
+    Reason.UNSUPPORTED_ENCODING: 415,
     Reason.BAD_PRIORITY: 400,
     Reason.BACKGROUND_NOT_SERVED: 400,
     Reason.PRIVATE_MEMBER: 400,

@@ -49,7 +49,9 @@ from router.intake.routes import (
     BATCHES,
     HEALTH,
     HEALTH_PATH,
+    JSON,
     MODELS,
+    PREFLIGHT,
     RESPONSES,
     SERVER,
     Route,
@@ -62,6 +64,8 @@ from router.observe.log.access_log import AccessLog
 from router.observe.prices import prices_of
 from router.wire.client import ClientConnection, Handler
 from router.wire.http1 import answers
+from router.wire.http1.body_decoder import decoder_of
+from router.wire.http1.cors import cors_of, is_preflight
 from router.wire.http1.heads import RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import LocalServer, Tunnel
@@ -125,6 +129,7 @@ class Dispatcher(Handler, ExchangeOwner):
         self._proto = b"https" if config.tls is not None else b"http"
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._member_rules = MemberRules(config.bodies.allow)
+        self._cors = cors_of(config.cors)
 
     def apply_keys(self) -> None:
         """Apply the keys after a reload, or after a key has expired, to the requests that have not
@@ -139,6 +144,11 @@ class Dispatcher(Handler, ExchangeOwner):
     # -- Handler ------------------------------------------------------------------------------
 
     def check_head(self, head: RequestHead) -> None:
+        if head.origin is not None and self._cors is not None:
+            if is_preflight(head):
+                head.route = PREFLIGHT, head.target
+                return
+            head.drop(b"origin")
         if self.tenants.requires_keys and head.target != HEALTH_PATH:
             self.tenants.identify(head)  # Reject a missing or unknown key before the body is read.
         head.route = found = classify(head.method, head.target, self._allowed)
@@ -151,8 +161,21 @@ class Dispatcher(Handler, ExchangeOwner):
             if self._context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             head.passes = True
-        elif head.has_body and may_be_large(head.content_length) and has_judged_body(head.method):
-            head.watch = watch(found[0], head.content_length, head.content_type)
+        elif head.has_body and (found[0].inference or has_judged_body(head.method)):
+            self._check_body(head, found[0])
+
+    def _check_body(self, head: RequestHead, route: Route) -> None:
+        """Prepare the reading of a body whose members the router reads."""
+        head.is_json = route.body == JSON
+        size, coding = head.content_length, head.content_encoding
+        if coding is not None:
+            is_known = route.inference and route.is_known
+            head.decoder = decoder_of(coding, is_json=head.is_json, is_known=is_known)
+            if head.decoder is not None:
+                size = head.content_encoding = None
+                head.drop(b"content-encoding")
+        if may_be_large(size):
+            head.watch = watch(route, size, head.content_type)
 
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
         queue, tenants = self._context.queue, self.tenants
@@ -210,7 +233,8 @@ class Dispatcher(Handler, ExchangeOwner):
         if own_model is None and head.routing.model is not None:
             fields.model = head.routing.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
-        key = tenants.known(head) if route is HEALTH else tenants.identify(head)
+        is_open = route is HEALTH or route is PREFLIGHT
+        key = tenants.known(head) if is_open else tenants.identify(head)
         is_inference = route.inference
         model = fields.model  # The name that the client wrote.
         names = self._context.fleet.models.names
@@ -289,6 +313,11 @@ class Dispatcher(Handler, ExchangeOwner):
                 return
             if route is SERVER:
                 answer_locally(exchange, client, b"", answers.ALLOW)
+                return
+            if route is PREFLIGHT:
+                cors = self._cors  # `None` if a reload has turned CORS off
+                allows = b"" if cors is None else cors.preflight(head)
+                answer_locally(exchange, client, b"", allows)
                 return
         except RouterError as err:
             exchange.answer(err)

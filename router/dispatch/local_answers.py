@@ -1,4 +1,4 @@
-"""The answers that the router gives itself: `/v1/models`, `/health` and `OPTIONS *`.
+"""The answers that the router gives itself: `/v1/models`, `/health`, `OPTIONS *`, preflights.
 
 Errors of the router are sent by the exchange (`Exchange.answer`).
 
@@ -81,7 +81,7 @@ def answer_locally(
         body,
         keep_alive=keep_alive,
         request_id=exchange.request_id.decode("ascii"),
-        extra=extra,
+        extra=extra + client.cors_lines,
         head_only=exchange.asked.head.method == b"HEAD",
     )
     reply = exchange.reply

@@ -185,6 +185,7 @@ class Reply:
             region=self.region,
             estimate=self.estimate,
             limits=self.limits,
+            cors=self._client.cors_lines,
         )
         if whole and length is not None and not bodyless:
             # An answer that is not a stream usually needs only this one write.
@@ -398,6 +399,7 @@ class Reply:
                     keep_alive=self.keep_alive,
                     estimate=self.estimate,
                     limits=self.limits,
+                    cors=self._client.cors_lines,
                 )
             )
         self.event(_COMMENT)
@@ -449,6 +451,7 @@ class Reply:
                 err,
                 keep_alive=keep_alive,
                 request_id=self._request_id.decode("ascii"),
+                extra=self._client.cors_lines,
                 head_only=self._no_body,
                 family=shapes.family_of(self._target),
                 limits=self.limits,

@@ -4,6 +4,7 @@ request id."""
 from __future__ import annotations
 
 from router.wire.http1.answers import date
+from router.wire.http1.cors import ENGINES
 from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import NO_BUFFERING
 
@@ -20,13 +21,15 @@ def response_head(
     region: str = "",
     estimate: bytes = b"",
     limits: bytes = b"",
+    cors: bytes = b"",
 ) -> bytes:
     """Build a response head.
 
     `length`: bytes of the body; `None` if the body ends with the last chunk or with the connection.
     `region`: the region of the replica; "": no header. `estimate`: the value of the header with the
     estimated time to first token; b"": no header. `limits`: header lines with the limits of the
-    client's key, each with a CRLF before it. They replace those of the replica.
+    client's key, each with a CRLF before it. They replace those of the replica. `cors`: the CORS
+    fields, each with its CRLF, which replace those of the replica; b"": CORS is off.
     """
     if chunked:
         framing = b"\r\ntransfer-encoding: chunked"
@@ -48,16 +51,17 @@ def response_head(
     if estimate:
         framing += b"\r\n" + _ESTIMATE + estimate
     joined = head.joined
-    if limits:
+    if limits or cors:
         framing += limits
-        if any(map(_is_limit, head.lines)):
-            kept = [b"\r\n" + line for line in head.lines if not _is_limit(line)]
-            joined = b"".join(kept)
-    return b"HTTP/1.1 %b%b\r\nx-request-id: %b%b\r\n\r\n" % (
+        replaced = (_LIMITS, ENGINES) if limits and cors else (_LIMITS if limits else ENGINES,)
+        kept = [b"\r\n" + line for line in head.lines if not line.lower().startswith(replaced)]
+        joined = b"".join(kept)
+    return b"HTTP/1.1 %b%b\r\nx-request-id: %b%b\r\n%b\r\n" % (
         head.status_line,
         joined,
         request_id,
         framing,
+        cors,
     )
 
 
@@ -73,16 +77,18 @@ def stream_head(
     keep_alive: bool,
     estimate: bytes = b"",
     limits: bytes = b"",
+    cors: bytes = b"",
 ) -> bytes:
     """Build the head of an event stream that the router begins before a replica has answered.
 
-    `estimate`, `limits`: see `response_head`.
+    `estimate`, `limits`, `cors`: see `response_head`.
     """
     out = [
         b"HTTP/1.1 200 OK",
         b"content-type: text/event-stream; charset=utf-8",
         b"cache-control: no-cache",
         NO_BUFFERING,
+        b"date: " + date(),
         b"x-request-id: " + request_id,
     ]
     if chunked:
@@ -93,14 +99,11 @@ def stream_head(
         out.append(_ESTIMATE + estimate)
     if limits:
         out.append(limits[2:])
-    out.append(b"\r\n")
+    out.append(cors + b"\r\n")
     return b"\r\n".join(out)
 
 
-def _is_limit(line: bytes) -> bool:
-    return line[:12].lower() == b"x-ratelimit-"
-
-
+_LIMITS = b"x-ratelimit-"
 _ESTIMATE = b"x-ttft-estimate-ms: "
 _TYPE = b"content-type:"
 

@@ -1,4 +1,4 @@
-"""Finds the API key of a request in Authorization or x-api-key, and what the key allows.
+"""Finds the API key of a request in Authorization or another field, and what the key allows.
 
 A key is looked up by its SHA-256 hash, so the time of a lookup does not show how close a guess is.
 Results are cached by header line, so a repeated line is hashed once. Lines without a known key have
@@ -172,7 +172,7 @@ class Keyring:
 def token_of(line: bytes, *, is_bearer: bool) -> bytes | None:
     """Returns the secret in a header line; None if its scheme is not Bearer.
 
-    `is_bearer`: the field is Authorization, else x-api-key.
+    `is_bearer`: the field is Authorization, else one with only a key.
     """
     value = line[line.find(b":") + 1 :].strip(b" \t")
     if not is_bearer:

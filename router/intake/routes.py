@@ -195,6 +195,8 @@ BATCHES: Final = Route("batches", False, ANY, False)
 # `OPTIONS *`, to which the router itself responds.
 SERVER: Final = Route("other", False, ANY, True, light=True)
 ASTERISK: Final = b"*"
+# A preflight request of a browser, to which the router itself responds if CORS is on.
+PREFLIGHT: Final = Route("other", False, ANY, True, light=True)
 # GET and HEAD of `/health`, to which the router itself responds.
 HEALTH: Final = Route("other", False, ANY, True, light=True)
 HEALTH_PATH: Final = b"/health"
@@ -208,7 +210,7 @@ _BATCHES_BELOW: Final = (b"/v1/files/", b"/v1/batches/")
 # estimated from the size of such a response.
 _DATA_BELOW: Final = (b"/v1/images/", b"/v1/videos", b"/v1/audio/", b"/api/embed")
 
-_TRICKS: Final = (b"//", b"/./", b"/../", b"\\", b";", b"\x00")
+_TRICKS: Final = (b"/./", b"/../", b"\\", b";", b"\x00")
 
 
 def has_judged_body(method: bytes) -> bool:
@@ -278,10 +280,11 @@ def _plain(path: bytes) -> bytes:
             raise RouterError(Reason.BAD_TARGET, "a doubly encoded path")
     probe = decoded + b"/"
     for trick in _TRICKS:
-        if trick in probe and not (trick == b"//" and decoded.endswith(b"/")):
+        if trick in probe:
             raise RouterError(Reason.BAD_TARGET, "a path that can be read in two ways")
     if b"//" in decoded:
-        raise RouterError(Reason.BAD_TARGET, "a path that can be read in two ways")
+        words = "the path has a doubled slash; the client's base URL may have one too many"
+        raise RouterError(Reason.BAD_TARGET, words)
     # An engine may ignore a line break or a space at the end of a path.
     if decoded[-1] <= 0x20 or b"\n" in decoded or b"\r" in decoded:
         raise RouterError(Reason.BAD_TARGET, "a line break, or a blank at the end, in the path")

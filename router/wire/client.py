@@ -22,11 +22,13 @@ from typing import Final, cast
 
 from mypy_extensions import mypyc_attr, trait
 
+from router.config.model import Cors as CorsConfig
 from router.config.model import Limits, Timeouts
 from router.core.errors import Reason, RouterError
 from router.core.tally import Tally
 from router.wire.handshake import Handshake
 from router.wire.http1 import answers
+from router.wire.http1.cors import Cors, cors_of
 from router.wire.http1.error_shapes import OPENAI, family_of
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.plans import Plans
@@ -38,10 +40,10 @@ from router.wire.sweep import NEVER, Sweeper
 
 # A client whose request was refused may still be sending. Closing at once would reset the
 # connection, and the client would lose the error response. So the router first reads and discards
-# up to `LINGER_BYTES` bytes, for at most `LINGER_S` seconds (nginx: lingering_close; Envoy:
-# delayed_close_timeout, 1 s).
+# the rest, for at most `timeouts.refused_body` (nginx: lingering_time 30 s, lingering_timeout 5 s).
+# Only `LINGERING` connections do so at once, at most a quarter of all; others for `LINGER_S`.
+LINGERING: Final = 256
 LINGER_S: Final = 1.0
-LINGER_BYTES: Final = 1024 * 1024
 # A connection without a request for this many seconds may be closed so that a new connection can be
 # accepted.
 QUIET_S: Final = 1.0
@@ -136,15 +138,19 @@ class Front:
         "body_rate",
         "body_rate_over_s",
         "clients",
+        "cors",
         "draining",
         "handler",
         "held_bytes",
         "keep_alive_s",
         "last_answers",
         "limits",
+        "lingering",
+        "most_lingering",
         "origins",
         "outbox",
         "plans",
+        "refused_body_s",
         "soft_clients",
         "sweeper",
         "tally",
@@ -164,15 +170,18 @@ class Front:
         via: bytes,
         max_clients: int,
         allow_half_close: bool,
+        cors: CorsConfig = CorsConfig(),  # noqa: B008  (frozen)
     ) -> None:
         self.handler = handler
         self.sweeper = sweeper
-        self.adopt(limits, timeouts)
+        self.adopt(limits, timeouts, cors)
         self.via = via
         self.max_clients = max_clients
         self.allow_half_close = allow_half_close
         self.clients: set[ClientConnection] = set()
         self.origins = Origins()
+        # The connections that discard the rest of refused requests, the oldest first.
+        self.lingering: dict[ClientConnection, None] = {}
         self.held_bytes = 0  # total bytes of the request bodies in memory
         self.draining = False
         # Every response closes its connection, so that clients move to another process in time.
@@ -180,8 +189,8 @@ class Front:
         self.tally = tally
         self.outbox = Outbox(asyncio.get_running_loop()) if outbox is None else outbox
 
-    def adopt(self, limits: Limits, timeouts: Timeouts) -> None:
-        """Applies limits and timeouts. Called again at a configuration reload.
+    def adopt(self, limits: Limits, timeouts: Timeouts, cors: CorsConfig) -> None:
+        """Applies settings. Called again at a configuration reload.
 
         The settings that every request reads are copied into attributes, which are faster to read.
         """
@@ -193,6 +202,8 @@ class Front:
         self.body_rate_over_s = timeouts.body_rate_over_s
         self.body_idle_s = timeouts.body_idle_s
         self.keep_alive_s = timeouts.keep_alive_s
+        self.refused_body_s = timeouts.refused_body_s
+        self.cors: Cors | None = cors_of(cors)  # `None`: the section `cors` is off
         # Heads that were remembered before the reload were checked against the old limits.
         self.plans: Plans[RequestHead] = Plans()
 
@@ -206,15 +217,19 @@ class Front:
         self._max_clients = most
         # Above this number of connections, the router closes quiet connections.
         self.soft_clients = most - most // _RESERVE
+        self.most_lingering = min(LINGERING, most // 4)
 
     def takes(self, client: ClientConnection, now: float) -> bool:
         """Returns whether a new connection may stay although it exceeds the soft limit.
 
-        If possible, a connection that waits for a request is closed instead. Otherwise the new
+        If possible, a connection is closed instead whose request was refused, or that waits for a
+        request. Otherwise the new
         connection stays until the head of its request arrives; the head decides whether the
         connection may stay. Returns False if the maximum number of connections is exceeded.
         """
-        quiet = self.origins.quiet(client, now)
+        quiet: Counted | None = next(iter(self.lingering), None)
+        if quiet is None:
+            quiet = self.origins.quiet(client, now)
         if quiet is not None:
             quiet.shed()
         return len(self.clients) <= self._max_clients
@@ -233,7 +248,8 @@ class ClientConnection(Counted):
         "_closing",
         "_front",
         "_held",
-        "_linger_left",
+        "_lingers_since",
+        "_lingers_until",
         "_reader",
         "_requests",
         "_tls",
@@ -257,8 +273,8 @@ class ClientConnection(Counted):
         self.half_closed = False
         self.paused = False  # the client reads more slowly than the router writes
         self._closing = False  # the connection reads no more requests
-        # If 0 or more: received bytes are discarded, and after this many the connection closes.
-        self._linger_left = -1
+        self._lingers_since = 0.0  # the time of the refusal; 0: the request was not refused
+        self._lingers_until = 0.0
         # Received bytes are not handled before the next turn of the event loop.
         self._turn_has_ended = False
         self._requests = 0
@@ -311,14 +327,12 @@ class ClientConnection(Counted):
         self._front.outbox.write(self.transport, data)
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
-            if self._linger_left >= 0:
-                self._linger_left -= len(data)
-                if self._linger_left < 0:
-                    self.transport.abort()
-            return
         if len(data) >= LARGE_READ:
             self._end_turn()
+        if self._closing:
+            if self._lingers_since:
+                self.deadline = self.linger_deadline(monotonic())
+            return
         try:
             self._pump(data)
         except Exception as err:
@@ -327,8 +341,8 @@ class ClientConnection(Counted):
     def _end_turn(self) -> None:
         """Continues reading in the next turn of the event loop, first with the buffered bytes.
 
-        Reading is paused only for the rest of the present turn of the event loop. During a longer
-        pause a disconnect would not be noticed.
+        Reading is paused only for the rest of the present turn of the event loop, and until a body
+        is decoded. During a longer pause a disconnect would not be noticed.
         """
         if self._turn_has_ended or self.transport.is_closing():
             return
@@ -345,7 +359,9 @@ class ClientConnection(Counted):
             return
         if not self.half_closed:
             transport.resume_reading()
-        if self.exchange is None and not self.paused:
+        if self._reader.is_behind:
+            self.data_received(b"")
+        elif self.exchange is None and not self.paused:
             early, self._reader.early = self._reader.early, b""
             if early:
                 self.data_received(early)
@@ -353,8 +369,7 @@ class ClientConnection(Counted):
     def eof_received(self) -> bool:
         if self._closing:
             return False
-        exchange = self.exchange
-        if exchange is not None:
+        if self.exchange is not None:
             if self._front.allow_half_close:
                 self.half_closed = True
                 return True
@@ -375,6 +390,7 @@ class ClientConnection(Counted):
         self._closing = True
         self.deadline = NEVER
         front.clients.discard(self)
+        front.lingering.pop(self, None)
         front.origins.leave(self)
         front.sweeper.discard(self)
         self._end_exchange(Reason.CLIENT_GONE)
@@ -423,6 +439,12 @@ class ClientConnection(Counted):
             and not (self.half_closed and not self._reader.early)
             and not self._closing
         )
+
+    @property
+    def cors_lines(self) -> bytes:
+        """The CORS fields of the present request's response, each with its CRLF."""
+        cors = self._front.cors
+        return b"" if cors is None else cors.lines(self._reader.head.origin)
 
     @property
     def is_closing(self) -> bool:
@@ -476,18 +498,23 @@ class ClientConnection(Counted):
         front = self._front
         reader = self._reader
         try:
-            if self.exchange is not None or self.paused or reader.early:
+            fresh = not reader.started
+            if not data and reader.is_behind:
+                reader.decode()
+            elif self.exchange is not None or self.paused or reader.early:
                 # A response is in progress, or the client does not read its responses. The bytes
                 # of its next request are only buffered, up to `limits.early_data` bytes.
                 reader.keep(data)
                 return
-            fresh = not reader.started
-            reader.feed(data)
+            else:
+                reader.feed(data)
             if reader.state != COMPLETE:
                 if reader.state == PASSES:
                     self._hand_over()
                     return
                 self._wait_for_more(len(data), fresh)
+                if reader.is_behind:
+                    self._end_turn()
                 return
             if reader.body_bytes:
                 self._account(reader.body_bytes)
@@ -538,8 +565,10 @@ class ClientConnection(Counted):
                 # The deadline of a head is set at its first byte. Later bytes do not extend it.
                 self.deadline = now + front.timeouts.head_s
             return
-        self._account(self._reader.body_bytes)
+        self._account(self._reader.held_bytes)
         self.deadline = now + front.body_idle_s
+        if not received:
+            return  # a part was decoded
         self._body_window_bytes += received
         if now >= self._body_window:
             if self._body_window_bytes < front.body_rate * front.body_rate_over_s:
@@ -590,6 +619,7 @@ class ClientConnection(Counted):
                 err,
                 keep_alive=False,
                 request_id=request_id,
+                extra=self.cors_lines,
                 head_only=head is not None and head.method == b"HEAD",
                 family=OPENAI if head is None else family_of(head.target),
             )
@@ -597,13 +627,35 @@ class ClientConnection(Counted):
         self.release_body()
         reader.take_body()
         self._closing = True
-        self.deadline = monotonic() + LINGER_S
         front.outbox.flush()
-        if len(front.clients) <= front.soft_clients and self.transport.can_write_eof():
-            self._linger_left = LINGER_BYTES
-            self.transport.write_eof()
-        else:
+        if len(front.clients) > front.soft_clients or not self.linger(_may_send_more(head)):
+            self.deadline = monotonic() + LINGER_S
             self.transport.close()
+
+    def linger(self, may_send: bool) -> bool:
+        """Reads and discards what the client still sends. Returns False if that is not possible.
+
+        `may_send`: the request may be incomplete. Over TLS only the client can close then, because
+        the connection cannot be closed in one direction.
+        """
+        front, transport = self._front, self.transport
+        can_write_eof = transport.can_write_eof()
+        if not can_write_eof and not may_send:
+            return False
+        now = monotonic()
+        self._lingers_since = now
+        self._lingers_until = now + LINGER_S
+        if len(front.lingering) < front.most_lingering:
+            front.lingering[self] = None
+            self._lingers_until = now + front.refused_body_s
+        self.deadline = self.linger_deadline(now)
+        if can_write_eof:
+            transport.write_eof()
+        return True
+
+    def linger_deadline(self, now: float) -> float:
+        """Returns the time at which a lingering connection that gets no more bytes is closed."""
+        return min(self._lingers_until, now + self._front.refused_body_s / 6.0)
 
     def _close(self, now: float) -> None:
         if not self._closing:
@@ -639,13 +691,14 @@ class ClientConnection(Counted):
         return self.deadline - (timeouts.keep_alive_s if is_idle else timeouts.head_s)
 
     def shed(self) -> None:
-        """Closes this connection, which waits for a request, so that another may stay open."""
+        """Closes this connection, which has no request, so that another may stay open."""
         front, reader = self._front, self._reader
-        if reader.started:
+        if reader.started and not self._closing:
             head = reader.head if reader.head.method else None
             front.handler.refused(self, head, _too_many())
         self._closing = True
         front.clients.discard(self)
+        front.lingering.pop(self, None)
         front.origins.leave(self)
         self.transport.abort()
 
@@ -658,6 +711,16 @@ class ClientConnection(Counted):
         is_waiting = self.exchange is None and not self._reader.started and not self._closing
         if is_waiting and self._waits_since() <= since:
             self._close(monotonic())
+        elif self._lingers_since and self._lingers_since + LINGER_S <= monotonic():
+            self.transport.abort()
+
+
+def _may_send_more(head: RequestHead | None) -> bool:
+    """Returns whether the client of a refused request may still send. `head`: if it was read."""
+    if head is None or head.chunked or head.content_length is not None:
+        return True
+    # A head that was refused may not have been read up to its Content-Length.
+    return head.method in (b"POST", b"PUT", b"PATCH")
 
 
 def _too_many() -> RouterError:

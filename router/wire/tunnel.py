@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from router.config.model import Timeouts
 from router.core.errors import Reason, RouterError
-from router.wire.client import LINGER_S, ClientConnection
+from router.wire.client import ClientConnection
 from router.wire.http1 import answers
 from router.wire.http1.heads import RequestHead
 from router.wire.sweep import NEVER, Sweeper
@@ -145,7 +145,8 @@ class Tunnel(asyncio.Protocol):
             return
         err = RouterError(reason, "this cannot be answered now", retry_after_s=1)
         name = self.request_id.decode("ascii")
-        transport.write(answers.error_response(err, keep_alive=False, request_id=name))
+        cors = self.client.cors_lines
+        transport.write(answers.error_response(err, keep_alive=False, request_id=name, extra=cors))
         self.status = err.status
         self._end(reason)
         self._close()
@@ -156,9 +157,11 @@ class Tunnel(asyncio.Protocol):
         self.bytes_in += len(data)
         self._left -= len(data)
         far = self._far
+        now = monotonic()
+        if self._far_closed:
+            self.deadline = self.client.linger_deadline(now)
         if far is None or self._far_closed:
             return
-        now = monotonic()
         self.deadline = now + self._timeouts.write_stall_s
         self._window_bytes += len(data)
         if now >= self._window_ends:
@@ -215,22 +218,30 @@ class Tunnel(asyncio.Protocol):
     def answer(self, data: bytes) -> None:
         """Forwards bytes of the response to the client."""
         if not self.status:
-            self._learn(data)
+            data = self._learn(data)
         self.bytes_out += len(data)
         self._touch()
         if not self.client.transport.is_closing():
             self.client.transport.write(data)
 
-    def _learn(self, data: bytes) -> None:
-        """Sets the status and the size of the response from its first piece."""
+    def _learn(self, data: bytes) -> bytes:
+        """Sets the status and the size of the response from its first piece.
+
+        Returns the piece, with the CORS fields behind the status line.
+        """
         found = _STATUS.match(data)
         if found is None:
-            return
+            return data
+        cors = self.client.cors_lines
+        if cors:
+            line, _, rest = data.partition(b"\r\n")
+            data = line + b"\r\n" + cors + rest
         self.status = int(found.group(1))
         length = _LENGTH.search(data)
         end = data.find(b"\r\n\r\n")
         if length is not None and end > 0 and self.head.method != b"HEAD":
             self._whole = self.bytes_out + end + 4 + int(length.group(1))
+        return data
 
     def hold(self, is_full: bool) -> None:
         """Pauses or resumes reading from the client.
@@ -256,12 +267,11 @@ class Tunnel(asyncio.Protocol):
         transport = self.client.transport
         if self._over or transport.is_closing():
             return
-        if (self._left > 0 or self.head.chunked) and transport.can_write_eof():
+        if (self._left > 0 or self.head.chunked) and self.client.linger(True):
             # The response is complete before the client has sent its whole request. Closing now
             # would reset the connection, and the client would lose the response.
             transport.resume_reading()
-            transport.write_eof()
-            self.deadline = monotonic() + LINGER_S
+            self.deadline, self.client.deadline = self.client.deadline, NEVER
             return
         self._end(Reason.INTERNAL)
         self._close()

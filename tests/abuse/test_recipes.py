@@ -13,7 +13,9 @@ import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import brotli
 import pytest
+from backports import zstd
 
 from router.config.keys import KeyLine, hash_of, line_of
 from router.fleet.engines.common.models import MODELS_MOST
@@ -218,16 +220,29 @@ async def endless_digits(victim: Victim) -> None:
         assert answer.status in (200, 400), answer
 
 
-@recipe(extra="keys: {file: '{folder}/keys.jsonl'}\n")
+@recipe(memory=512 * MIB, extra="keys: {file: '{folder}/keys.jsonl'}\n")
 async def inflated_bodies(victim: Victim) -> None:
-    """Bodies of 64 MiB of zeros, compressed to 64 KiB, where the decompressed content must be
-    checked.
+    """Bodies of 64 MiB of zeros, compressed to a few KiB, one after the other and eight at once.
+
+    Together they may need `limits.bodies_total`.
     """
-    squeezed = gzip.compress(b'{"model":"m","x":"' + bytes(64 * MIB), 9)
-    for _ in range(8):
-        data = post_json("/v1/chat/completions", squeezed, "content-encoding: gzip")
-        answer = await ask(victim, data)
-        assert answer.status in (400, 413, 415), answer
+    body = b'{"model":"m","x":"' + bytes(64 * MIB)
+    packs = {"gzip": gzip.compress(body), "zstd": zstd.compress(body), "br": brotli.compress(body)}
+    for coding, squeezed in packs.items():
+        data = post_json("/v1/chat/completions", squeezed, f"content-encoding: {coding}")
+        assert (await ask(victim, data)).status == 413
+        for answer in await asyncio.gather(*[ask(victim, data) for _ in range(8)]):
+            assert answer.status in (413, 503), answer
+
+
+@recipe()
+async def json_of_another_parser(victim: Victim) -> None:
+    """Bodies that only Python's parser reads, made of many small values."""
+    for unit in (b"[],", b'"",', b"NaN,", b'{"":0},', b'"\\udc00",'):
+        values = unit * (DECODE_UP_TO // len(unit) - 20)
+        body = b'{"model":"m","messages":[%b0],"x":NaN}' % values
+        answer = await ask(victim, post_json("/v1/chat/completions", body))
+        assert answer.status == 200, answer
 
 
 @recipe()

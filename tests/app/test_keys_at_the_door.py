@@ -102,7 +102,8 @@ def test_required_keys_are_enforced(tmp_path: Path) -> None:
                     assert_error(answer, Reason.KEY_REQUIRED, 401)
                     assert answer.error()["type"] == "authentication_error"
                     assert answer.header("www-authenticate") == "Bearer"
-            for right in (BEARER, "x-api-key: acme-key"):
+            single = ("x-api-key: acme-key", "Api-Key: acme-key", "x-goog-api-key: acme-key")
+            for right in (BEARER, *single):
                 assert (await router.ask(chat(right), "POST")).status == 200
                 assert (await router.ask(request("/v1/models", right))).status == 200
 
@@ -140,21 +141,24 @@ def test_a_clients_key_is_forwarded_only_if_configured(tmp_path: Path, forward: 
     async def story() -> None:
         keys = Keys(file=file_of(tmp_path, acme()), forward=forward)
         async with running(json_ok, keys=keys) as router:
-            await router.ask(chat(BEARER, "X-Api-Key: acme-key"), "POST")
-            (seen,) = router.replica.requests
-            assert seen.all("authorization") == (["Bearer acme-key"] if forward else [])
-            assert seen.all("x-api-key") == (["acme-key"] if forward else [])
+            names = ("X-Api-Key", "api-key", "x-goog-api-key")
+            for name in names:
+                await router.ask(chat(BEARER, f"{name}: acme-key"), "POST")
+            for name, seen in zip(names, router.replica.requests, strict=True):
+                assert seen.all("authorization") == (["Bearer acme-key"] if forward else [])
+                assert seen.all(name) == (["acme-key"] if forward else [])
 
     story()
 
 
+@pytest.mark.parametrize("name", ["x-api-key", "api-key", "x-goog-api-key"])
 @scenario
-async def test_without_a_keys_file_the_clients_key_is_forwarded() -> None:
+async def test_without_a_keys_file_the_clients_key_is_forwarded(name: str) -> None:
     async with running(json_ok) as router:
-        await router.ask(chat(BEARER, "X-Api-Key: acme-key"), "POST")
+        await router.ask(chat(BEARER, f"{name.title()}: acme-key"), "POST")
         (seen,) = router.replica.requests
         assert seen.header("authorization") == "Bearer acme-key"
-        assert seen.header("x-api-key") == "acme-key"
+        assert seen.header(name) == "acme-key"
 
 
 # 403, 404

@@ -81,6 +81,36 @@ def test_any_free_port_is_not_one_address() -> None:
     listeners.close_all()
 
 
+def test_several_addresses() -> None:
+    first, second = bound(DATA), bound(DATA)
+    listeners = Listeners([first, second])
+    listeners.open(DATA, f"{second.address}, [::1]:0")
+    assert listeners.sockets(DATA)[0] is second.sock
+    assert [sock.family for sock in listeners.sockets(DATA)] == [socket.AF_INET, socket.AF_INET6]
+    assert listeners.address(DATA).startswith(f"{second.address}, [::1]:")
+    listeners.drop_unused()
+    assert first.sock.fileno() == -1
+    listeners.close_all()
+
+
+def test_sockets_from_systemd_replace_all_addresses() -> None:
+    ones = [bound(DATA, address=""), bound(DATA, address="")]
+    listeners = Listeners(ones)
+    listeners.open(DATA, "0.0.0.0:1, [::]:1")
+    assert listeners.sockets(DATA) == [one.sock for one in ones]
+    listeners.check_used()
+    listeners.close_all()
+
+
+def test_if_one_address_is_in_use_the_error_names_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listeners = Listeners()
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}: address already in use"):
+            listeners.open(DATA, f"[::1]:0,127.0.0.1:{port}")
+        listeners.close_all()
+
+
 def test_an_unused_socket_is_an_error_of_systemds_configuration_only() -> None:
     one = bound("web")
     listeners = Listeners([one])

@@ -10,6 +10,7 @@ import pytest
 
 from policies.contract import policy_names
 from router.config.document import MAX_BYTES
+from router.config.effective import as_yaml
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.config.model import Config, Emulator, Replica
@@ -87,6 +88,21 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
     assert config.routing.policy == "p2c"
     assert config.timeouts.total_s == 1000.0
     assert config.limits == Config().limits
+
+
+@pytest.mark.parametrize(
+    ("text", "listen"),
+    [
+        ("['0.0.0.0:80', '[::]:80']", "0.0.0.0:80, [::]:80"),
+        ("[80, '[::]:80']", "80, [::]:80"),
+        ("'0.0.0.0:80,[::]:80'", "0.0.0.0:80,[::]:80"),
+        ("['127.0.0.1:0', '127.0.0.1:0', 'a.test:1', '127.0.0.1:1']", None),
+    ],
+)
+def test_several_addresses_are_one_text(text: str, listen: str | None) -> None:
+    config = parse(f"{REPLICA}listen: {text}")
+    assert listen is None or config.listen == listen
+    assert parse(as_yaml(config)) == config
 
 
 def test_flags_go_over_the_file_field_by_field(tmp_path: Path) -> None:
@@ -251,6 +267,17 @@ allow_paths: [metrics]
             "listen: 'localhost:1'\nadmin: 'LocalHost:1'",
             "admin.listen: has the port of listen (localhost:1); use another port",
         ),
+        (
+            "listen: ['127.0.0.1:1', 'LOCALHOST:2', 'localhost:2']",
+            "listen: has the port of listen (127.0.0.1:1, LOCALHOST:2, localhost:2); use another",
+        ),
+        ("listen: ['[::]:1', '[::1]:1']", "listen: has the port of listen ([::]:1, [::1]:1)"),
+        ("listen: [1, a.test:1]", "listen: has the port of listen (1, a.test:1)"),
+        ("listen: ['127.0.0.1:1', b]", "listen: 'b' has no port; write HOST:PORT"),
+        ("listen: ['127.0.0.1:1,']", "listen: '' has no port; write HOST:PORT"),
+        ("listen: []", "listen: must be text, not a list"),
+        ("listen: [1, {}]", "listen: must be text, not a list"),
+        ("listen: [1]\nadmin: '127.0.0.1:1'", "admin.listen: has the port of listen (1)"),
         (
             "admin: 127.0.0.1:8080",
             "admin.listen: has the port of listen (0.0.0.0:8080); use another port",

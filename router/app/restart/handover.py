@@ -106,4 +106,4 @@ class Handover:
         log_event(logging.INFO, "restarted", key=None, pid=successor.pid)
         if app.config is not config:  # It was reloaded after the new process had read it.
             successor.signal(signal.SIGHUP)
-        app.hand_over({one.name for one in open_ones if one.fd in fds})
+        app.hand_over({one.name for one in open_ones if one.fd not in fds})

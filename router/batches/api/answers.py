@@ -15,7 +15,7 @@ from router.batches.secrets import Secret
 # The header with the owner ID. The data port sets it, and removes the header if a client sent it.
 OWNER: Final = "X-Router-Owner"
 # The headers with the client's credentials. The data port forwards them if replicas need them.
-_SECRETS: Final = (hdrs.AUTHORIZATION, "X-Api-Key")
+_SECRETS: Final = (hdrs.AUTHORIZATION, "X-Api-Key", "Api-Key", "X-Goog-Api-Key")
 _TYPES: Final = {
     403: "insufficient_quota",
     404: "not_found_error",

@@ -30,6 +30,7 @@ from router.config.model.classes import (
 )
 from router.config.model.config import Config
 from router.config.model.continuation import Continuation
+from router.config.model.cors import Cors
 from router.config.model.discovery import Discovery, DnsName, KubernetesReplicas
 from router.config.model.drain import Drain
 from router.config.model.emulate import Emulator
@@ -115,6 +116,7 @@ __all__ = [  # noqa: RUF022
     "Price",
     "Upstream",
     "Tls",
+    "Cors",
     "AccessLog",
     "Batches",
     "Drain",

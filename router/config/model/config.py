@@ -11,6 +11,7 @@ from router.config.model.batches import Batches
 from router.config.model.bodies import Bodies
 from router.config.model.classes import Classes
 from router.config.model.continuation import Continuation
+from router.config.model.cors import Cors
 from router.config.model.discovery import Discovery
 from router.config.model.drain import Drain
 from router.config.model.emulate import Emulator
@@ -39,7 +40,9 @@ from router.config.model.usage import Usage
 class Config(Frozen, frozen=True):
     """The top-level settings of the configuration file."""
 
-    listen: Annotated[str, Restart] = "0.0.0.0:8080"  # The data port, to which clients connect.
+    # The data port, to which clients connect: one address, or a list, such as `0.0.0.0:8080` and
+    # `[::]:8080` for IPv4 and IPv6.
+    listen: Annotated[str, Restart] = "0.0.0.0:8080"
     admin: Admin = Admin()
     replicas: tuple[Replica, ...] = ()  # The replicas, which are endpoints of inference engines.
     discovery: Discovery = Discovery()
@@ -70,6 +73,7 @@ class Config(Frozen, frozen=True):
     usage: Usage = Usage()
     upstream: Upstream = Upstream()
     tls: Tls | None = None
+    cors: Cors = Cors()
     access_log: AccessLog = AccessLog()
     # The lowest level of the router's messages on standard error. Changes of a replica's state,
     # such as `replica down`, have the level `warning`.

@@ -6,7 +6,8 @@ from router.config.model.setting_types import Frozen
 
 
 class Keys(Frozen, frozen=True):
-    """API keys. A key is sent in `Authorization: Bearer` or in `x-api-key`."""
+    """API keys. A key is sent in `Authorization: Bearer`, `x-api-key`, `api-key` or
+    `x-goog-api-key`."""
 
     # The file with the hashes of the API keys. `hedgerow key` prints a line for it. The file is
     # read again at every reload.

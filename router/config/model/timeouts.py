@@ -18,6 +18,9 @@ class Timeouts(Frozen, frozen=True):
     # minimum.
     body_rate: Annotated[float, msgspec.Meta(ge=0)] = 1024.0
     body_rate_over_s: Seconds = 30.0  # The time over which `body_rate` is measured.
+    # How long the rest of a refused request is read and discarded, so that the client can read the
+    # error response. This ends a sixth of the time after the last bytes.
+    refused_body_s: Seconds = 30.0
     keep_alive_s: Seconds = 75.0  # An idle client connection is closed after this time.
     connect_s: Seconds = 2.0  # Maximum time to open a connection to a replica.
     # Maximum time from sending a request to a replica until the first content of its stream.

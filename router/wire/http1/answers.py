@@ -88,27 +88,29 @@ def error_response(
     *,
     keep_alive: bool,
     request_id: str = "",
+    extra: bytes = b"",
     head_only: bool = False,
     family: int = shapes.OPENAI,
     limits: bytes = b"",
 ) -> bytes:
     """Returns a complete error response.
 
-    `family`: the client's API, see `error_shapes`. `limits`: header lines, each with a CRLF before
-    it.
+    `extra`: more header lines, each with its CRLF. `family`: the client's API, see `error_shapes`.
+    `limits`: header lines, each with a CRLF before it.
     """
     if err.reason is Reason.HTTP2_NOT_SERVED:
         return _GOAWAY
-    extra = b""
     options = b"close"
     if err.reason is Reason.METHOD_NOT_ALLOWED:
-        extra = ALLOW
+        extra += ALLOW
+    elif err.reason is Reason.UNSUPPORTED_ENCODING:
+        extra += b"accept-encoding: gzip, deflate, zstd\r\n"  # RFC 9110 section 15.5.16
     elif err.status == 401:
         # A 401 must name the authentication scheme (RFC 9110 section 15.5.2).
-        extra = b"www-authenticate: Bearer\r\n"
+        extra += b"www-authenticate: Bearer\r\n"
     elif err.reason is Reason.UPGRADE_NOT_SERVED:
         # A message with Upgrade has the connection option `upgrade` (RFC 9110 section 7.8).
-        extra = b"upgrade: HTTP/1.1\r\n"
+        extra += b"upgrade: HTTP/1.1\r\n"
         options = b"close, upgrade"
         keep_alive = False
     if limits:

@@ -38,6 +38,7 @@ LOAD: Final = 19
 API_KEY: Final = 22
 RETRY_AFTER: Final = 23
 OWNER: Final = 28
+ORIGIN: Final = 29
 # The action for a routing header is this number plus its index in `routing_headers.DECLARED`.
 ROUTING: Final = 32
 
@@ -60,7 +61,10 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"content-encoding": CONTENT_ENCODING,
     b"upgrade": UPGRADE,
     b"accept-encoding": ACCEPT_ENCODING,
-    b"x-api-key": API_KEY,
+    b"origin": ORIGIN,
+    b"x-api-key": API_KEY,  # of Anthropic's SDKs
+    b"api-key": API_KEY,  # of Azure's SDKs
+    b"x-goog-api-key": API_KEY,  # of Google's SDKs
     b"x-router-owner": OWNER,
     **{header.name: ROUTING + place for place, header in enumerate(DECLARED)},
     # An engine would obey these fields from a client, but only the router may set them.
@@ -172,6 +176,18 @@ def connection_tokens(value: bytes) -> list[bytes]:
 def name_of(line: bytes) -> bytes:
     """Returns the name of the field in a header line, in lower case."""
     return line[: line.find(b":")].lower()
+
+
+def value_of(lines: list[bytes], begin: bytes) -> bytes | None:
+    """Returns the value of a header field; None if `lines` do not contain the field.
+
+    `begin`: the field's name in lower case, and a colon.
+    """
+    size = len(begin)
+    for line in lines:
+        if line[:size].lower() == begin:
+            return line[size:].strip(b" \t")
+    return None
 
 
 def without(lines: list[bytes], names: frozenset[bytes] | set[bytes]) -> list[bytes]:

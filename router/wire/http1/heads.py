@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from router.wire.http1.body_decoder import BodyDecoder
 from router.wire.http1.routing_headers import RoutingHeaders
 
 _NOTHING_SAID: Final = RoutingHeaders()
@@ -25,16 +26,19 @@ class RequestHead:
         "content_encoding",
         "content_length",
         "content_type",
+        "decoder",
         "expect_continue",
         "forwarded_for",
         "forwarded_other",
         "has_body",
         "host",
         "http_1_0",
+        "is_json",
         "joined",
         "keep_alive",
         "lines",
         "method",
+        "origin",
         "owner",
         "passes",
         "path_class",
@@ -65,18 +69,27 @@ class RequestHead:
         self.request_id: bytes | None = None
         self.authorization: bytes | None = None  # the whole Authorization header line
         self.accept_encoding = b""  # the whole lines of Accept-Encoding, each after a CRLF
-        # The whole header line of x-api-key, which Anthropic's SDKs send.
+        # The whole header line of a field with only a key, such as x-api-key.
         self.api_key: bytes | None = None
         self.content_type: bytes | None = None
         self.content_encoding: bytes | None = None
+        self.origin: bytes | None = None  # of the web page that sends the request
         self.routing = _NOTHING_SAID
         # x-router-owner: the owner ID of a batch, in a request that the batch server sends.
         self.owner: bytes | None = None
         self.path_class = -1  # the index of the priority class in the request's path; -1: none
         self.route: Any = None  # the `Route` of the request's path, set by `check_head`
         self.passes = False  # set by `check_head` if a `Tunnel` is to carry the body
+        self.is_json = False  # set by `check_head` if the body must be JSON
+        # The decoder of the body: set by `check_head`, or by the reader for text that is not UTF-8.
+        self.decoder: BodyDecoder | None = None
         # Set by `check_head`: an object whose `feed` is called with each piece of the body.
         self.watch: Any = None
+
+    def drop(self, name: bytes) -> None:
+        """Removes the lines of a field from those that are forwarded. `name`: in lower case."""
+        self.lines = [line for line in self.lines if line[: line.find(b":")].lower() != name]
+        self.joined = b"".join([b"\r\n" + line for line in self.lines])
 
     def copy(self) -> RequestHead:
         """A head with the same values; `lines` is the same list."""
@@ -101,12 +114,15 @@ class RequestHead:
         made.api_key = self.api_key
         made.content_type = self.content_type
         made.content_encoding = self.content_encoding
+        made.origin = self.origin
         made.routing = self.routing
         made.owner = self.owner
         made.path_class = self.path_class
         made.route = self.route
         made.passes = self.passes
         made.watch = self.watch
+        made.is_json = self.is_json
+        made.decoder = self.decoder
         return made
 
 

@@ -79,12 +79,13 @@ def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> No
                 )
             head.chunked = True
         elif action == h.CONTENT_TYPE:
-            if head.content_type is not None:
-                # If a request has two Content-Type fields, engines read the first and other
-                # servers the last, so the request is refused.
+            if head.content_type is None:
+                head.content_type = value
+                keep.append(line)
+            elif head.content_type != value:
+                # Of two different Content-Type fields, engines read the first and other servers
+                # the last, so the request is refused.
                 raise RouterError(Reason.BAD_HEADER, "more than one Content-Type")
-            head.content_type = value
-            keep.append(line)
         elif action == h.AUTHORIZATION:
             head.authorization = line
         elif action == h.API_KEY:
@@ -111,13 +112,18 @@ def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> No
         elif action == h.ACCEPT_ENCODING:
             head.accept_encoding += b"\r\n" + line
         elif action == h.CONTENT_ENCODING:
-            head.content_encoding = value.lower()
+            seen = head.content_encoding
+            coding = value.lower()
+            head.content_encoding = coding if seen is None else seen + b", " + coding
             keep.append(line)
         elif action >= h.ROUTING:
             declared = DECLARED[action - h.ROUTING]
             declared.read(value, routing)
             if declared.passes:
                 keep.append(line)
+        elif action == h.ORIGIN:
+            head.origin = value
+            keep.append(line)
         elif action == h.OWNER:
             head.owner = value
         elif action == h.MAX_FORWARDS:

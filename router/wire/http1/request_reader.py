@@ -8,7 +8,7 @@ Rules:
 2. Ambiguous input is refused (RFC 9112 sections 2.2, 3, 6). There is no lenient mode.
 3. This file uses no socket. Each refusal raises a RouterError, after which the reader is unusable.
 
-llhttp does not check sizes, trailers, and upgrades of requests with a body, so this file does.
+llhttp does not check sizes and trailers, so this file does.
 `request_fields.py` checks and sorts the fields of a head.
 """
 
@@ -22,6 +22,8 @@ import httptools
 
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
+from router.wire.http1.body_decoder import WINDOW, BodyDecoder
+from router.wire.http1.headers import value_of
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.plans import Known, Plans
 from router.wire.http1.request_fields import sort_fields
@@ -31,9 +33,12 @@ HEAD: Final = 0  # waiting for a head, or inside a head
 SIZED: Final = 1  # inside a body with a Content-Length
 CHUNKED: Final = 2
 COMPLETE: Final = 3  # the request has been read; later bytes are kept in `early`
+DECODES: Final = 5  # the body has been read, but not all of it is decoded; later bytes are kept
 PASSES: Final = 4  # the head has been read; another protocol, a `Tunnel`, will read the body
 
 _END: Final = b"\r\n\r\n"
+# A head after which a parser reads a chunked body.
+_PLAIN_HEAD: Final = b"POST / HTTP/1.1\r\nhost: -\r\ntransfer-encoding: chunked\r\n\r\n"
 
 _PIECE: Final = 16 * 1024  # pieces of a body that are smaller than this many bytes are joined
 
@@ -50,6 +55,7 @@ _WORD = re.compile(rb"[A-Za-z-]{1,32}(?: |\Z)")  # the beginning of a line that 
 
 _BLANK: Final = 16  # maximum bytes of empty lines before a request (RFC 9112 section 2.2)
 _CR: Final = 13
+_BRACE: Final = 0x7B
 
 
 # The value of `head` until a head has arrived. All readers share it, so it must not be changed.
@@ -143,6 +149,8 @@ class RequestReader:
         """Returns the pieces of the whole body, and removes them from the reader."""
         if self._small is not None:
             self._join_small(self._small)
+        if self.head.decoder is not None:
+            self.head.decoder = None  # of a refused request
         body, self._body = self._body, None
         return [] if body is None else body
 
@@ -159,7 +167,7 @@ class RequestReader:
                 data = self._feed_sized(data)
             elif state == CHUNKED:
                 data = self._feed_chunked(data)
-            elif state == COMPLETE:
+            elif state in (COMPLETE, DECODES):
                 self.keep(data)
                 return
             else:
@@ -225,7 +233,7 @@ class RequestReader:
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # `sort_fields` and `_frame` read the Upgrade field and refuse an upgrade.
+            # `sort_fields` refuses an upgrade that cannot be ignored; `_frame` ignores others.
             pass
         except httptools.HttpParserInvalidMethodError:
             if _WORD.match((carry or b"") + piece) is None:
@@ -246,7 +254,12 @@ class RequestReader:
         raw = piece if carry is None else bytes(carry + piece)
         self._carry = None
         self.head = head = RequestHead()
-        sort_fields(head, raw, self._limits, self.via)
+        try:
+            sort_fields(head, raw, self._limits, self.via)
+        except RouterError:
+            if head.origin is None:  # a browser must be able to read the error response
+                head.origin = value_of(raw.split(b"\r\n"), b"origin:")
+            raise
         self._remember(raw)
         self._frame()
         return data[end:] if end < len(data) else b""
@@ -289,7 +302,10 @@ class RequestReader:
         length = head.content_length or 0
         head.has_body = head.chunked or length > 0
         if head.chunked and self._parser is not None and self._parser.should_upgrade():
-            raise RouterError(Reason.UPGRADE_NOT_SERVED, "no protocol upgrade is served here")
+            # The upgrade is ignored (RFC 9110 section 7.8), but this parser would read no body.
+            self._done = False
+            self._parser = httptools.HttpRequestParser(self)
+            self._parser.feed_data(_PLAIN_HEAD)
         self._on_head(head)
         if head.passes:
             self.state = PASSES
@@ -316,11 +332,51 @@ class RequestReader:
         rest = b""
         if len(data) > left:
             data, rest = data[:left], data[left:]
-        self._keep_body(data)
         self._left = left - len(data)
-        if not self._left:
-            self.state = COMPLETE
+        self._take(data, not self._left)
         return rest
+
+    def _take(self, data: bytes, is_last: bool) -> None:
+        """Stores received bytes of the body, decoded if that is necessary."""
+        decoder = self.head.decoder
+        if decoder is None and not self.body_bytes and self.head.is_json and _may_be_utf_16(data):
+            decoder = self.head.decoder = BodyDecoder(b"", is_json=True)
+        if decoder is None:
+            if data:
+                self._keep_body(data)
+            if is_last:
+                self.state = COMPLETE
+            return
+        decoder.feed(data)
+        if is_last:
+            decoder.ends()
+            self.state = DECODES
+        self.decode()
+
+    def decode(self) -> None:
+        """Decodes the next part of the body. Called again in later turns while `is_behind`."""
+        decoder = self.head.decoder
+        assert decoder is not None
+        data = decoder.read()
+        if data:
+            self._keep_body(data)
+            if self.body_bytes > self._body_most:
+                raise self._body_too_large()
+        if self.state == DECODES and not decoder.is_behind:
+            self.state = COMPLETE
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether bytes of the body have been received that are not decoded yet."""
+        decoder = self.head.decoder
+        return decoder is not None and decoder.is_behind
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that the body needs. A decoder holds a window of its output, too."""
+        held = self.body_bytes
+        decoder = self.head.decoder
+        return held if decoder is None else held + decoder.held_bytes + min(held, WINDOW)
 
     def _keep_body(self, data: bytes) -> None:
         """Stores received bytes of the body.
@@ -382,14 +438,10 @@ class RequestReader:
         # Overhead that earlier chunks did not use is not saved for later chunks. Otherwise a later
         # chunk could have an extension of any size.
         self._chunked_slack = min(self._chunked_slack, CHUNK_OVERHEAD)
-        if body:
-            self._keep_body(body)
-            if self.body_bytes > self._body_most:
-                raise self._body_too_large()
-        if self._done:
-            self.state = COMPLETE
-            return data[at:] if at < size else b""
-        return b""
+        self._take(body, self._done)
+        if self.body_bytes > self._body_most:
+            raise self._body_too_large()
+        return data[at:] if self._done and at < size else b""
 
     def _may_end(self, data: bytes, at: int) -> int:
         """Return the first index after `at` where the body can end, or the end of `data`.
@@ -435,6 +487,14 @@ class RequestReader:
 
     def on_message_complete(self) -> None:
         self._done = True
+
+
+def _may_be_utf_16(data: bytes) -> bool:
+    """Returns whether JSON may have another encoding than UTF-8, or a byte order mark.
+
+    `data`: the first bytes. JSON in UTF-8 begins with a brace, and its next byte is not 0.
+    """
+    return bool(data) and (data[0] != _BRACE or len(data) < 2 or not data[1])
 
 
 def _chunk_size(line: bytes) -> int:

@@ -30,12 +30,13 @@ FORM = (
 @pytest.mark.parametrize("text", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32", "utf-32-be"])
 @pytest.mark.parametrize("size", [0, SCAN_ABOVE])
 @scenario
-async def test_another_encoding_of_text_is_refused(size: int, text: str) -> None:
+async def test_another_encoding_of_text_is_read(size: int, text: str) -> None:
     body = json.dumps({**URGENT, "x": "y" * size}).encode(text)
     async with running(json_ok, replica={"engine": "vllm"}, priority=LIMITED) as router:
         answer = await router.ask(post_json(CHAT, body, "content-encoding: gzip"), "POST")
-        assert answer.status == (415 if size else 400), answer
-        assert [seen for seen in router.replica.requests if seen.method == "POST"] == []
+        assert answer.status == 200
+        (seen,) = (seen for seen in router.replica.requests if seen.method == "POST")
+        assert json.loads(seen.body)["priority"] != URGENT["priority"]
 
 
 @pytest.mark.parametrize("coding", CODINGS)

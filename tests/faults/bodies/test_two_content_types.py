@@ -1,5 +1,5 @@
-"""A request with two Content-Type fields is refused: engines read the first, the router the
-last.
+"""A request with two different Content-Type fields is refused: engines read the first, other
+servers the last. Two equal fields are forwarded as one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.harness.messages import chat
 from tests.harness.running import assert_error, running, scenario
 
 
-@pytest.mark.parametrize("field", ["content-type: text/plain", "CONTENT-TYPE: application/json"])
+@pytest.mark.parametrize("field", ["content-type: text/plain", "Content-Type: application/jsonl"])
 @scenario
 async def test_it_is_refused(field: str) -> None:
     async with running(echo) as router:
@@ -20,3 +20,17 @@ async def test_it_is_refused(field: str) -> None:
             answer = await router.ask(chat(field), "POST")
             assert_error(answer, Reason.BAD_HEADER)
         assert not router.replica.requests
+
+
+@pytest.mark.parametrize(
+    "field", ["content-type: application/json", "CONTENT-TYPE:application/json "]
+)
+@scenario
+async def test_two_equal_ones_are_one(field: str) -> None:
+    async with running(echo) as router:
+        client = await router.client()
+        for _ in range(2):  # the second time from a remembered head
+            await client.send(chat(field, field))
+            assert (await client.recv_response("POST")).status == 200
+        for seen in router.replica.requests:
+            assert seen.header("content-type") == "application/json"

@@ -54,6 +54,15 @@ async def test_a_bad_target(target: str) -> None:
         assert not router.replica.requests
 
 
+@pytest.mark.parametrize("path", ["//v1/models", "/v1//models", "/v1/%2Fmodels", "/v1/models//"])
+@scenario
+async def test_a_doubled_slash_is_named(path: str) -> None:
+    async with running(echo) as router:
+        error = (await router.ask(request(path))).error()
+        assert error["code"] == "bad_target"
+        assert ("encoded slash" if "%" in path else "doubled slash") in error["message"]
+
+
 @scenario
 async def test_an_encoded_control_character_passes_as_it_came() -> None:
     async with running(echo) as router:

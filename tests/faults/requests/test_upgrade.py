@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from router.core.errors import Reason
 from tests.harness.behaviours import echo
-from tests.harness.messages import request
-from tests.harness.running import running, scenario
+from tests.harness.messages import LAST_CHUNK, chunk, request
+from tests.harness.running import assert_error, running, scenario
 
 WEBSOCKET = (
     "Connection: Upgrade",
@@ -52,6 +53,24 @@ async def test_h2c_is_refused_or_answered_plainly(body: bytes | None) -> None:
             assert not client.unread
         else:
             assert (await client.recv_response()).json()["target"] == "/next"
+        for seen in router.replica.requests:
+            assert not {"upgrade", "http2-settings"} & {name for name, _ in seen.headers}
+
+
+@pytest.mark.parametrize("protocol", ["h2c", "TLS/1.0", "h2c, unknown/2"])
+@pytest.mark.parametrize("cut", [0, 1], ids=["one read", "two reads"])
+@scenario
+async def test_an_upgrade_with_a_chunked_body_is_ignored(protocol: str, cut: int) -> None:
+    """JDK's HttpClient sends h2c with each first request. RFC 9110 7.8: it may be ignored."""
+    fields = (*H2C[:1], f"Upgrade: {protocol}", *H2C[2:], "Transfer-Encoding: chunked")
+    asked = request("/plain", *fields, method="POST"), chunk(b"abc") + LAST_CHUNK
+    async with running(echo) as router:
+        client = await router.client()
+        for _ in range(2):
+            await client.send_pieces(asked if cut else [b"".join(asked)])
+            assert (await client.recv_response()).json()["body"] == "abc"
+        await client.send(request("/plain", *fields, method="POST"), b"0\r\n", b"x" * 70_000)
+        assert_error(await client.recv_response(), Reason.BAD_REQUEST)
         for seen in router.replica.requests:
             assert not {"upgrade", "http2-settings"} & {name for name, _ in seen.headers}
 

@@ -57,6 +57,36 @@ async def test_the_old_data_port_serves_during_the_lame_duck(tmp_path: Path) -> 
 
 
 @long_scenario
+async def test_several_data_addresses_change_hands(tmp_path: Path) -> None:
+    """IPv4 and IPv6 at once; an address that is added, and one that vanishes."""
+    both, added = free_port(), free_port()
+    async with restarting(tmp_path) as one:
+
+        async def answers(host: str, port: int) -> bool:
+            try:
+                reader, writer = await asyncio.open_connection(host, port)
+            except OSError:
+                return False
+            writer.write(chat("Connection: close"))
+            found = await reader.read()
+            writer.close()
+            return found.startswith(b"HTTP/1.1 200 ")
+
+        change(one, "listen: 127.0.0.1:0", f"listen: ['127.0.0.1:{both}', '[::1]:{both}']")
+        for _ in range(2):
+            assert (await one.router.restart())["message"] == "restarted"
+            assert await answers("127.0.0.1", both)
+            assert await answers("::1", both)
+        change(one, f"'127.0.0.1:{both}', ", f"'127.0.0.1:{added}', ")
+        assert (await one.router.restart())["message"] == "restarted"
+        assert await answers("127.0.0.1", added)
+        assert await answers("::1", both)
+        while await answers("127.0.0.1", both):
+            await asyncio.sleep(0.02)
+        one.router.port = added
+
+
+@long_scenario
 async def test_addresses_that_two_listeners_exchange(tmp_path: Path) -> None:
     first, second = free_port(), free_port()
     async with restarting(tmp_path) as one:

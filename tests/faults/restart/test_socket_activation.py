@@ -64,6 +64,28 @@ async def test_a_connection_waits_while_the_router_is_stopped(tmp_path: Path) ->
 
 
 @long_scenario
+async def test_several_sockets_of_one_listener(tmp_path: Path) -> None:
+    hostile = HostileReplica(json_ok)
+    hostile.start()
+    config = tmp_path / "config.yaml"
+    write_config(config, hostile.url, extra="drain: {lame_duck: 0, grace: 5}\n")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as first,
+        socket.create_server(("127.0.0.1", 0)) as second,
+    ):
+        given = launched("listen:listen", first, second)
+        async with serving(config, **given) as router:  # type: ignore[arg-type]
+            for _ in range(2):
+                for sock in (first, second):
+                    client = await RawClient.connect(port_of(sock))
+                    await client.send(chat("Connection: close"))
+                    assert (await client.recv_response("POST")).status == 200
+                    client.close()
+                assert (await router.restart())["message"] == "restarted"
+    await hostile.stop()
+
+
+@long_scenario
 async def test_each_listener_and_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "data.sock"
     extra = "admin: {listen: 127.0.0.1:0, probes_listen: 127.0.0.1:1}\n"

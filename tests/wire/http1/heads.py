@@ -8,13 +8,18 @@ from typing import Any
 from router.wire.http1.heads import RequestHead, ResponseHead
 from router.wire.http1.routing_headers import RoutingHeaders
 
+_METHODS = ("copy", "drop")
+
+
+def fields_of(head: object) -> list[str]:
+    return [name for name in dir(head) if not name.startswith("_") and name not in _METHODS]
+
 
 def told(head: RequestHead | ResponseHead | RoutingHeaders | None) -> Any:
     """A namespace with every field of the head; None for no head."""
     if head is None:
         return None
-    names = [name for name in dir(head) if not name.startswith("_") and name != "copy"]
-    values = {name: getattr(head, name) for name in names}
+    values = {name: getattr(head, name) for name in fields_of(head)}
     if isinstance(head, RequestHead):
         values["routing"] = told(head.routing)
     return SimpleNamespace(**values)

@@ -9,12 +9,9 @@ import pytest
 
 from router.wire.http1.heads import RequestHead, ResponseHead
 from router.wire.http1.routing_headers import RoutingHeaders
+from tests.wire.http1.heads import fields_of
 
 KINDS: list[Any] = [RequestHead, ResponseHead]
-
-
-def fields_of(head: object) -> list[str]:
-    return [name for name in dir(head) if not name.startswith("_") and name != "copy"]
 
 
 def other(name: str, value: object) -> Any:
