@@ -114,7 +114,8 @@ class Upstream:
             raise ConfigError([f"{where}.credential.{err.field}: {err}"]) from None
         if replica.url.lower().startswith("https"):
             self._trust(replica.pool, pool, config)
-        if credential is not None or pool.headers or pool.external:
+        has_own = pool.headers or pool.external or pool.include_usage is not None
+        if credential is not None or has_own:
             self.access[replica.id] = Access(credential, token, pool)
         else:
             self.forget(replica.id)

@@ -36,7 +36,7 @@ from router.intake.members import LargeBody, MemberScan, Place
 from router.intake.private_members import DEFAULT, WANTED, MemberRules
 from router.intake.routes import ANY, MULTIPART, Route
 from router.intake.stretch import Stretch
-from router.intake.values import value_of
+from router.intake.values import flag_of, value_of
 
 SCAN_ABOVE: Final = 8 * 1024 * 1024
 # Maximum bytes of a body that one decoder reads, which takes about 14 ms for many short members.
@@ -247,8 +247,7 @@ def _tolerant(raw: bytes, rules: MemberRules) -> Fields:
     if model is not None and not isinstance(model, str):
         raise RouterError(Reason.BAD_MODEL, "`model` must be a string", param="model")
     fields.model = model
-    stream = value_of(members.get("stream"))
-    fields.stream = stream if isinstance(stream, bool) else None
+    fields.stream = flag_of(value_of(members.get("stream")))
     previous = value_of(members.get("previous_response_id"))
     fields.previous_response_id = previous if isinstance(previous, str) else None
     for name in _COUNTS:
@@ -381,7 +380,7 @@ def _from_form(found: dict[bytes, bytes], rules: MemberRules) -> Fields:
         fields.model = model.decode("utf-8", "replace").strip() or None
     stream = found.get(b"stream")
     if stream is not None:
-        fields.stream = stream.strip().lower() in _TRUE
+        fields.stream = flag_of(stream.decode("latin-1").strip())
     return fields
 
 
@@ -391,5 +390,3 @@ def _text(value: bytes | None) -> msgspec.Raw | None:
         return None
     return msgspec.Raw(msgspec.json.encode(value.decode("utf-8", "replace")))
 
-
-_TRUE: Final = frozenset({b"true", b"1", b"on", b"yes", b"t", b"y"})  # as pydantic reads a bool

@@ -22,6 +22,7 @@ import msgspec
 from router.core.numbers import whole_number
 from router.core.unreadable import NOT_JSON
 from router.dispatch.continuation.outcome import Outcome
+from router.intake.values import flag_of
 
 KINDS: Final = frozenset({"chat", "completions"})  # Kinds of routes whose streams may be continued.
 _DIGITS: Final = 15  # Maximum digits of a token limit that is written as a JSON string.
@@ -192,6 +193,7 @@ def _flag(members: Members, name: str, default: bool) -> bool:
     value = None if raw is None else _value(raw)
     if value is None:
         return default
-    if not isinstance(value, bool):
+    found = flag_of(value)
+    if found is None:
         raise _Odd(name)
-    return value
+    return found
