@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any, Final
 
 import msgspec
 
-_Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
-
-
-class Details(msgspec.Struct):
-    """Details of the prompt's tokens."""
-
-    cached_tokens: _Tokens | None = None
-
-
 class UsageAnswer(msgspec.Struct):
-    """Token counts: `usage` of OpenAI's and Anthropic's APIs, or `timings` of llama.cpp."""
+    """Token counts: `usage` of OpenAI's and Anthropic's APIs, or `timings` of llama.cpp.
 
-    prompt_tokens: _Tokens | None = None
-    completion_tokens: _Tokens | None = None
-    prompt_tokens_details: Details | None = None
-    input_tokens: _Tokens | None = None
-    output_tokens: _Tokens | None = None
-    input_tokens_details: Details | None = None
-    cache_read_input_tokens: _Tokens | None = None
-    cache_creation_input_tokens: _Tokens | None = None
-    prompt_n: _Tokens | None = None
-    predicted_n: _Tokens | None = None
-    cache_n: _Tokens | None = None
+    The members have any type, so that one invalid member does not hide the others; see `count_in`.
+    """
+
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    total_tokens: Any = None
+    prompt_tokens_details: Any = None
+    input_tokens: Any = None
+    output_tokens: Any = None
+    input_tokens_details: Any = None
+    cache_read_input_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+    prompt_n: Any = None
+    predicted_n: Any = None
+    cache_n: Any = None
+
+
+_MOST: Final = 1 << 48  # A larger number is no count.
+_DIGITS: Final = 20  # Maximum characters of a text that is read as a count.
+
+
+def count_in(value: object) -> int | None:
+    """Return a member's value as a count; `None`: it is no count.
+
+    Some engines write counts as floats or as texts.
+    """
+    if isinstance(value, str) and len(value) <= _DIGITS:
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, float) and 0.0 <= value <= _MOST:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST:
+        return value
+    return None
 
 
 class ResponseBody(msgspec.Struct):
