@@ -389,4 +389,3 @@ def _text(value: bytes | None) -> msgspec.Raw | None:
     if value is None:
         return None
     return msgspec.Raw(msgspec.json.encode(value.decode("utf-8", "replace")))
-

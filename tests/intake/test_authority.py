@@ -229,6 +229,8 @@ def test_a_response_in_the_background_is_refused(value: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("body", [{}, *({"background": value} for value in (None, False, 0, "off"))])
+@pytest.mark.parametrize(
+    "body", [{}, *({"background": value} for value in (None, False, 0, "off"))]
+)
 def test_a_response_in_the_foreground_passes(body: dict[str, Any]) -> None:
     check_no_background(fields_of(body))

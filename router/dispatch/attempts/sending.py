@@ -208,8 +208,4 @@ def _may_ask_for_usage(request: AttemptedRequest, asked: ClientRequest) -> bool:
 
     A request whose members could not be read is no stream.
     """
-    return (
-        request.view.stream
-        and request.rules.asks_for_usage
-        and asked.path in PATHS
-    )
+    return request.view.stream and request.rules.asks_for_usage and asked.path in PATHS

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+
 class UsageAnswer(msgspec.Struct):
     """Token counts: `usage` of OpenAI's and Anthropic's APIs, or `timings` of llama.cpp.
 

@@ -230,10 +230,12 @@ class UsageTap:
         if usage is None:
             return Usage(None, counted, None, False)
         prompt, output = usage.prompt_tokens, usage.output_tokens or 0
+        own = usage if self._first == self._last else counts_of(self._last)
+        told = None if own is None else own.output_tokens
         # After the last counts, at most one event follows, which closes the stream. An answer with
         # content has tokens.
-        is_last = is_whole and self._events - self._last_at <= 1 and usage.output_tokens is not None
-        if is_last and (output or counted <= 1):
+        is_last = is_whole and self._events - self._last_at <= 1
+        if is_last and told is not None and (told or counted <= 1):
             return Usage(prompt, output, usage.cached_tokens, prompt is not None)
         return Usage(prompt, max(output, counted), usage.cached_tokens, False)
 

@@ -403,7 +403,7 @@ CACHED = {"input_tokens": 9, "cache_read_input_tokens": 90, "cache_creation_inpu
         ({"output_tokens": 7}, 7, True),
         ({**dict.fromkeys(CACHED, 0), "output_tokens": 7}, 7, True),
         ({**dict.fromkeys(CACHED), "output_tokens": "7"}, 7, True),
-        ({**dict.fromkeys(CACHED, []), "output_tokens": 7.0}, 7, True),
+        ({"input_tokens": [], "cache_read_input_tokens": [], "output_tokens": 7.0}, 7, True),
         ({"input_tokens": 9, "output_tokens": 7}, 7, True),
         ({"output_tokens": 0}, 4, False),
         ({"output_tokens": []}, 4, False),
