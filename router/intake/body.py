@@ -29,6 +29,7 @@ from typing import Final
 import msgspec
 
 from router.core.errors import Reason, RouterError
+from router.core.flags import flag_of
 from router.core.unreadable import NOT_JSON
 from router.intake.fields import Fields, Unread
 from router.intake.forms import FormScan, read_form
@@ -36,7 +37,7 @@ from router.intake.members import LargeBody, MemberScan, Place
 from router.intake.private_members import DEFAULT, WANTED, MemberRules
 from router.intake.routes import ANY, MULTIPART, Route
 from router.intake.stretch import Stretch
-from router.intake.values import flag_of, value_of
+from router.intake.values import value_of
 
 SCAN_ABOVE: Final = 8 * 1024 * 1024
 # Maximum bytes of a body that one decoder reads, which takes about 14 ms for many short members.

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from router.core.flags import flag_of
 from router.core.unreadable import NOT_JSON
 from router.intake.fields import MAX_SESSION, Fields
 from router.intake.routes import BOTH_MEMBERS, MAX_OUTPUT_TOKENS, NO_MEMBER, Route
@@ -46,28 +47,11 @@ def value_of(raw: msgspec.Raw | None) -> object:
         return ...
 
 
-_TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
-_FALSE: Final = frozenset({"0", "off", "f", "false", "n", "no"})
 _LONG_FLAG: Final = 64  # maximum bytes of a raw value that is read as a boolean
 
 
-def flag_of(value: object) -> bool | None:
-    """Returns a decoded value as the engines read it as a boolean; None: it is no boolean.
-
-    The engines validate bodies with pydantic, which accepts 0, 1 and some words in any case.
-    """
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        word = value.lower()
-        return True if word in _TRUE else False if word in _FALSE else None
-    if isinstance(value, (int, float)) and value in (0, 1):
-        return value == 1
-    return None
-
-
 def raw_flag_of(raw: msgspec.Raw) -> bool | None:
-    """Does the same as `flag_of` for a raw value."""
+    """Returns a raw value as the engines read it as a boolean; None: it is no boolean."""
     return flag_of(value_of(raw)) if len(raw) <= _LONG_FLAG else None
 
 

@@ -52,6 +52,7 @@ _COLON: Final = ord(":")  # A line that begins with it is a comment.
 # The name of an event of /v1/responses with new text, and maximum bytes of the line with the name.
 _DELTA: Final = b".delta"
 _LINE: Final = 80
+_DONE_BYTES: Final = len(b"data: [DONE]\n\n")
 _USAGE: Final = b'"usage"'  # Some engines write `"usage":null` into each event.
 
 
@@ -307,13 +308,15 @@ class UsageTap:
         return out + data[end:] if was_withheld else data
 
     def _take_sample(self, events: bytes) -> None:
+        if self._events <= self._quiet:
+            self._size = 0  # The events before the first content do not count.
         if len(events) <= _HELD:
             self._sample = events
             self._sample_at = 2 * self._events + 1
 
     def _measure(self, whole: bytes, count: int) -> None:
         """Add the content of some events, of which none was counted yet, to the measured bytes."""
-        if self._events + count <= self._quiet:
+        if self._events + count <= self._quiet or (count == 1 and self._mark in whole):
             return
         if self._events < self._quiet or self._is_response:
             events = [event for event in _BLANK.split(whole) if event and not is_comment(event)]
@@ -333,7 +336,8 @@ class UsageTap:
         `is_whole`: the stream ended normally.
         """
         count = self.content_at_end(is_whole)
-        return text_bytes(_BLANK.split(self._sample), self._size, count) if count > 0 else 0
+        size = self._size - (_DONE_BYTES if is_whole else 0)
+        return text_bytes(_BLANK.split(self._sample), size, count) if count > 0 else 0
 
     def _end_of_events(self, data: bytes) -> int:
         """Return how many bytes of a read belong to events that have ended, or 0."""

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from router.core.flags import flag_of
 from router.dispatch.attempts.body_edit import append
 from router.dispatch.usage.usage_ask import asking, replaced
 from router.fleet.engines.common.registry import ENGINES as ALL
 from router.fleet.engines.common.registry import engine_of
-from router.intake.values import flag_of
 
 ABSENT: Any = "nothing said"
 # Defaults of a missing member: whether the engine sends one usage event, or usage with each event.
