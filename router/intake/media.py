@@ -37,6 +37,7 @@ _JPEG_HEAD: Final = 64 * 1024  # the same for the size of a JPEG, which may foll
 _JPEG_MOST: Final = 1024 * 1024  # maximum bytes of one body in which sizes of JPEGs are searched
 # The characters of base64, also as JSON text: with escaped slashes, or in lines (`\n`).
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-\\"
+_IN_ALPHABET: Final = bytes([byte in _ALPHABET for byte in range(256)])
 _DIGITS: Final = b"0123456789"
 _DATA_URL: Final = b";base64,"
 
@@ -159,10 +160,13 @@ def media_in(pieces: Sequence[bytes], size: int, kind: str) -> Media:
 
 
 def _is_base64(piece: bytes, at: int) -> bool:
-    # Most samples of text have a space.
-    if piece.find(b" ", at, at + _SAMPLE) >= 0:
-        return False
-    return not piece[at : at + _SAMPLE].translate(None, _ALPHABET)
+    end = min(at + _SAMPLE, len(piece))
+    # Most samples of text have another character among the first few.
+    while at < end:
+        if not _IN_ALPHABET[piece[at]]:
+            return False
+        at += 1
+    return True
 
 
 def _end_of(piece: bytes, start: int) -> int:

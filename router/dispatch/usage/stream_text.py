@@ -11,30 +11,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from router.core.unreadable import NOT_JSON
+from router.dispatch.usage.usage_shapes import TextEvent
 
-_NONE: Final = msgspec.Raw()
 _NULLS: Final = (b"", b"null")
 
 
-class _Choice(msgspec.Struct):
-    delta: Any = None
-    text: Any = None
-    logprobs: msgspec.Raw = _NONE
-
-
-class _Event(msgspec.Struct):
-    """A chunk of OpenAI's API, or a delta of Anthropic's API or of /v1/responses."""
-
-    choices: list[_Choice] | None = None
-    delta: Any = None
-
-
-_decode: Final = msgspec.json.Decoder(_Event).decode
+_decode: Final = msgspec.json.Decoder(TextEvent).decode
 # The members of a delta that contain no generated text.
 _OTHERS: Final = frozenset({"role", "type", "id", "index", "stop_reason", "stop_sequence"})
 

@@ -1,4 +1,4 @@
-"""The members in which engines report token counts, and in which requests ask for them."""
+"""The members in which engines report token counts or generated text, and requests ask for them."""
 
 from __future__ import annotations
 
@@ -64,3 +64,18 @@ class Asked(msgspec.Struct):
     """The part of a request's body that shows whether the client asks for token counts."""
 
     stream_options: msgspec.Raw = msgspec.Raw()
+
+
+class TextChoice(msgspec.Struct):
+    """The part of a chunk's choice that has generated text."""
+
+    delta: Any = None
+    text: Any = None
+    logprobs: msgspec.Raw = msgspec.Raw()
+
+
+class TextEvent(msgspec.Struct):
+    """A chunk of OpenAI's API, or a delta of Anthropic's API or of /v1/responses."""
+
+    choices: list[TextChoice] | None = None
+    delta: Any = None
