@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,11 +19,22 @@ from prometheus_client.parser import text_string_to_metric_families
 from router.config.keys import KeyLine, hash_of, line_of
 from tests.engine.machine import environment
 from tests.engine.machine.fleet import MODEL, Engine, Hedgerow, configured
-from tests.harness.free_tokens import WAYS, Result, Totals, Way, judged, problems
+from tests.harness.free_tokens import (
+    LEAST,
+    NOT_ASKED,
+    WAYS,
+    Result,
+    Totals,
+    Way,
+    judged,
+    problems,
+    spend,
+)
 
 ACME = "Authorization: Bearer acme-key"
 INTERVAL = 8
 IDLE_WITHIN_S = 60.0
+BUDGET = 6_000  # tokens
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +65,21 @@ def counted_totals(router: Hedgerow) -> Totals:
     return Totals(found["prompt_tokens"], found["output_tokens"])
 
 
+@contextmanager
+def routed(engine: Engine, folder: Path, **limits: Any) -> Iterator[Hedgerow]:
+    keys = folder / "keys.jsonl"
+    keys.write_text(line_of(KeyLine(name="acme", hash=hash_of(b"acme-key"), **limits)) + "\n")
+    config = {"replicas": [{"url": engine.url, "id": "r0"}], "keys": {"file": str(keys)}}
+    with configured(config, folder) as router:
+        yield router
+
+
+def port_of(router: Hedgerow) -> int:
+    return int(router.url.rpartition(":")[2])
+
+
 def test_tokens_are_counted_whatever_a_tenant_does(merging: Engine, tmp_path: Path) -> None:
-    keys = tmp_path / "keys.jsonl"
-    keys.write_text(line_of(KeyLine(name="acme", hash=hash_of(b"acme-key"))) + "\n")
-    config = {"replicas": [{"url": merging.url, "id": "r0"}], "keys": {"file": str(keys)}}
-    with configured(config, tmp_path) as router:
-        port = int(router.url.rpartition(":")[2])
+    with routed(merging, tmp_path) as router:
 
         async def engine() -> Totals:
             return await asyncio.to_thread(engine_totals, merging)
@@ -67,9 +88,26 @@ def test_tokens_are_counted_whatever_a_tenant_does(merging: Engine, tmp_path: Pa
             return await asyncio.to_thread(counted_totals, router)
 
         async def run() -> list[Result]:
-            ways = (Way("warms up"), *WAYS)
-            return [await judged(way, port, ACME, MODEL, INTERVAL, engine, counted) for way in ways]
+            port = port_of(router)
+            return [
+                await judged(way, port, ACME, MODEL, INTERVAL, engine, counted)
+                for way in (Way("warms up"), *WAYS)
+            ]
 
         results = asyncio.run(run())
         print(*results, sep="\n")
         assert not problems(results)
+
+
+@pytest.mark.parametrize("leaves_at", [0.5, 1.0])
+def test_a_budget_is_exceeded_by_one_request_at_most(
+    merging: Engine, tmp_path: Path, leaves_at: float
+) -> None:
+    way = Way("spends", NOT_ASKED, leaves_at=leaves_at)
+    with routed(merging, tmp_path, tokens_per_day=BUDGET) as router:
+        before = engine_totals(merging)
+        one = asyncio.run(spend(port_of(router), way, ACME, MODEL, INTERVAL))
+        spent, counted = engine_totals(merging).since(before), counted_totals(router)
+        print(f"spent {spent.sum} of {BUDGET}, counted {counted.sum}")
+        assert BUDGET / 2 <= spent.sum <= BUDGET + one
+        assert counted.sum >= LEAST * spent.sum

@@ -16,6 +16,8 @@ from tests.harness.messages import post_json
 
 OUTPUT: Final = 160  # tokens of each answer
 AT_ONCE: Final = 4  # requests of one way
+CROWD: Final = 12  # requests at once that spend a budget
+CROWDS: Final = 8
 WITHIN_S: Final = 60.0
 # The limits of the counted share of the engine's totals: of each way, and of all ways together.
 LEAST: Final = 0.9
@@ -139,6 +141,15 @@ async def judged(
     await asyncio.gather(*(ask(port, way, header, body, interval) for body in bodies))
     after = await engine(), await counted()
     return Result(way.name, after[0].since(before[0]), after[1].since(before[1]))
+
+
+async def spend(port: int, way: Way, header: str, model: str, interval: int) -> int:
+    """Send crowds of requests until nothing is left of a budget. Returns the most tokens of one."""
+    bodies = [body_of(way, model, number) for number in range(CROWD)]
+    for _ in range(CROWDS):
+        await asyncio.gather(*(ask(port, way, header, body, interval) for body in bodies))
+    # No prompt has more tokens than bytes.
+    return len(bodies[0]) + OUTPUT
 
 
 def problems(results: list[Result]) -> list[str]:

@@ -11,7 +11,16 @@ from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys
 from tests.app.pages import page
 from tests.harness.emulated import Emulated, emulated
-from tests.harness.free_tokens import WAYS, Totals, Way, judged, problems
+from tests.harness.free_tokens import (
+    NOT_ASKED,
+    TOLERANCE,
+    WAYS,
+    Totals,
+    Way,
+    judged,
+    problems,
+    spend,
+)
 from tests.harness.replica import eventually
 from tests.harness.running import Router, long_scenario, running
 
@@ -21,9 +30,9 @@ INTERVAL = 8
 SPEED = 8.0
 
 
-def keys(folder: Path) -> Keys:
+def keys(folder: Path, **limits: Any) -> Keys:
     path = folder / "keys.jsonl"
-    path.write_text(line_of(KeyLine(name="acme", hash=hash_of(b"acme-key"))) + "\n")
+    path.write_text(line_of(KeyLine(name="acme", hash=hash_of(b"acme-key"), **limits)) + "\n")
     return Keys(file=str(path))
 
 
@@ -63,5 +72,26 @@ def test_tokens_are_counted_whatever_a_tenant_does(tmp_path: Path, persona: str)
             ]
             print(*results, sep="\n")
             assert not problems(results)
+
+    story()
+
+
+@pytest.mark.parametrize("leaves_at", [0.0, 0.5, 1.0])
+def test_a_budget_is_exceeded_by_one_request_at_most(tmp_path: Path, leaves_at: float) -> None:
+    """The engine's own totals exceed the budget by the rest of the last requests at most."""
+    budget = 3_000
+    way = Way("spends", NOT_ASKED, leaves_at=leaves_at)
+
+    @long_scenario
+    async def story() -> None:
+        async with (
+            emulated("vllm", speed=SPEED, stream_interval=INTERVAL) as engine,
+            running(engine.url, keys=keys(tmp_path, tokens_per_day=budget)) as router,
+        ):
+            one = await spend(router.port, way, ACME, "m", INTERVAL)
+            spent = await engine_totals(engine)
+            counted = await counted_totals(router)
+            assert budget / 2 <= spent.sum <= budget + one
+            assert abs(counted.sum - spent.sum) <= TOLERANCE * spent.sum
 
     story()
