@@ -106,7 +106,7 @@ def test_a_budget_is_exceeded_by_one_request_at_most(
     way = Way("spends", NOT_ASKED, leaves_at=leaves_at)
     with routed(merging, tmp_path, tokens_per_day=BUDGET) as router:
         before = engine_totals(merging)
-        one = asyncio.run(spend(port_of(router), way, ACME, MODEL, INTERVAL))
+        one = asyncio.run(spend(port_of(router), way, ACME, MODEL, INTERVAL, 1))
         spent, counted = engine_totals(merging).since(before), counted_totals(router)
         print(f"spent {spent.sum} of {BUDGET}, counted {counted.sum}")
         assert BUDGET / 2 <= spent.sum <= BUDGET + one

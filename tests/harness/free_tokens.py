@@ -143,13 +143,17 @@ async def judged(
     return Result(way.name, after[0].since(before[0]), after[1].since(before[1]))
 
 
-async def spend(port: int, way: Way, header: str, model: str, interval: int) -> int:
-    """Send crowds of requests until nothing is left of a budget. Returns the most tokens of one."""
+async def spend(
+    port: int, way: Way, header: str, model: str, interval: int, token_bytes: int
+) -> int:
+    """Send crowds of requests until nothing is left of a budget. Returns the most tokens of one.
+
+    `token_bytes`: the bytes of a prompt's token.
+    """
     bodies = [body_of(way, model, number) for number in range(CROWD)]
     for _ in range(CROWDS):
         await asyncio.gather(*(ask(port, way, header, body, interval) for body in bodies))
-    # No prompt has more tokens than bytes.
-    return len(bodies[0]) + OUTPUT
+    return len(bodies[0]) // token_bytes + OUTPUT
 
 
 def problems(results: list[Result]) -> list[str]:

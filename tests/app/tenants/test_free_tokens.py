@@ -88,7 +88,7 @@ def test_a_budget_is_exceeded_by_one_request_at_most(tmp_path: Path, leaves_at: 
             emulated("vllm", speed=SPEED, stream_interval=INTERVAL) as engine,
             running(engine.url, keys=keys(tmp_path, tokens_per_day=budget)) as router,
         ):
-            one = await spend(router.port, way, ACME, "m", INTERVAL)
+            one = await spend(router.port, way, ACME, "m", INTERVAL, 4)
             spent = await engine_totals(engine)
             counted = await counted_totals(router)
             assert budget / 2 <= spent.sum <= budget + one
