@@ -71,7 +71,9 @@ def test_the_text_of_a_stream_that_its_client_left(name: str, size: int | str) -
         text = text[0] if isinstance(text, list) else list(text.values())[-1]
     is_ascii = b"\\u" in content
     expected = EVENTS * (len(json.dumps(text, ensure_ascii=is_ascii).encode()) - 2)
-    assert tap.text_bytes(False) == pytest.approx(expected, rel=0.08)
+    # The event that ends the text of a response is counted as one with a frame and without text.
+    tolerance = 0.06 if name == "responses" else 0.03
+    assert tap.text_bytes(False) == pytest.approx(expected, rel=tolerance)
 
 
 def test_probabilities_are_no_text() -> None:
