@@ -19,8 +19,6 @@ from router.core.unreadable import NOT_JSON
 from router.dispatch.usage.usage_shapes import TextEvent
 
 _NULLS: Final = (b"", b"null")
-
-
 _decode: Final = msgspec.json.Decoder(TextEvent).decode
 # The members of a delta that contain no generated text.
 _OTHERS: Final = frozenset({"role", "type", "id", "index", "stop_reason", "stop_sequence"})

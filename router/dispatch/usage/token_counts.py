@@ -19,7 +19,7 @@ import msgspec
 
 from router.core.unreadable import NOT_JSON
 from router.dispatch.usage.usage_numbers import Numbers
-from router.dispatch.usage.usage_shapes import ResponseEvent, UsageAnswer, count_in
+from router.dispatch.usage.usage_shapes import ResponseEvent, UsageAnswer
 from router.fleet.engines.common.registry import COUNTS_NATIVELY
 from router.intake.members import MemberScan
 from router.intake.routes import RESPONSES_PATH
@@ -227,6 +227,27 @@ def _merged(answer: UsageAnswer, earlier: UsageAnswer) -> UsageAnswer:
         if before is not None and not isinstance(value, dict) and not count_in(value):
             setattr(answer, name, before)
     return answer
+
+
+_MOST_TOKENS: Final = 1 << 48  # A larger number is no count.
+_LONG_NUMBER: Final = 20  # Maximum characters of a text that is read as a count.
+
+
+def count_in(value: object) -> int | None:
+    """Return a member's value as a count; `None`: it is no count.
+
+    Some engines write counts as floats or as texts.
+    """
+    if isinstance(value, str) and len(value) <= _LONG_NUMBER:
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, float) and 0.0 <= value <= _MOST_TOKENS:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS:
+        return value
+    return None
 
 
 def _cached_in(details: object) -> int | None:

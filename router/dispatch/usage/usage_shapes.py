@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -10,7 +10,8 @@ import msgspec
 class UsageAnswer(msgspec.Struct):
     """Token counts: `usage` of OpenAI's and Anthropic's APIs, or `timings` of llama.cpp.
 
-    The members have any type, so that one invalid member does not hide the others; see `count_in`.
+    The members have any type, so that one invalid member does not hide the others; see
+    `token_counts.count_in`.
     """
 
     prompt_tokens: Any = None
@@ -25,27 +26,6 @@ class UsageAnswer(msgspec.Struct):
     prompt_n: Any = None
     predicted_n: Any = None
     cache_n: Any = None
-
-
-_MOST: Final = 1 << 48  # A larger number is no count.
-_DIGITS: Final = 20  # Maximum characters of a text that is read as a count.
-
-
-def count_in(value: object) -> int | None:
-    """Return a member's value as a count; `None`: it is no count.
-
-    Some engines write counts as floats or as texts.
-    """
-    if isinstance(value, str) and len(value) <= _DIGITS:
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    if isinstance(value, float) and 0.0 <= value <= _MOST:
-        return int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST:
-        return value
-    return None
 
 
 class ResponseBody(msgspec.Struct):
