@@ -57,15 +57,15 @@ _plain: Final[_Writer] = msgspec.json.Encoder().encode
 _escaped: Final[_Writer] = json.dumps
 
 
-def _size(value: object, written: _Writer, levels: int = 4) -> int:
+def _size(value: object, written: _Writer) -> int:
     """Return the bytes of all texts in a delta, as the engine has written them in JSON."""
-    if isinstance(value, str):
-        return len(written(value)) - 2
-    if not levels:
-        return 0
-    if isinstance(value, list):
-        return sum([_size(one, written, levels - 1) for one in value])
-    if isinstance(value, dict):
-        names = [name for name in value if name not in _OTHERS]
-        return sum([_size(value[name], written, levels - 1) for name in names])
-    return 0
+    size = 0
+    values = [value]
+    for one in values:  # The loop appends to the list.
+        if isinstance(one, str):
+            size += len(written(one)) - 2
+        elif isinstance(one, list):
+            values += one
+        elif isinstance(one, dict):
+            values += [one[name] for name in one if name not in _OTHERS]
+    return size
