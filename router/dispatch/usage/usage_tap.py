@@ -52,7 +52,8 @@ _COLON: Final = ord(":")  # A line that begins with it is a comment.
 # The name of an event of /v1/responses with new text, and maximum bytes of the line with the name.
 _DELTA: Final = b".delta"
 _LINE: Final = 80
-_DONE_BYTES: Final = len(b"data: [DONE]\n\n")
+# Bytes of [DONE], and of the members that the last event has beside those of all events.
+_CLOSING_BYTES: Final = 14 + 96
 _USAGE: Final = b'"usage"'  # Some engines write `"usage":null` into each event.
 
 
@@ -336,7 +337,7 @@ class UsageTap:
         `is_whole`: the stream ended normally.
         """
         count = self.content_at_end(is_whole)
-        size = self._size - (_DONE_BYTES if is_whole else 0)
+        size = self._size - (_CLOSING_BYTES if is_whole else 0)
         return text_bytes(_BLANK.split(self._sample), size, count) if count > 0 else 0
 
     def _end_of_events(self, data: bytes) -> int:
