@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install \
     check-install-trixie check-deploy wheel test-engine compare-engines prove-replay prove-promise \
-    prove-black-hole prove-restart bench-overhead count-instructions \
+    prove-tenants prove-black-hole prove-restart bench-overhead count-instructions \
     bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-plan bench-sidecar \
     bench-simulator results clean
 
@@ -85,6 +85,9 @@ compare-engines: $(VENV)/.installed-dev  ## saturated engines straight and route
 
 prove-replay: $(VENV)/.installed-dev  ## a log of two real engines, replayed and judged: half an hour, resumable
 	$(BIN)/python -m tests.engine.prove_replay $(CURDIR)/build/prove-replay
+
+prove-tenants: $(VENV)/.installed-dev  ## ways to hide tokens, on a real engine that merges tokens: five minutes
+	$(BIN)/python -m pytest tests/engine/test_free_tokens.py $(APART) -s
 
 prove-promise: $(VENV)/.installed-dev  ## estimated times to first token on two real engines: ten minutes, resumable
 	$(BIN)/python -m tests.engine.prove_promise $(CURDIR)/build/prove-promise

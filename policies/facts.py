@@ -37,6 +37,7 @@ class RequestView:
         "choices",
         "decodes",
         "kind",
+        "media_tokens",
         "model",
         "output_limit",
         "output_tokens",
@@ -83,12 +84,14 @@ class RequestView:
         self.stream = stream
         self.body_bytes = body_bytes
         self.attempts = attempts  # attempts already made for this request
-        self.prompt_bytes = prompt_bytes  # bytes of the prompt as the client sent it
-        # The same, if all of it is the text of one prompt; 0: the number of tokens cannot be
-        # bounded by the bytes, because of images, sound, several prompts or token IDs.
+        self.prompt_bytes = prompt_bytes  # bytes of the prompt as the client sent it, without media
+        # The same, if all of it belongs to one prompt; 0: the number of tokens cannot be bounded by
+        # the bytes, because of several prompts or token IDs.
         self.bounded_bytes = 0
         # Estimated tokens of the prompt; 0: there is no prompt, or the count is unknown.
         self.prompt_tokens = prompt_tokens
+        # Its part for images, sounds and other media, whose bytes are not in `prompt_bytes`.
+        self.media_tokens = 0
         self.blocks = blocks  # chained prefix block hashes, the first block first
         self.block_tokens = block_tokens  # estimated tokens of one block, > 0
         self.chains: object = None  # for the caller only: the token IDs, if they are known

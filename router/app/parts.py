@@ -127,7 +127,8 @@ class Upstream:
         has_own = credential is not None or bool(pool.headers)
         # Any process of the machine may have added the replica, to get the credential.
         gets_any = not is_added or needs_secret(config.admin)
-        if has_own or pool.external or (not gets_any and self.token is not None):
+        is_special = pool.external or pool.include_usage is not None
+        if has_own or is_special or (not gets_any and self.token is not None):
             self.access[replica.id] = Access(credential, token, pool, gets_any=gets_any)
         else:
             self.forget(replica.id)

@@ -187,11 +187,11 @@ class Budgets:
             tokens, cost = 0, 0.0
             for x in of_key:
                 if x.reply.is_work:
-                    asked, measured = x.asked, x.view.prompt_tokens
-                    usage = usage_at_end(x.work, x.reply, asked, measured, is_whole=False)
+                    asked, ratio = x.asked, x.context.fleet.knowledge.ratio
+                    usage = usage_at_end(x.work, x.reply, asked, x.view, ratio, is_whole=False)
                     prompt, output = usage.prompt_tokens, usage.output_tokens or 0
                     if prompt is None:
-                        prompt = asked.prompt_tokens(measured)
+                        prompt = asked.prompt_tokens(x.view.prompt_tokens)
                     tokens += prompt + output
                     cost += self._cost(x, prompt, usage.cached_tokens or 0, output)
             spending.enter(local)

@@ -670,9 +670,10 @@ class Exchange(ProxiedRequest, ClientExchange):
         self._owner.finished(self, self._client, reason, now)
 
     def _count_tokens(self, is_whole: bool) -> None:
-        work, reply, measured = self.work, self.reply, self.view.prompt_tokens
+        work, reply = self.work, self.reply
         if self.route.inference and not self.route.light:
-            work.usage = usage_at_end(work, reply, self.asked, measured, is_whole=is_whole)
+            ratio = self.context.fleet.knowledge.ratio
+            work.usage = usage_at_end(work, reply, self.asked, self.view, ratio, is_whole=is_whole)
             work.timely = reply.timely(is_whole)
         if reply.continuation is not None:
             reply.continuation.close()

@@ -373,13 +373,27 @@ class Reply:
             return self._end.result(is_whole)
         return self._whole or UNKNOWN
 
-    def estimated_output(self) -> int:
-        """Estimate the output tokens of an answer without counts from the bytes relayed so far."""
+    def estimated_stream(self, ratio: float, least: float, is_whole: bool) -> int:
+        """Estimate the output tokens of an event stream without exact counts.
+
+        `ratio`: the bytes of a token. `least`: the fewest tokens of an event of the replica.
+        """
+        tap = self._tap
+        if tap is None:
+            return 0
+        events = max(0, tap.content_at_end(is_whole)) * least
+        return max(int(events), int(tap.text_bytes(is_whole) / ratio))
+
+    def estimated_output(self, ratio: float) -> int:
+        """Estimate the output tokens of an answer without counts from the bytes relayed so far.
+
+        `ratio`: the bytes of a token.
+        """
         lines = 0 if self._end is None else self._end.lines
         # In a stream of JSON lines, each line has one token; a long line has several tokens.
         if lines > 1:
             return max(lines, self.bytes_out // _LINE_BYTES)
-        return max(0, self.bytes_out - _FRAME_BYTES) // 4
+        return int(max(0, self.bytes_out - _FRAME_BYTES) / ratio)
 
     # -- comments, events and errors of the router --------------------------------------------
 

@@ -9,15 +9,20 @@ Must never: change the body, or reject a request.
 
 from __future__ import annotations
 
+from typing import Final
+
 from router.config.model import Config
 from router.dispatch.context import Context
 from router.dispatch.exchange import Exchange
 from router.dispatch.tenants import may_hedge
 from router.intake.body import is_form
 from router.intake.fields import Fields, Unread
+from router.intake.media import Media, media_in
 from router.intake.prompt import bounded_bytes, prompt_blocks, prompt_seed
 from router.intake.values import session_of
 from router.wire.http1.heads import RequestHead
+
+_NO_MEDIA: Final = Media()
 
 
 def session_in(head: RequestHead, fields: Fields) -> str | None:
@@ -49,13 +54,22 @@ class RoutingFacts:
         view, asked = exchange.view, exchange.asked
         head, fields, body_bytes = asked.head, asked.fields, asked.body_bytes
         exchange.hedges_as = self._hedges_as(exchange)
-        if not asked.route.is_known:
+        route = asked.route
+        media = _NO_MEDIA
+        # A body that is smaller than one block may only refer to media.
+        if (body_bytes >= self._block_bytes or asked.key is not None) and not (
+            route.light or is_form(head.content_type)
+        ):
+            media = media_in(exchange.body or (), body_bytes, view.kind)
+            view.media_tokens = media.tokens
+        text_bytes = body_bytes - media.bytes
+        if not route.is_known:
             if type(fields) is not Unread and not is_form(head.content_type):
                 # A JSON body is mostly text; the estimate assumes 4 bytes per token.
-                view.prompt_tokens = body_bytes // 4
+                view.prompt_tokens = text_bytes // 4 + media.tokens
         elif body_bytes < self._block_bytes:
             # The body is smaller than one block, so the exact size of the prompt matters little.
-            view.prompt_tokens = body_bytes // 4
+            view.prompt_tokens = text_bytes // 4 + media.tokens
         else:
             tenant = b""
             if self._isolates_tenants:
@@ -66,18 +80,24 @@ class RoutingFacts:
                 self._block_bytes,
                 self._blocks,
                 tenant,
-                body_bytes,
+                text_bytes,
                 self._prompt_seed,
+                media.bytes > 0,
             )
-            self._context.fleet.knowledge.measure(view, blocks, prompt_bytes)
-            if asked.route.light:
+            account = asked.flow.account
+            self._context.fleet.knowledge.measure(view, blocks, prompt_bytes, account)
+            if media.tokens:
+                # Without a measured prompt, the text is all of the body that is not media.
+                view.prompt_tokens = media.tokens + (view.prompt_tokens or text_bytes // 4)
+            if route.light:
                 # A light request uses no GPU, so no replica will hold the prompt's prefix.
                 view.blocks = ()
         levels = self._context.fleet.context_levels
-        if levels.is_used and view.decodes and asked.route.is_known:
+        if levels.is_used and view.decodes and route.is_known:
             view.output_limit = asked.output_limit
             # No prompt has more tokens than bytes.
-            if view.prompt_bytes + max(view.output_limit, 0) > levels.shortest:
+            most = view.prompt_bytes + view.media_tokens + max(view.output_limit, 0)
+            if most > levels.shortest:
                 view.bounded_bytes = bounded_bytes(view.kind, fields, view.prompt_bytes)
         view.session = session_in(head, fields)
 

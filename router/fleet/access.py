@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from router.config.model import Credential, Pool
+from router.fleet.engines.common.descriptor import OPENAI_USAGE, UsageAsk
 from router.fleet.secret import LEAST, Secret
 
 # Header fields in which clients send credentials.
@@ -36,6 +37,7 @@ class Access:
     """What the requests to one replica have of their own. The object never changes."""
 
     __slots__ = (
+        "_asks_usage",
         "_dropped",
         "_forwards_key",
         "fields",
@@ -59,6 +61,10 @@ class Access:
         self.gets_usual = gets_any and not pool.external
         if not gets_any:
             credential = None
+        # Whether streams are asked for token counts; `None`: as the engine's description says.
+        self._asks_usage = pool.include_usage
+        if self._asks_usage is None and pool.external:
+            self._asks_usage = True
         # The header fields that are added to each request. The values are secret.
         own = pool.headers if gets_any else {}
         self.fields = {name.lower(): value for name, value in own.items()}
@@ -86,6 +92,12 @@ class Access:
             kept += [line for line in own if line is not None and _name(line) not in taken]
         kept += [f"{name}: {value}".encode() for name, value in self.fields.items()]
         return b"\r\n" + b"\r\n".join(kept)
+
+    def usage_ask(self, usual: UsageAsk | None) -> UsageAsk | None:
+        """Return how the token counts of streams are requested. `usual`: of the engine."""
+        if self._asks_usage is None:
+            return usual
+        return (usual or OPENAI_USAGE) if self._asks_usage else None
 
     def _passes(self, name: bytes) -> bool:
         return name not in self._dropped and (not self.is_external or name in _PASSED)

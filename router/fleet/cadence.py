@@ -20,13 +20,24 @@ from typing import Final
 LEAST_S: Final = 0.25
 # Weight of one finished stream in the average number of tokens per server-sent event.
 SMOOTHING: Final = 0.1
+# A stream with fewer events shows little about the tokens per event: its first event has one token.
+LONG: Final = 16
 MOST_TOKENS: Final = 64.0  # Upper limit of the learned number of tokens per server-sent event.
 
 
 class Cadence:
     """The speed of the streams that are relayed from one replica."""
 
-    __slots__ = ("_at", "_event_tokens", "_last_s", "_ran_s", "_streams", "events")
+    __slots__ = (
+        "_at",
+        "_event_tokens",
+        "_is_least_known",
+        "_last_s",
+        "_ran_s",
+        "_streams",
+        "events",
+        "least",
+    )
 
     def __init__(self) -> None:
         # Number of events that were relayed since the last `look` and carry a token.
@@ -37,6 +48,10 @@ class Cadence:
         # Time (monotonic seconds) until which the running time `_ran_s` was counted.
         self._at = 0.0
         self._event_tokens = 1.0
+        # The fewest tokens per event of recent long streams, to count the tokens of a stream that
+        # its client has left. It falls at once, and rises slowly.
+        self.least = 1.0
+        self._is_least_known = False
         self._last_s: float | None = None
 
     @property
@@ -65,6 +80,12 @@ class Cadence:
         """
         found = min(MOST_TOKENS, max(1.0, tokens / max(1, events)))
         self._event_tokens += (found - self._event_tokens) * SMOOTHING
+        if events >= LONG:
+            if found < self.least or not self._is_least_known:
+                self._is_least_known = True
+                self.least = found
+            else:
+                self.least += (found - self.least) * SMOOTHING
 
     def look(self, now: float) -> float | None:
         """Return the seconds per output token since the last call; `None` if no stream runs."""

@@ -34,7 +34,7 @@ from router.core.unreadable import NOT_JSON
 from router.fleet.engines.common.descriptor import MODEL
 from router.fleet.engines.common.registry import ADAPTER_PATHS, engine_of
 from router.intake.fields import Fields, Parameters
-from router.intake.values import NULL, is_given, value_of
+from router.intake.values import NULL, is_given, raw_flag_of, value_of
 
 _decode: Final = msgspec.json.Decoder(Parameters).decode
 
@@ -46,7 +46,6 @@ _NESTED_ID: Final = "parameters.adapter_id"
 CHOOSERS: Final = frozenset({MODEL, _PATH, _NESTED_PATH, _NESTED_ID, ""})
 
 _OBJECT: Final = b"{"
-_FALSE: Final = msgspec.Raw(b"false")
 _NO_NUMBERS: Final = (b"{", b"[")
 # Maximum bytes of a value that is decoded: decoding a list of this size takes about 20 ms.
 _VALUE_BYTES: Final = 256 * 1024
@@ -125,10 +124,10 @@ def _is_chosen(fields: Fields, chooser: str) -> bool:
 def check_no_background(fields: Fields) -> None:
     """Raises RouterError (BACKGROUND_NOT_SERVED) if a body of /v1/responses sets `background`.
 
-    Every value but `false` and `null` is refused, because engines convert texts and numbers.
+    A value that no engine reads as a boolean is refused, too.
     """
     raw = fields.background
-    if is_given(raw) and raw != _FALSE:
+    if raw is not None and raw != NULL and raw_flag_of(raw) is not False:
         words = "responses in the background are not served: leave `background` out, or send false"
         raise RouterError(Reason.BACKGROUND_NOT_SERVED, words, param="background")
 

@@ -29,6 +29,7 @@ from typing import Final
 import msgspec
 
 from router.core.errors import Reason, RouterError
+from router.core.flags import flag_of
 from router.core.text.beginning import is_text
 from router.core.unreadable import NOT_JSON
 from router.intake.fields import Fields, Unread
@@ -229,8 +230,7 @@ def _of_members(members: dict[str, msgspec.Raw], raw: bytes, rules: MemberRules)
     if model is not None and not isinstance(model, str):
         raise RouterError(Reason.BAD_MODEL, "`model` must be a string", param="model")
     fields.model = model
-    stream = value_of(members.get("stream"))
-    fields.stream = stream if isinstance(stream, bool) else None
+    fields.stream = flag_of(value_of(members.get("stream")))
     previous = value_of(members.get("previous_response_id"))
     fields.previous_response_id = previous if isinstance(previous, str) else None
     for name in _COUNTS:
@@ -378,7 +378,7 @@ def _from_form(found: dict[bytes, bytes], rules: MemberRules) -> Fields:
         fields.model = model.decode("utf-8", "replace").strip() or None
     stream = found.get(b"stream")
     if stream is not None:
-        fields.stream = stream.strip().lower() in _TRUE
+        fields.stream = flag_of(stream.decode("latin-1").strip())
     return fields
 
 
@@ -387,6 +387,3 @@ def _text(value: bytes | None) -> msgspec.Raw | None:
     if value is None:
         return None
     return msgspec.Raw(msgspec.json.encode(value.decode("utf-8", "replace")))
-
-
-_TRUE: Final = frozenset({b"true", b"1", b"on", b"yes", b"t", b"y"})  # as pydantic reads a bool

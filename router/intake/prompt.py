@@ -31,14 +31,9 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from router.intake.fields import Fields
-from router.intake.stretch import Stretch, contains
+from router.intake.media import media_in
+from router.intake.stretch import Stretch
 from router.intake.values import NULL, bytes_of, is_given, opening_of
-
-LOOK_ABOVE: Final = 32 * 1024  # a prompt of more bytes than this is searched for encoded media
-MEDIA_MIN: Final = 1024  # a base64 string with fewer bytes counts as text
-# The bytes that one medium (an image or a sound) counts: an image has about a thousand tokens.
-MEDIA_BYTES: Final = 4096
-_MEDIA_MOST: Final = 1000  # maximum number of media found in one prompt
 
 # The kinds of routes whose prompts are hashed, because their engines cache prefixes. Engines that
 # embed, rerank, score or classify attend in both directions, or process every text once. So they
@@ -86,13 +81,14 @@ def prompt_blocks(
     tenant: bytes = b"",
     body_bytes: int = 0,
     seed: int = 0,
+    has_media: bool = False,
 ) -> tuple[tuple[int, ...], int]:
     """Returns the hashes of a prompt's first full blocks, at most `most`, and its size in bytes.
 
-    The size includes everything that an engine prefills. Each medium (a base64 image or sound)
-    counts as `MEDIA_BYTES`. The size is used to estimate the number of tokens; it is 0 if the body
-    has no readable prompt. `body_bytes`: the size to return for a route whose text is in several
-    members (`documents`, `text_1`, …) and is not hashed. `seed`: the result of `prompt_seed`.
+    The size includes all text that an engine prefills, and none of the media (`media.py`). It is
+    used to estimate the number of tokens; it is 0 if the body has no readable prompt. `body_bytes`:
+    the size to return for a route whose text is in several members (`documents`, `text_1`, …) and
+    is not hashed. `seed`: the result of `prompt_seed`. `has_media`: the body contains media.
     """
     if kind not in GENERATES:
         return (), body_bytes if kind in _TEXTS else 0
@@ -100,7 +96,7 @@ def prompt_blocks(
     if last is None:
         return (), 0
     if isinstance(last, Stretch):
-        return _long_blocks(kind, fields, first, last, block_bytes, most, tenant, seed)
+        return _long_blocks(kind, fields, first, last, block_bytes, most, tenant, seed, has_media)
     text: Text = memoryview(last)
     opening = text[0]
     if opening == _BRACKET:
@@ -124,8 +120,8 @@ def prompt_blocks(
         text = b"".join((*ahead, text))
     size = len(text)
     count = min(size // block_bytes, most)
-    if size > LOOK_ABOVE:
-        size -= _media_excess(bytes(text), kind)
+    if has_media:
+        size -= _media_bytes(bytes(text), kind)
     if not count:
         return (), size
     return _hashed(text[: count * block_bytes], block_bytes, seed), size
@@ -135,20 +131,14 @@ def bounded_bytes(kind: str, fields: Fields, size: int) -> int:
     """Returns `size`, the bytes of a prompt, if they bound the number of its tokens; else 0.
 
     A list of prompts, or of token IDs, does not: an engine applies its maximum to each prompt, and
-    a token ID has as many bytes as it has digits. A medium has fewer tokens than bytes would show.
+    a token ID has as many bytes as it has digits.
     """
     if kind not in GENERATES or not size:
         return 0
     last = _parts(kind, fields)[1]
     if last is None or (last is fields.prompt and opening_of(last) == _BRACKET):
         return 0
-    mark, rare = _marks(kind)
-    if isinstance(last, Stretch):
-        has_media = last.contains(mark, rare)
-    else:
-        text = bytes(last)
-        has_media = contains(text, mark, rare, 0, len(text))
-    return 0 if has_media else size
+    return size
 
 
 def _long_blocks(
@@ -160,6 +150,7 @@ def _long_blocks(
     most: int,
     tenant: bytes,
     seed: int,
+    has_media: bool,
 ) -> tuple[tuple[int, ...], int]:
     """Does the same as `prompt_blocks` for a long prompt. Copies only the part that is hashed."""
     opening = last.cut(0, 1)[0]
@@ -176,9 +167,8 @@ def _long_blocks(
     blocks: tuple[int, ...] = ()
     if hashed:
         blocks = _hashed((ahead + text.cut(0, hashed))[:hashed], block_bytes, seed)
-    mark, rare = _marks(kind)
-    if text.contains(mark, rare) or mark in ahead:
-        size -= _media_excess(ahead + text.whole(), kind)
+    if has_media:
+        size -= _media_bytes(ahead + text.whole(), kind)
     return blocks, size
 
 
@@ -221,35 +211,5 @@ def _splitter(block_bytes: int) -> Callable[[Text], Iterator[tuple[bytes]]]:
     return Struct(f"{block_bytes}s").iter_unpack
 
 
-def _media_excess(text: bytes, kind: str) -> int:
-    """Returns by how many bytes a prompt's media exceed `MEDIA_BYTES` each, in total.
-
-    In OpenAI's APIs, media are in data URLs. In Anthropic's API, they are in a member `"data"` near
-    `"type": "base64"`. Each search continues where the last search ended, so the text is read once.
-    """
-    in_urls = kind != "messages"
-    mark, rare = _marks(kind)
-    excess = 0
-    if not contains(text, mark, rare, 0, len(text)):
-        return 0
-    at = text.find(mark)
-    for _ in range(_MEDIA_MOST):
-        if at < 0:
-            break
-        start = at + len(mark)
-        # The medium is the rest of this string (data URL), or one of the next eight strings.
-        for _ in range(1 if in_urls else 8):
-            end = text.find(b'"', start)
-            if end < 0:
-                end = len(text)
-            if end - start >= MEDIA_MIN and b" " not in text[start : start + 64]:
-                excess += max(end - start - MEDIA_BYTES, 0)
-                break
-            start = end + 1
-        at = text.find(mark, end)
-    return excess
-
-
-def _marks(kind: str) -> tuple[bytes, int]:
-    """Returns the text before a medium's bytes, and the index of the rarest byte in that text."""
-    return (b'"base64"', 5) if kind == "messages" else (b";base64,", 0)
+def _media_bytes(text: bytes, kind: str) -> int:
+    return media_in((text,), len(text), kind).bytes

@@ -68,26 +68,6 @@ class Stretch:
                 break
         return self.part(start, end)
 
-    def contains(self, mark: bytes, rare: int) -> bool:
-        """Returns whether the stretch contains `mark`. `rare`: see the function `contains`."""
-        left, right = self._start, self._start + self.size
-        most = len(mark) - 1
-        at = 0  # position of the piece in the body
-        tail = b""  # the last bytes of the earlier pieces, in which the mark may begin
-        for piece in self._pieces:
-            if at >= right:
-                break
-            size = len(piece)
-            if at + size > left:
-                start, end = max(left - at, 0), min(right - at, size)
-                if tail and mark in tail + piece[start : min(start + most, end)]:
-                    return True
-                if contains(piece, mark, rare, start, end):
-                    return True
-                tail = (tail + piece[max(start, end - most) : end])[-most:]
-            at += size
-        return False
-
 
 # Number of occurrences of the rare byte after which the distance between occurrences is measured.
 _HOPS: Final = 64

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from router.core.flags import flag_of
 from router.core.session_names import MAX_SESSION, SESSION_MEMBERS
 from router.core.unreadable import NOT_JSON
 from router.intake.fields import Fields
@@ -47,6 +48,14 @@ def value_of(raw: msgspec.Raw | None) -> object:
         return _decode_any(raw)
     except NOT_JSON:
         return ...
+
+
+_LONG_FLAG: Final = 64  # maximum bytes of a raw value that is read as a boolean
+
+
+def raw_flag_of(raw: msgspec.Raw) -> bool | None:
+    """Returns a raw value as the engines read it as a boolean; None: it is no boolean."""
+    return flag_of(value_of(raw)) if len(raw) <= _LONG_FLAG else None
 
 
 def session_of(fields: Fields) -> str | None:

@@ -70,3 +70,19 @@ def test_a_clock_that_stands_still_harms_nothing() -> None:
     cadence.begins(10.0)
     cadence.ends(10.0)
     assert cadence.look(9.0) is None
+
+
+def test_the_fewest_tokens_per_event() -> None:
+    cadence = Cadence()
+    assert cadence.least == 1.0
+    cadence.learn(70, 8)  # too short
+    assert cadence.least == 1.0
+    cadence.learn(800, 100)
+    assert cadence.least == 8.0
+    cadence.learn(200, 100)
+    assert cadence.least == 2.0  # it falls at once
+    cadence.learn(800, 100)
+    assert 2.0 < cadence.least < 3.0  # it rises slowly
+    for _ in range(100):
+        cadence.learn(800, 100)
+    assert cadence.least == pytest.approx(8.0, rel=0.01)

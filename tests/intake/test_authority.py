@@ -220,7 +220,7 @@ def test_every_replica_that_may_get_the_request_counts() -> None:
         check_default(fields, b"/generate", served, MODELS, is_known=True)
 
 
-@pytest.mark.parametrize("value", [True, 1, "true", "yes", 0, "", [], {}])
+@pytest.mark.parametrize("value", [True, 1, "true", "yes", 2, "", [], {}, [0] * 99])
 def test_a_response_in_the_background_is_refused(value: Any) -> None:
     fields = fields_of({"background": value})
     assert refusal(lambda: check_no_background(fields)) == (
@@ -229,6 +229,8 @@ def test_a_response_in_the_background_is_refused(value: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("body", [{}, {"background": None}, {"background": False}])
+@pytest.mark.parametrize(
+    "body", [{}, *({"background": value} for value in (None, False, 0, "off"))]
+)
 def test_a_response_in_the_foreground_passes(body: dict[str, Any]) -> None:
     check_no_background(fields_of(body))

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 from router.core.errors import RouterError
 from router.intake.body import SCAN_ABOVE, read_fields, watch
 from router.intake.fields import Fields
-from router.intake.prompt import GENERATES, MEDIA_BYTES, bounded_bytes, prompt_blocks
+from router.intake.prompt import GENERATES, bounded_bytes, prompt_blocks
 from router.intake.routes import KINDS, POSTS
 
 PATHS = {
@@ -201,9 +201,8 @@ def test_different_images_give_different_hashes() -> None:
     ("kind", "body", "is_bounded"),
     [
         ("chat", {"messages": [user("text")]}, True),
-        ("chat", {"messages": [user(IMAGE)]}, False),
+        ("chat", {"messages": [user(IMAGE)]}, True),
         ("chat", {"prompt": "text"}, False),
-        ("messages", {"messages": [{"type": "base64", "data": "A" * 2000}]}, False),
         ("responses", {"input": [user("text")]}, True),
         ("completions", {"prompt": "text"}, True),
         ("completions", {"prompt": ["one", "two"]}, False),
@@ -313,20 +312,19 @@ def test_kinds_without_a_prefix_cache_have_no_blocks(kind: str) -> None:
 
 
 def size_of(body: Any, kind: str = "chat") -> int:
-    return prompt_blocks(kind, fields_of(body, kind), BLOCK, 10_000)[1]
+    return prompt_blocks(kind, fields_of(body, kind), BLOCK, 10_000, has_media=True)[1]
 
 
-def test_media_count_as_what_an_engine_makes_of_them() -> None:
+def test_media_are_not_in_the_size() -> None:
     part = {"type": "image_url", "image_url": {"url": IMAGE}}
     source = {"type": "base64", "media_type": "image/png", "data": IMAGE.partition(",")[2]}
     without = len(json.dumps([user([part])])) - len(IMAGE)
-    assert abs(size_of(chat(user([part]))) - without - MEDIA_BYTES) < 50
-    assert abs(size_of(chat(user([part] * 7))) - 7 * (without + MEDIA_BYTES)) < 7 * 100
+    assert abs(size_of(chat(user([part]))) - without) < 50
+    assert abs(size_of(chat(user([part] * 7))) - 7 * without) < 7 * 100
     anthropic = chat(
         user([{"type": "image", "source": source}, {"type": "text", "text": LONG}] * 3)
     )
-    words = 3 * len(LONG)
-    assert words + 3 * MEDIA_BYTES < size_of(anthropic, "messages") < words + 3 * MEDIA_BYTES + 999
+    assert 3 * len(LONG) < size_of(anthropic, "messages") < 3 * len(LONG) + 999
 
 
 @pytest.mark.parametrize("kind", ["chat", "messages"])

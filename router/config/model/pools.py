@@ -15,6 +15,9 @@ class Pool(Frozen, frozen=True):
     # `upstream` settings, and no metrics are read from them. `models` of each must be set, and its
     # region is in no list of allowed regions unless it is stated.
     external: bool = False
+    # Ask for the token counts of streams (`stream_options.include_usage`; see `usage.inject`).
+    # Unset: the engines that are known to support it are asked, and all external replicas.
+    include_usage: bool | None = None
     # A PEM file with the certificates to trust. Unset: those of `upstream`, or those of the system
     # if the pool is external.
     ca_file: str | None = None

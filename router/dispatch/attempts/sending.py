@@ -23,7 +23,7 @@ from router.dispatch.attempts.engine_priority import (
 from router.dispatch.attempts.model_name import renamed
 from router.dispatch.attempts.upstream_head import attempt_head
 from router.dispatch.client_request import ClientRequest
-from router.dispatch.usage.usage_ask import PATHS, member, replaced
+from router.dispatch.usage.usage_ask import PATHS, asking, replaced
 from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.replica import Replica
 from router.intake.body import DECODE_UP_TO, SCAN_ABOVE, places_of
@@ -62,19 +62,29 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
             # The body cannot be edited, so a member is appended. Engines use the last of two
             # members with the same name.
             members = absent(replica)
-    asks = False  # Whether the edited body asks the engine for token counts (`usage`).
+    asks = False  # Whether the edited body asks for token counts that the client does not want.
+    is_hidden = False  # The same for a body to which a member is appended.
     appends_question = b""  # The JSON member to append that asks for token counts.
     if _may_ask_for_usage(request, asked):
         options = asked.stream_options
         ask = engine.usage_ask
-        if options is None:
-            appends_question = b"" if ask is None else ask.member
-        elif asked.body_bytes > DECODE_UP_TO:
-            appends_question = member(options, ask)
-        else:
-            asking = replaced(edited or client_body, options, ask)
-            asks = asking is not None
-            edited = asking or edited
+        access = replica.access
+        if access is not None:
+            ask = access.usage_ask(ask)
+        if ask is not None and options is None:
+            appends_question = ask.member
+            is_hidden = True
+        elif ask is not None and options is not None:
+            changed = asking(options, ask)
+            if changed is not None:
+                wanted, is_hidden = changed
+                replacing = None
+                if asked.body_bytes <= DECODE_UP_TO:
+                    replacing = replaced(edited or client_body, options, wanted)
+                if replacing is None:
+                    appends_question = b'"stream_options":' + wanted
+                else:
+                    edited, asks = replacing, is_hidden
         if appends_question:
             members = _also(members, appends_question)
     rid = b""
@@ -98,7 +108,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
             rid = b""
         else:
             edited = appended
-            asks = asks or bool(appends_question)
+            asks = asks or is_hidden
     body = client_body
     if parts.header:
         attempt.sent_priority = parts.number
@@ -194,11 +204,8 @@ def _priority_parts(dialect: Dialect, replica: Replica, request: AttemptedReques
 
 
 def _may_ask_for_usage(request: AttemptedRequest, asked: ClientRequest) -> bool:
-    """Whether the router may ask for the stream's token counts when the client did not."""
-    return (
-        request.view.stream
-        and request.rules.asks_for_usage
-        and asked.path in PATHS
-        # If the body is larger, it is unknown whether the client already asks for token counts.
-        and asked.body_bytes <= SCAN_ABOVE
-    )
+    """Whether the router may ask for the stream's token counts when the client did not.
+
+    A request whose members could not be read is no stream.
+    """
+    return request.view.stream and request.rules.asks_for_usage and asked.path in PATHS

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from router.core.flags import flag_of
 from router.core.numbers import whole_number
 from router.core.unreadable import NOT_JSON
 from router.dispatch.continuation.outcome import Outcome
@@ -192,6 +193,7 @@ def _flag(members: Members, name: str, default: bool) -> bool:
     value = None if raw is None else _value(raw)
     if value is None:
         return default
-    if not isinstance(value, bool):
+    found = flag_of(value)
+    if found is None:
         raise _Odd(name)
-    return value
+    return found

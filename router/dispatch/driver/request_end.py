@@ -136,8 +136,10 @@ def _learn(
             replica.removed,
             counts,
         )
-        if is_exact and view.blocks:  # A prompt without whole blocks is mostly the chat template.
-            context.fleet.knowledge.counted(view.model, view.prompt_bytes, prompt)
+        # A prompt without whole blocks is mostly the chat template.
+        if is_exact and view.blocks and not view.media_tokens:
+            account = request.flow_identity().account
+            context.fleet.knowledge.counted(view.model, view.prompt_bytes, prompt, account)
         if tpot_s >= 0.0 and output is not None:
             context.metrics.paced(label, tpot_s)
             # The pause before a continuation would falsify the measured speed of both replicas.

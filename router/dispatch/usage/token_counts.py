@@ -19,7 +19,7 @@ import msgspec
 
 from router.core.unreadable import NOT_JSON
 from router.dispatch.usage.usage_numbers import Numbers
-from router.dispatch.usage.usage_shapes import Details, ResponseEvent, UsageAnswer
+from router.dispatch.usage.usage_shapes import ResponseEvent, UsageAnswer
 from router.fleet.engines.common.registry import COUNTS_NATIVELY
 from router.intake.members import MemberScan
 from router.intake.routes import RESPONSES_PATH
@@ -124,7 +124,8 @@ def usage_of_numbers(numbers: Numbers) -> Usage | None:
             completion_tokens=numbers.most(
                 b"completion_tokens", b"eval_count", b"generated_tokens"
             ),
-            prompt_tokens_details=Details(cached_tokens=numbers.get(b"cached_tokens")),
+            total_tokens=numbers.get(b"total_tokens"),
+            prompt_tokens_details={"cached_tokens": numbers.get(b"cached_tokens")},
             input_tokens=numbers.get(b"input_tokens"),
             output_tokens=numbers.get(b"output_tokens"),
             cache_read_input_tokens=numbers.get(b"cache_read_input_tokens"),
@@ -157,21 +158,20 @@ def _usual(data: bytes, at: int) -> Usage | None:
     Returns `None` for any other form.
     """
     prompt, at = number_at(data, at, _DIGITS)
+    total = 0
     has_total = data[at : at + len(_TOTAL)] == _TOTAL
     if has_total:
-        _, at = number_at(data, at + len(_TOTAL), _DIGITS)
+        total, at = number_at(data, at + len(_TOTAL), _DIGITS)
     if data[at : at + len(_OUTPUT)] != _OUTPUT:
         return None
     output, at = number_at(data, at + len(_OUTPUT), _DIGITS)
     if not has_total and data[at : at + len(_TOTAL)] == _TOTAL:
         total, at = number_at(data, at + len(_TOTAL), _DIGITS)
-        if total < 0:
-            return None
     if data[at : at + len(_DETAILS)] == _DETAILS:
         at += len(_DETAILS)
-    if prompt < 0 or output < 0 or data[at : at + 1] != b"}":
+    if prompt < 0 or output < 0 or total < 0 or data[at : at + 1] != b"}":
         return None
-    return Usage(prompt, output, None, True)
+    return Usage(prompt, max(output, total - prompt), None, True)
 
 
 def last_object(data: bytes) -> bytes:
@@ -186,9 +186,26 @@ def last_object(data: bytes) -> bytes:
     return b""
 
 
-def counts_of(data: bytes) -> Usage | None:
+def counts_of(data: bytes, before: bytes = b"") -> Usage | None:
     """Return the counts from data that begins with a member named `usage` or `timings`, or with its
-    value."""
+    value.
+
+    `before`: the same from earlier in the stream. A member that is missing or 0 in `data` keeps its
+    earlier value: some engines report the prompt only at the beginning of a stream.
+    """
+    answer = _decoded(data)
+    if answer is None:
+        return _counts_of_first(before)
+    earlier = _decoded(before) if before and before != data else None
+    return _usage_from(answer if earlier is None else _merged(answer, earlier))
+
+
+def _counts_of_first(before: bytes) -> Usage | None:
+    earlier = _decoded(before) if before else None
+    return None if earlier is None else _usage_from(earlier)
+
+
+def _decoded(data: bytes) -> UsageAnswer | None:
     start = data.find(b"{")
     end = start
     # A search for braces is enough, because no string in these objects contains braces.
@@ -199,31 +216,72 @@ def counts_of(data: bytes) -> Usage | None:
         if data.count(b"{", start, end) == data.count(b"}", start, end):
             break
     try:
-        answer = _usage_answer(data[start:end])
+        return _usage_answer(data[start:end])
     except NOT_JSON:
         return None
-    return _usage_from(answer)
+
+
+def _merged(answer: UsageAnswer, earlier: UsageAnswer) -> UsageAnswer:
+    for name in UsageAnswer.__struct_fields__:
+        value, before = getattr(answer, name), getattr(earlier, name)
+        if before is not None and not isinstance(value, dict) and not count_in(value):
+            setattr(answer, name, before)
+    return answer
+
+
+_MOST_TOKENS: Final = 1 << 48  # A larger number is no count.
+_LONG_NUMBER: Final = 20  # Maximum characters of a text that is read as a count.
+
+
+def count_in(value: object) -> int | None:
+    """Return a member's value as a count; `None`: it is no count.
+
+    Some engines write counts as floats or as texts.
+    """
+    if isinstance(value, str) and len(value) <= _LONG_NUMBER:
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, float) and 0.0 <= value <= _MOST_TOKENS:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS:
+        return value
+    return None
+
+
+def _cached_in(details: object) -> int | None:
+    return count_in(details.get("cached_tokens")) if isinstance(details, dict) else None
 
 
 def _usage_from(answer: UsageAnswer) -> Usage | None:
     """Return the counts from the fields that any engine may use; `None` if there are no counts."""
-    prompt = answer.prompt_tokens
-    cached = None
-    details = answer.prompt_tokens_details or answer.input_tokens_details
-    if details is not None:
-        cached = details.cached_tokens
-    if prompt is None and answer.input_tokens is not None:
-        # Anthropic's count excludes tokens that were read from the cache or written to it.
-        prompt = answer.input_tokens
-        prompt += (answer.cache_read_input_tokens or 0) + (answer.cache_creation_input_tokens or 0)
-        if cached is None:
-            cached = answer.cache_read_input_tokens
-    if prompt is None and answer.prompt_n is not None and answer.cache_n is not None:
-        prompt = answer.prompt_n + answer.cache_n
-        cached = answer.cache_n
-    output = answer.completion_tokens
-    if output is None:
-        output = answer.output_tokens if answer.output_tokens is not None else answer.predicted_n
+    prompt = count_in(answer.prompt_tokens)
+    cached = _cached_in(answer.prompt_tokens_details)
+    if cached is None:
+        cached = _cached_in(answer.input_tokens_details)
+    if prompt is None:
+        prompt = count_in(answer.input_tokens)
+        if prompt is not None:
+            # Anthropic's count excludes tokens that were read from the cache or written to it.
+            read = count_in(answer.cache_read_input_tokens)
+            prompt += (read or 0) + (count_in(answer.cache_creation_input_tokens) or 0)
+            if cached is None:
+                cached = read
+    if prompt is None:
+        rest, held = count_in(answer.prompt_n), count_in(answer.cache_n)
+        if rest is not None and held is not None:
+            prompt, cached = rest + held, held
+    output: int | None = None
+    for value in (answer.completion_tokens, answer.output_tokens, answer.predicted_n):
+        if output is None:
+            output = count_in(value)
+    # The total is a lower limit: some providers count reasoning only in it.
+    total = count_in(answer.total_tokens) or 0
+    if prompt is None and total:
+        prompt = max(0, total - (output or 0))
+    elif prompt is not None and total > prompt + (output or 0):
+        output = total - prompt
     if prompt is None and output is None:
         return None
     if cached is not None and (prompt is None or cached > prompt):

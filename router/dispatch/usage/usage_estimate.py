@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from policies.facts import RequestView
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.driver.work import Work
 from router.dispatch.reply import Reply
 from router.dispatch.usage.token_counts import UNKNOWN, Usage
+from router.fleet.prefix.token_ratio import TokenRatio
 
 # Assumed limit of output tokens, if the request sets no limit.
 MOST_OUTPUT: Final = 1e6
@@ -41,33 +43,38 @@ def usage_before_content(
 
 
 def usage_at_end(
-    work: Work, reply: Reply, asked: ClientRequest, measured: int, *, is_whole: bool
+    work: Work,
+    reply: Reply,
+    asked: ClientRequest,
+    view: RequestView,
+    ratio: TokenRatio,
+    *,
+    is_whole: bool,
 ) -> Usage:
     """Return the token counts of a request that is over.
 
-    `measured`: the measured number of tokens of its prompt; 0: not measured. `is_whole`: the
-    response is complete.
+    `is_whole`: the response is complete.
     """
+    measured, model, account = view.prompt_tokens, view.model, asked.flow.account
     usage = reply.usage(is_whole)
+    replica = work.replica
     if usage is UNKNOWN:
         usage = work.usage
-        if work.replica is not None and reply.is_work:
-            usage = _relayed(reply, asked)
+        # The answer of an unknown path is counted only if it may be text.
+        is_text = asked.route.kind in _WRITES or reply.is_text
+        if replica is not None and reply.is_work and is_text:
+            output = reply.estimated_output(ratio.of_account(account, model))
+            usage = Usage(None, output, None, False)
+    elif not usage.exact and replica is not None and reply.is_counted:
+        # An event may have several tokens.
+        least, token_bytes = replica.cadence.least, ratio.of_account(account, model)
+        output = max(usage.output_tokens or 0, reply.estimated_stream(token_bytes, least, is_whole))
+        usage = Usage(usage.prompt_tokens, output, usage.cached_tokens, False)
     if usage.prompt_tokens is None and usage is not UNKNOWN and not measured:
         prompt = asked.prompt_tokens(measured)
         if prompt:
             usage = Usage(prompt, usage.output_tokens, None, False)
     return usage
-
-
-def _relayed(reply: Reply, asked: ClientRequest) -> Usage:
-    """Estimate the output tokens of an answer without counts from the bytes that were relayed.
-
-    The answer of an unknown path is counted only if it may be text.
-    """
-    if asked.route.kind not in _WRITES and not reply.is_text:
-        return UNKNOWN
-    return Usage(None, reply.estimated_output(), None, False)
 
 
 def most_generated(asked: ClientRequest) -> float:

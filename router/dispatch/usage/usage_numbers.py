@@ -27,14 +27,14 @@ _NEEDLES: Final = (b'_tokens"', b'eval_count"', b'_n"')
 _COUNT: Final = re.compile(
     rb'"(prompt_tokens|completion_tokens|cached_tokens|input_tokens|output_tokens'
     rb"|cache_read_input_tokens|cache_creation_input_tokens|generated_tokens"
-    rb'|prompt_eval_count|eval_count|prompt_n|predicted_n|cache_n)"'
-    rb"[ \t\r\n]{0,4}:[ \t\r\n]{0,4}([0-9]{1,14})[,}\] \t\r\n]"
+    rb'|prompt_eval_count|eval_count|prompt_n|predicted_n|cache_n|total_tokens)"'
+    rb'[ \t\r\n]{0,4}:[ \t\r\n]{0,4}"?([0-9]{1,14})(?:\.[0-9]{0,9})?"?[,}\] \t\r\n]'
 )
 # The possible beginnings of a list of answers.
 _LISTS: Final = (b"[", b'{"predictions":[', b'{"predictions": [')
 # Bytes at the beginning of an answer that show whether it is a list.
 _BEGINNING: Final = max(map(len, _LISTS))
-_CARRY: Final = 64  # Number of bytes kept from one piece for the next; no match is longer.
+_CARRY: Final = 80  # Number of bytes kept from one piece for the next; no match is longer.
 # Size of a large piece in bytes; in a smaller piece, several searches cost little.
 _LARGE: Final = 4096
 # Mean distance of underscores in bytes, below which another way to search is faster.

@@ -1,34 +1,31 @@
-"""The members in which engines report token counts, and in which requests ask for them."""
+"""The members in which engines report token counts or generated text, and requests ask for them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
 import msgspec
 
-_Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
-
-
-class Details(msgspec.Struct):
-    """Details of the prompt's tokens."""
-
-    cached_tokens: _Tokens | None = None
-
 
 class UsageAnswer(msgspec.Struct):
-    """Token counts: `usage` of OpenAI's and Anthropic's APIs, or `timings` of llama.cpp."""
+    """Token counts: `usage` of OpenAI's and Anthropic's APIs, or `timings` of llama.cpp.
 
-    prompt_tokens: _Tokens | None = None
-    completion_tokens: _Tokens | None = None
-    prompt_tokens_details: Details | None = None
-    input_tokens: _Tokens | None = None
-    output_tokens: _Tokens | None = None
-    input_tokens_details: Details | None = None
-    cache_read_input_tokens: _Tokens | None = None
-    cache_creation_input_tokens: _Tokens | None = None
-    prompt_n: _Tokens | None = None
-    predicted_n: _Tokens | None = None
-    cache_n: _Tokens | None = None
+    The members have any type, so that one invalid member does not hide the others; see
+    `token_counts.count_in`.
+    """
+
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    total_tokens: Any = None
+    prompt_tokens_details: Any = None
+    input_tokens: Any = None
+    output_tokens: Any = None
+    input_tokens_details: Any = None
+    cache_read_input_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+    prompt_n: Any = None
+    predicted_n: Any = None
+    cache_n: Any = None
 
 
 class ResponseBody(msgspec.Struct):
@@ -47,3 +44,18 @@ class Asked(msgspec.Struct):
     """The part of a request's body that shows whether the client asks for token counts."""
 
     stream_options: msgspec.Raw = msgspec.Raw()
+
+
+class TextChoice(msgspec.Struct):
+    """The part of a chunk's choice that has generated text."""
+
+    delta: Any = None
+    text: Any = None
+    logprobs: msgspec.Raw = msgspec.Raw()
+
+
+class TextEvent(msgspec.Struct):
+    """A chunk of OpenAI's API, or a delta of Anthropic's API or of /v1/responses."""
+
+    choices: list[TextChoice] | None = None
+    delta: Any = None

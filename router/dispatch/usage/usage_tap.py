@@ -26,10 +26,10 @@ import msgspec
 
 from router.core.unreadable import NOT_JSON
 from router.dispatch.attempts.fingerprint import FINISH, Closing
+from router.dispatch.usage.stream_text import text_bytes
 from router.dispatch.usage.token_counts import (
     OBJECT,
     TAIL,
-    UNKNOWN,
     Usage,
     counts_of,
     last_object,
@@ -49,6 +49,11 @@ _RESPONSE: Final = 1024 * 1024
 # A blank line, which ends an event (WHATWG HTML section 9.2.6).
 _BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _COLON: Final = ord(":")  # A line that begins with it is a comment.
+# The name of an event of /v1/responses with new text, and maximum bytes of the line with the name.
+_DELTA: Final = b".delta"
+_LINE: Final = 80
+# Bytes of [DONE], and of the members that the last event has beside those of all events.
+_CLOSING_BYTES: Final = 14 + 96
 _USAGE: Final = b'"usage"'  # Some engines write `"usage":null` into each event.
 
 
@@ -75,6 +80,9 @@ class UsageTap:
         "_meter",
         "_numbers",
         "_quiet",
+        "_sample",
+        "_sample_at",
+        "_size",
         "_takes_out",
         "_whole",
         "errors",
@@ -122,6 +130,11 @@ class UsageTap:
         # Reads the counts of events that have no `usage` object.
         self._numbers: Numbers | None = None
         self._is_response = False
+        # The bytes of the content events that have ended, and some of these events. A sample is
+        # taken when the number of events has doubled.
+        self._size = 0
+        self._sample = b""
+        self._sample_at = quiet
 
     def read_responses(self) -> None:
         """Read the stream as one of /v1/responses. Called before the first `feed`.
@@ -145,6 +158,9 @@ class UsageTap:
         ):
             closing = self._closing
             if closing is None or not (closing.held or data.find(FINISH) >= 0):
+                if self._events >= self._sample_at:
+                    self._take_sample(data)
+                self._size += len(data)
                 self._events += 1
                 self._meter.events += 1
                 return data
@@ -207,7 +223,7 @@ class UsageTap:
         """Return the counts known so far. `is_whole`: the stream ended normally."""
         # A complete stream ends with [DONE], which is an event without a token.
         counted = max(0, self._events - self._quiet - (1 if is_whole else 0))
-        usage = counts_of(self._last) if self._last else None
+        usage = counts_of(self._last, self._first) if self._last else None
         if usage is None and self._numbers is not None:
             numbers = usage_of_numbers(self._numbers)
             if numbers is not None:
@@ -215,15 +231,15 @@ class UsageTap:
                 return Usage(numbers.prompt_tokens, counted, numbers.cached_tokens, False)
         if usage is None:
             return Usage(None, counted, None, False)
-        prompt, output, cached = usage.prompt_tokens, usage.output_tokens, usage.cached_tokens
-        # Anthropic's API reports the prompt's count at the beginning of the stream.
-        if prompt is None:
-            first = counts_of(self._first) or UNKNOWN
-            prompt, cached = first.prompt_tokens, first.cached_tokens
-        # After the last counts, at most one event follows, which closes the stream.
-        if is_whole and output is not None and self._events - self._last_at <= 1:
-            return Usage(prompt, output, cached, prompt is not None)
-        return Usage(prompt, max(output or 0, counted), cached, False)
+        prompt, output = usage.prompt_tokens, usage.output_tokens or 0
+        own = usage if self._first == self._last else counts_of(self._last)
+        told = None if own is None else own.output_tokens
+        # After the last counts, at most one event follows, which closes the stream. An answer with
+        # content has tokens.
+        is_last = is_whole and self._events - self._last_at <= 1
+        if is_last and told is not None and (told or counted <= 1):
+            return Usage(prompt, output, usage.cached_tokens, prompt is not None)
+        return Usage(prompt, max(output, counted), usage.cached_tokens, False)
 
     # -- the slow path ------------------------------------------------------------------------
 
@@ -242,6 +258,11 @@ class UsageTap:
                 and not is_error_line(data, line)
                 and data.find(self._mark) < 0
             ):
+                # In /v1/responses, the events that end a part repeat the part's whole text.
+                if not self._is_response or data.find(_DELTA, 0, line) >= 0:
+                    if self._events >= self._sample_at:
+                        self._take_sample(data)
+                    self._size += len(data)
                 self._events += 1
                 self._meter.events += 1
                 return data
@@ -266,6 +287,7 @@ class UsageTap:
         done = data[:end] if is_cut else data
         whole = done if event is None else bytes(event) + done
         count = _count(whole)
+        self._measure(whole, count)
         self._events += count
         self._meter.events += count
         was_withheld = self._is_withheld
@@ -285,6 +307,38 @@ class UsageTap:
             return out if len(event) <= _HELD else out + self._relay_long(event, b"")
         self._trim(event)
         return out + data[end:] if was_withheld else data
+
+    def _take_sample(self, events: bytes) -> None:
+        if self._events <= self._quiet:
+            self._size = 0  # The events before the first content do not count.
+        if len(events) <= _HELD:
+            self._sample = events
+            self._sample_at = 2 * self._events + 1
+
+    def _measure(self, whole: bytes, count: int) -> None:
+        """Add the content of some events, of which none was counted yet, to the measured bytes."""
+        if self._events + count <= self._quiet or (count == 1 and self._mark in whole):
+            return
+        if self._events < self._quiet or self._is_response:
+            events = [event for event in _BLANK.split(whole) if event and not is_comment(event)]
+            events = events[max(0, self._quiet - self._events) :]
+            if self._is_response:
+                events = [event for event in events if _DELTA in event[:_LINE]]
+            whole = b"".join([event + b"\n\n" for event in events])
+            if not whole:
+                return
+        if self._events + count > self._sample_at:
+            self._take_sample(whole)
+        self._size += len(whole)
+
+    def text_bytes(self, is_whole: bool) -> int:
+        """Estimate how many bytes of the stream are generated text.
+
+        `is_whole`: the stream ended normally.
+        """
+        count = self.content_at_end(is_whole)
+        size = self._size - (_CLOSING_BYTES if is_whole else 0)
+        return text_bytes(_BLANK.split(self._sample), size, count) if count > 0 else 0
 
     def _end_of_events(self, data: bytes) -> int:
         """Return how many bytes of a read belong to events that have ended, or 0."""

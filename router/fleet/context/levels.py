@@ -1,9 +1,10 @@
 """Decides which context length a request needs at least, if the replicas have different lengths.
 
-The need of a request is a lower bound: its limit of output tokens, and the fewest tokens that its
-prompt can have. The fewest tokens of a prompt follow from its bytes and from the largest ratio of
-bytes per token that was seen lately (`prefix/token_ratio.py`). So a request that could fit is not
-kept away from a replica, although the router does not know the tokenizer.
+The need of a request is a lower bound: its limit of output tokens, the estimated tokens of its
+media, and the fewest tokens that the text of its prompt can have. These follow from its bytes and
+from the largest ratio of bytes per token that was seen lately (`prefix/token_ratio.py`). So a
+request that could fit is not kept away from a replica, although the router does not know the
+tokenizer.
 
 The need is rounded up to the next context length of a replica (a level). So requests for one model
 have few different limits, and few queue lanes. If the context of every replica is too short, there
@@ -72,7 +73,7 @@ class ContextLevels:
             return 0
         tokens = max(view.output_limit, 0)
         if view.bounded_bytes:
-            tokens += int(view.bounded_bytes / self._ratio.largest(model))
+            tokens += int(view.bounded_bytes / self._ratio.largest(model)) + view.media_tokens
         if tokens <= self.shortest:
             return 0
         levels = self._levels.get(model)

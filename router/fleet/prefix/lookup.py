@@ -91,9 +91,19 @@ class PrefixLookup:
 
     # -- requests -----------------------------------------------------------------------------
 
-    def measure(self, view: RequestView, blocks: tuple[int, ...], prompt_bytes: int) -> None:
-        """Store a prompt's blocks and its estimated number of tokens in the request's view."""
-        ratio = self.ratio.of(view.model)
+    def measure(
+        self,
+        view: RequestView,
+        blocks: tuple[int, ...],
+        prompt_bytes: int,
+        account: str | None = None,
+    ) -> None:
+        """Store a prompt's blocks and its estimated number of tokens in the request's view.
+
+        `account`: the account of the request; `None`: the ratio of all accounts is used.
+        """
+        model = view.model
+        ratio = self.ratio.of(model) if account is None else self.ratio.of_account(account, model)
         view.prompt_bytes = prompt_bytes
         view.blocks = blocks
         view.prompt_tokens = int(prompt_bytes / ratio)
@@ -145,6 +155,12 @@ class PrefixLookup:
         if self._recent is not None:
             self._recent.withdraw(replica, blocks)
 
-    def counted(self, model: str | None, prompt_bytes: int, prompt_tokens: int | None) -> None:
+    def counted(
+        self,
+        model: str | None,
+        prompt_bytes: int,
+        prompt_tokens: int | None,
+        account: str | None = None,
+    ) -> None:
         """Learn from an engine's report of the number of tokens in a prompt."""
-        self.ratio.learn(model, prompt_bytes, prompt_tokens)
+        self.ratio.learn(model, prompt_bytes, prompt_tokens, account)

@@ -1,4 +1,8 @@
-"""Estimates the tokens of a prompt from its bytes, with a ratio that is learned per model.
+"""Estimates the tokens of a text from its bytes, with a ratio that is learned per model.
+
+What depends on the model alone, such as the size of a cache, uses the ratio of all requests. The
+tokens of a request are estimated with the ratio of its account and model, so no account can change
+the estimates of another one.
 
 Must never: keep more than `TokenRatio.MODELS` models, or learn from a prompt that is not text.
 """
@@ -34,16 +38,27 @@ class TokenRatio:
     # Each prompt with a smaller ratio lowers the largest ratio by this share of the difference.
     FADES: Final = 0.01
     MODELS: Final = 1000  # Maximum number of models, because model names come from clients.
+    # The largest ratio that is assumed for an account. Most prose has fewer bytes per token. A
+    # tenant could otherwise teach a large ratio, and hide the tokens of requests that it cancels.
+    TRUSTED: Final = 5.0
+    ACCOUNTS: Final = 4000  # Maximum number of pairs of an account and a model.
 
-    __slots__ = ("_ratios",)
+    __slots__ = ("_of_accounts", "_ratios")
 
     def __init__(self) -> None:
         # model -> [ratio, number of observations, largest ratio]
         self._ratios: dict[str | None, list[float]] = {}
+        # (account, model) -> the same
+        self._of_accounts: dict[tuple[str, str | None], list[float]] = {}
 
     def of(self, model: str | None) -> float:
         known = self._ratios.get(model)
         return self.DEFAULT if known is None else known[0]
+
+    def of_account(self, account: str, model: str | None) -> float:
+        """Return the ratio with which the tokens of an account's requests are estimated."""
+        known = self._of_accounts.get((account, model))
+        return self.DEFAULT if known is None else min(known[0], self.TRUSTED)
 
     def largest(self, model: str | None) -> float:
         """Return the largest ratio that was seen lately, to bound a prompt's tokens from below.
@@ -57,8 +72,13 @@ class TokenRatio:
         """Return the estimated number of tokens of a prompt of `size` bytes."""
         return ceil(size / self.of(model))
 
-    def learn(self, model: str | None, size: int, tokens: int | None) -> None:
-        """Learn that a prompt of `size` bytes had `tokens` tokens, as counted by the engine."""
+    def learn(
+        self, model: str | None, size: int, tokens: int | None, account: str | None = None
+    ) -> None:
+        """Learn that a prompt of `size` bytes had `tokens` tokens, as counted by the engine.
+
+        `account`: the account of the request; `None`: it has none.
+        """
         if tokens is None or tokens < self.MIN_TOKENS or size <= 0:
             return
         seen = size / tokens
@@ -69,6 +89,17 @@ class TokenRatio:
             if len(self._ratios) >= self.MODELS:
                 del self._ratios[next(iter(self._ratios))]  # drop the oldest entry
             known = self._ratios[model] = [self.DEFAULT, 0.0, self.MOST]
+        self._learn(known, seen, tokens)
+        if account is not None:
+            pair = account, model
+            own = self._of_accounts.get(pair)
+            if own is None:
+                if len(self._of_accounts) >= self.ACCOUNTS:
+                    del self._of_accounts[next(iter(self._of_accounts))]
+                own = self._of_accounts[pair] = [self.DEFAULT, 0.0, self.MOST]
+            self._learn(own, seen, tokens)
+
+    def _learn(self, known: list[float], seen: float, tokens: int) -> None:
         count = known[1] = known[1] + 1.0
         weight = self.WEIGHT
         if count < 1.0 / weight:

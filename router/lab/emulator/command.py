@@ -101,6 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--block-size", type=_positive, default=_DEFAULTS.block_size, help="tokens of a KV block")
     add("--max-model-len", type=_positive, default=_DEFAULTS.max_model_len)
+    add("--stream-interval", type=_positive, default=1, help="tokens of an event of a stream")
     add(
         "--max-queued-requests",
         type=_positive,
@@ -205,6 +206,7 @@ def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
                 prefix_caching=not args.no_prefix_caching,
                 wait_first_token=args.wait_first_token,
                 keep_alive_s=args.sse_keep_alive_interval,
+                stream_interval=args.stream_interval,
                 gauge_lag_s=args.gauge_lag,
                 metrics=not args.no_metrics,
                 kv_events=args.kv_events,

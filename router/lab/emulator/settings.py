@@ -46,6 +46,8 @@ class EngineSettings:
     wait_first_token: bool = False  # True: a stream's response head is sent with the first token
     # Seconds without data after which a stream gets an SSE comment. None: the persona's default.
     keep_alive_s: float | None = None
+    # Number of tokens in an event of a stream, after the first event with one token.
+    stream_interval: int = 1
     gauge_lag_s: float = 0.0  # age of the gauges in /metrics, in seconds; only some personas use it
     metrics: bool = True  # False: like an engine started without its metrics flag
     kv_events: bool = False  # True: changes of the prefix cache are published over ZMQ
@@ -87,6 +89,8 @@ class EngineSettings:
             self.kv_events_topic.format(address="", url="", name="", model="")
         except (KeyError, IndexError, ValueError) as err:
             raise ValueError(f"the topic of KV events is not understood: {err!r}") from None
+        if self.stream_interval < 1:
+            raise ValueError("an event of a stream has at least one token")
         if self.max_model_len < 1:
             raise ValueError("max_model_len must be at least 1")
         if self.num_blocks * self.block_size < self.max_model_len:

@@ -129,6 +129,7 @@ def test_without_keys_no_key_is_removed(tmp_path: Path, is_required: bool) -> No
             for client in clients:
                 await client.send(chat(ACME))
             await eventually(lambda: waiting(router) == 1, "one waits")
+            await router.replica.wait_for_requests(1)
             router.change(keys=Keys(file=write(tmp_path).file, required=is_required))
             await router.app.reload()
             turnstile.open(2)

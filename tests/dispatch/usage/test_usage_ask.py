@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from router.core.flags import flag_of
 from router.dispatch.attempts.body_edit import append
-from router.dispatch.usage.usage_ask import member, replaced
+from router.dispatch.usage.usage_ask import asking, replaced
 from router.fleet.engines.common.registry import ENGINES as ALL
 from router.fleet.engines.common.registry import engine_of
 
@@ -40,30 +41,28 @@ def meaning(engine: str, options: Any) -> tuple[bool, bool]:
     if options is ABSENT or options is None:
         return False, False
     at_end, always = DEFAULTS[engine]
-    at_end = bool(options.get("include_usage", at_end))
-    always = bool(options.get("continuous_usage_stats", always))
+    at_end = bool(flag_of(options.get("include_usage", at_end)))
+    always = bool(flag_of(options.get("continuous_usage_stats", always)))
     return at_end, always if engine == "sglang" else at_end and always
 
 
 def inject(pieces: list[bytes], asked: bytes | None, engine: str | None) -> list[bytes] | None:
     """The two ways of requesting usage: a further member, or another value."""
     ask = engine_of(engine).usage_ask
-    if asked is not None:
-        return replaced(pieces, asked, ask)
-    return None if ask is None else append(pieces, ask.member)
+    if ask is None:
+        return None
+    if asked is None:
+        return append(pieces, ask.member)
+    found = asking(asked, ask)
+    if found is None:
+        return None
+    body = replaced(pieces, asked, found[0])
+    return append(pieces, b'"stream_options":' + found[0]) if body is None else body
 
 
 def injected(options: Any, engine: str) -> dict[str, Any] | None:
     """The decoded body after the injection; None: unchanged."""
     pieces = inject([body(options)], asked(options), engine)
-    given = asked(options)
-    if given is not None:  # a body too large to be decoded gets an equivalent member
-        added = member(given, engine_of(engine).usage_ask)
-        assert bool(added) == (pieces is not None)
-        if pieces is not None:
-            large = append([body(options)], added)
-            assert large is not None
-            assert json.loads(b"".join(large)) == json.loads(b"".join(pieces))
     return None if pieces is None else dict(json.loads(b"".join(pieces)))
 
 
@@ -112,25 +111,45 @@ def test_the_events_with_content_stay_what_they_were(engine: str, at_end: Any, a
         assert meaning(engine, changed["stream_options"]) == (True, False)
 
 
+TRUE: list[Any] = [1, 1.0, "1", "on", "T", "true", "True", "y", "YES"]
+FALSE: list[Any] = [0, 0.0, "0", "off", "F", "false", "False", "n", "NO"]
+
+
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
-    "options",
-    [
-        "yes",
-        True,
-        3,
-        [],
-        [{"include_usage": False}],
-        {"include_usage": "no"},
-        {"include_usage": 0},
-        {"include_usage": {}},
-        {"include_usage": False, "continuous_usage_stats": "maybe"},
-        {"include_usage": False, "continuous_usage_stats": 1},
-    ],
-    ids=str,
-)
-def test_odd_types_are_the_engines_to_judge(engine: str, options: Any) -> None:
-    assert injected(options, engine) is None
+@pytest.mark.parametrize("value", TRUE)
+def test_a_value_that_engines_read_as_true_becomes_true(engine: str, value: Any) -> None:
+    given_ = json.dumps({"include_usage": value, "a": 1}).encode()
+    ask = engine_of(engine).usage_ask
+    assert ask is not None
+    found = asking(given_, ask)
+    assert found is not None and json.loads(found[0]) == {"include_usage": True, "a": 1}
+    assert not found[1]  # the client wants the event
+
+
+LONG = "x" * 5000
+HIDDEN: list[Any] = [
+    *({"include_usage": value} for value in (*FALSE, "maybe", 2, [], {}, "")),
+    *({"include_usage": False, "continuous_usage_stats": value} for value in (0, "off", "maybe")),
+    *({"include_usage": False, "a": LONG * factor} for factor in (1, 20)),
+    *("yes", True, 3, [], [{"include_usage": False}]),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("options", HIDDEN, ids=lambda options: str(options)[:60])
+def test_no_value_hides_the_usage(engine: str, options: Any) -> None:
+    changed = injected(options, engine)
+    assert changed is not None
+    assert meaning(engine, changed["stream_options"]) == (True, False)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "trtllm"])
+@pytest.mark.parametrize("value", TRUE)
+def test_counts_in_every_event_hide_no_usage(engine: str, value: Any) -> None:
+    """These engines ignore the option without `include_usage`."""
+    changed = injected({"include_usage": 0, "continuous_usage_stats": value}, engine)
+    assert changed is not None
+    assert meaning(engine, changed["stream_options"]) == (True, False)
 
 
 @pytest.mark.parametrize("engine", ["tgi", "llamacpp", "other", "", None])
@@ -175,8 +194,11 @@ def test_options_are_replaced_in_their_place() -> None:
         b'{"stream":true,"stream_\\u006fptions":null}',
     ],
 )
-def test_a_place_in_doubt_is_left_alone(odd: bytes) -> None:
-    assert inject([odd], b"null", "vllm") is None
+def test_if_the_place_is_in_doubt_a_member_is_added(odd: bytes) -> None:
+    """The engines use the last of two members with the same name."""
+    pieces = inject([odd], b"null", "vllm")
+    assert pieces is not None
+    assert b"".join(pieces) == odd[:-1] + b',"stream_options":{"include_usage":true}}'
 
 
 def test_of_two_members_the_last_counts() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from policies.facts import RequestView
 from router.config.model import Limits, Timeouts
 from router.core.errors import RouterError
 from router.core.lease import Lease
@@ -21,6 +22,7 @@ from router.dispatch.usage.usage_estimate import (
     usage_before_content,
 )
 from router.dispatch.usage.usage_tap import UsageTap
+from router.fleet.prefix.token_ratio import TokenRatio
 from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields
 from router.intake.flow import Flow
@@ -201,7 +203,8 @@ def end(
         work() if done is None else done,
         reply,
         asked() if request is None else request,
-        MEASURED,
+        RequestView(prompt_tokens=MEASURED),
+        TokenRatio(),
         is_whole=is_whole,
     )
 
@@ -260,7 +263,8 @@ def test_an_error_that_was_relayed_is_no_work() -> None:
 def test_a_prompt_that_was_not_measured_counts_at_the_end(size: int) -> None:
     def ended(request: ClientRequest, measured: int, *, is_work: bool = True) -> Usage:
         reply = a_reply(656, is_work=is_work)
-        return usage_at_end(work(), reply, request, measured, is_whole=True)
+        view = RequestView(prompt_tokens=measured)
+        return usage_at_end(work(), reply, request, view, TokenRatio(), is_whole=True)
 
     assert ended(asked(size=size), 0) == Usage(size // 4, 100, None, False)
     assert ended(asked(size=size), MEASURED) == Usage(None, 100, None, False)

@@ -26,6 +26,9 @@ def numbers(*pieces: bytes) -> Numbers:
         b'{"x":["prompt_tokens":7]',
         b'\xff"prompt_tokens":7 ',
         b'{"prompt_tokens":000007}',
+        b'{"prompt_tokens":"7"}',
+        b'{"prompt_tokens":7.5}',
+        b'{"prompt_tokens": "7.0" }',
     ],
 )
 def test_a_count(data: bytes) -> None:
@@ -37,9 +40,9 @@ def test_a_count(data: bytes) -> None:
     [
         b"",
         b'{"prompt_tokens":null}',
-        b'{"prompt_tokens":"7"}',
+        b'{"prompt_tokens":"seven"}',
         b'{"prompt_tokens":-7}',
-        b'{"prompt_tokens":7.5}',
+        b'{"prompt_tokens":.5}',
         b'{"prompt_tokens":7e3}',
         b'{"prompt_tokens":7',  # more digits may follow
         b'{"prompt_tokens":123456789012345}',
@@ -115,7 +118,7 @@ def test_few_bytes_are_kept_whatever_comes(pieces: list[bytes]) -> None:
     found = Numbers()
     for piece in pieces:
         found.feed(piece)
-        assert len(found._carry) <= 64
+        assert len(found._carry) <= 80
 
 
 # Large answers.

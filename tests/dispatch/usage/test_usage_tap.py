@@ -394,6 +394,36 @@ def test_the_beginning_and_the_end_in_one_read() -> None:
     assert tapped([start + end])[1] == Usage(9, 7, None, True)
 
 
+CACHED = {"input_tokens": 9, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 1}
+
+
+@pytest.mark.parametrize(
+    ("told", "output", "exact"),
+    [
+        ({"output_tokens": 7}, 7, True),
+        ({**dict.fromkeys(CACHED, 0), "output_tokens": 7}, 7, True),
+        ({**dict.fromkeys(CACHED), "output_tokens": "7"}, 7, True),
+        ({"input_tokens": [], "cache_read_input_tokens": [], "output_tokens": 7.0}, 7, True),
+        ({"input_tokens": 9, "output_tokens": 7}, 7, True),
+        ({"output_tokens": 0}, 4, False),
+        ({"output_tokens": []}, 4, False),
+        ({}, 4, False),
+    ],
+)
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_no_count_is_lowered_by_a_member_that_is_missing_or_zero(
+    told: dict[str, Any], output: int, exact: bool, size: int
+) -> None:
+    start = event({"type": "message_start", "message": {"usage": {**CACHED, "output_tokens": 1}}})
+    delta = b"event: content_block_delta\n" + event({"type": "content_block_delta", "delta": {}})
+    end = event({"type": "message_delta", "usage": told}) + event({"type": "message_stop"})
+    _, usage = tapped(cut(start + 4 * delta + end, [size]), quiet=1)
+    assert (usage.prompt_tokens, usage.cached_tokens) == (100, 90)
+    assert usage.exact is exact
+    assert usage.output_tokens is not None
+    assert abs(usage.output_tokens - output) <= (0 if exact else 1)
+
+
 def test_a_count_before_more_content_is_not_final() -> None:
     tap = UsageTap()
     tap.feed(with_usage("a", {"prompt_tokens": 5, "completion_tokens": 1}))

@@ -10,7 +10,7 @@ import pytest
 from router.config.model import Prefix
 from router.core.errors import Reason, RouterError
 from router.dispatch.attempts.engine_priority import without
-from router.dispatch.usage.usage_ask import replaced
+from router.dispatch.usage.usage_ask import asking, replaced
 from router.fleet.engines.vllm import ENGINE
 from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE, read_fields
 from router.intake.fields import Fields
@@ -32,7 +32,7 @@ def read(body: bytes) -> Fields:
 
 
 @pytest.mark.parametrize(
-    "odd", [b'"stream": "yes"', b'"max_tokens": 1.0', b'"user": "\\ud800"', b'"messages": 3']
+    "odd", [b'"stream": "maybe"', b'"max_tokens": 1.0', b'"user": "\\ud800"', b'"messages": 3']
 )
 @pytest.mark.parametrize("filler", [LONG, SCANNED], ids=["long", "scanned"])
 @scenario
@@ -120,7 +120,11 @@ def test_it_costs_no_more_memory_than_a_few_copies(body: bytes) -> None:
         if fields.priority is not None:
             without([body])
         if fields.stream_options is not None:
-            replaced([body], bytes(fields.stream_options), ENGINE.usage_ask)
+            options, ask = bytes(fields.stream_options), ENGINE.usage_ask
+            assert ask is not None
+            found = asking(options, ask)
+            assert found is not None
+            replaced([body], options, found[0])
         prompt_blocks("chat", fields, 512, 128)
     except RouterError as err:
         assert err.reason in (Reason.BAD_JSON, Reason.BAD_MODEL)

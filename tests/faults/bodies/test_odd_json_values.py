@@ -21,7 +21,7 @@ FIELDS = {
     "null": b'"max_tokens": null',
     "n": b'"n": 1000',
     "best_of": b'"best_of": 1000',
-    "stream as string": b'"stream": "yes"',
+    "stream as string": b'"stream": "maybe"',
     "stream as number": b'"stream": 0',
     "stream null": b'"stream": null',
     "stream as list": b'"stream": []',

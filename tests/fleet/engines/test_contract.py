@@ -18,7 +18,7 @@ from router.config.model import Replica as ReplicaConfig
 from router.core.errors import Reason, RouterError
 from router.core.urgency import NORMAL, Urgency
 from router.dispatch.attempts.engine_priority import absent, dialect_of, priority_parts, refuses
-from router.dispatch.usage.usage_ask import PATHS, replaced
+from router.dispatch.usage.usage_ask import PATHS, asking, replaced
 from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.engines.common.base import INVALID, NO_FACTS, Known
 from router.fleet.engines.common.descriptor import Engine
@@ -304,7 +304,9 @@ def test_it_is_asked_for_one_event_of_counts(engine: Engine) -> None:
     assert not options.get("continuous_usage_stats", False)
     assert json.loads(b"{%b}" % ask.member) == {"stream_options": options}
     body = b'{"stream":true,"stream_options":null}'
-    (changed,) = replaced([body], b"null", ask) or [b""]
+    found = asking(b"null", ask)
+    assert found == (ask.options, True)
+    (changed,) = replaced([body], b"null", found[0]) or [b""]
     assert json.loads(changed)["stream_options"] == options
     assert all(POSTS[path].streams_events for path in PATHS)
 

@@ -111,3 +111,24 @@ def test_the_ratio_stays_in_bounds_for_any_input(seen: list[tuple[int, int | Non
         ratio.learn("m", size, tokens)
         assert TokenRatio.LEAST <= ratio.of("m") <= TokenRatio.MOST
         assert TokenRatio.LEAST <= ratio.largest("m") <= TokenRatio.MOST
+
+
+def test_no_account_changes_the_ratio_of_another() -> None:
+    ratio = TokenRatio()
+    for _ in range(100):
+        ratio.learn("m", 16_000, 1000, "cheat")
+        ratio.learn("m", 1000, 1000, "dense")
+        ratio.learn("m", 4500, 1000, "prose")
+    assert ratio.of_account("cheat", "m") == TokenRatio.TRUSTED
+    assert ratio.of_account("dense", "m") == pytest.approx(1.0, rel=0.02)
+    assert ratio.of_account("prose", "m") == pytest.approx(4.5, rel=0.02)
+    assert ratio.of_account("prose", "other") == TokenRatio.DEFAULT
+    assert ratio.of_account("new", "m") == TokenRatio.DEFAULT
+    assert 4.0 < ratio.of("m") < 11.0  # the mean of all
+
+
+def test_the_number_of_accounts_is_bounded() -> None:
+    ratio = TokenRatio()
+    for number in range(2 * TokenRatio.ACCOUNTS):
+        ratio.learn("m", 4500, 1000, f"a{number}")
+    assert len(ratio._of_accounts) == TokenRatio.ACCOUNTS

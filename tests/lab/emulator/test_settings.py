@@ -15,6 +15,7 @@ from router.lab.emulator.settings import EngineSettings
         ({"profile": "turbo"}, "unknown profile"),
         ({"speed": 0.0}, "speed"),
         ({"keep_alive_s": 0.0}, "keep-alive"),
+        ({"stream_interval": 0}, "at least one token"),
         ({"scheduling_policy": "lifo"}, "fcfs or priority"),
         ({"kv_events": True, "prefix_caching": False}, "prefix caching"),
         ({"kv_events": True, "persona": "tgi"}, "publishes no KV events"),

@@ -60,6 +60,14 @@ class UsageAsk:
         self.asks_by_default = asks_by_default
         # True: `continuous_usage_stats` only has an effect together with `include_usage`.
         self.continuous_needs_usage = continuous_needs_usage
+        # Whether options without `continuous_usage_stats` put the counts into every event.
+        self.is_continuous_by_default = b"continuous_usage_stats" in options
+
+
+# OpenAI's own definition, for providers whose API is compatible.
+OPENAI_USAGE: Final = UsageAsk(
+    b'{"include_usage":true}', asks_by_default=False, continuous_needs_usage=True
+)
 
 
 class Adapters:

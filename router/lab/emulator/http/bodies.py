@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from router.core.flags import flag_of
 from router.core.unreadable import NOT_JSON
 from router.lab.emulator.http.text import from_token_ids, pad
 
@@ -26,14 +27,27 @@ class Refusal(Exception):
         self.param = param
 
 
+def _flag(value: Any, name: str) -> bool | None:
+    if value is None:
+        return None
+    found = flag_of(value)
+    if found is None:
+        raise Refusal(400, f"1 validation error: {name} must be a boolean", "Bad Request", name)
+    return found
+
+
 class StreamOptions(msgspec.Struct):
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
+    include_usage: Any = None
+    continuous_usage_stats: Any = None
+
+    def __post_init__(self) -> None:
+        self.include_usage = _flag(self.include_usage, "include_usage")
+        self.continuous_usage_stats = _flag(self.continuous_usage_stats, "continuous_usage_stats")
 
 
 class Body(msgspec.Struct, kw_only=True):
     model: str | None = None
-    stream: bool | None = False
+    stream: Any = False
     stream_options: StreamOptions | None = None
     priority: Any = None
     rid: str | list[str] | None = None
@@ -43,6 +57,9 @@ class Body(msgspec.Struct, kw_only=True):
     n: int | None = 1
     stop: str | list[str] | None = None
     include_stop_str_in_output: bool | None = False
+
+    def __post_init__(self) -> None:
+        self.stream = _flag(self.stream, "stream")
 
     def limit(self) -> int | None:
         """The client's limit of output tokens; None: no limit."""

@@ -156,7 +156,7 @@ class Delivery:
                     stream.send(shape.opening())
 
             for choice, job in enumerate(shape.jobs):
-                _attach(job, choice, shape, stream, open_up)
+                _attach(job, choice, shape, stream, open_up, settings.stream_interval)
                 job.done.add_done_callback(lambda _: begin())
             late_s = self._engine.late_s(shape.jobs, faults)
             if late_s:
@@ -199,19 +199,27 @@ class Delivery:
 
 
 def _attach(
-    job: Job, choice: int, shape: Shape, stream: Stream, open_up: Callable[[], None]
+    job: Job,
+    choice: int,
+    shape: Shape,
+    stream: Stream,
+    open_up: Callable[[], None],
+    interval: int,
 ) -> None:
-    """Send each token of the job when it is generated."""
+    """Send the tokens of the job when they are generated, `interval` of them in an event."""
     output, width, last = job.output, text.TOKEN_BYTES, job.output_tokens - 1
     send, token = stream.send, shape.token
+    begin = 0  # where the tokens begin that were not sent
 
     def on_token(index: int) -> None:
-        piece = output[index * width : index * width + width]
+        nonlocal begin
         if not index:
             open_up()
-        if index != last:
-            send(token(piece, choice))
-        else:
-            send(shape.last(piece, choice))
+        elif index != last and index % interval:
+            return
+        end = index * width + width
+        piece = output[begin:end]
+        begin = end
+        send(shape.last(piece, choice) if index == last else token(piece, choice))
 
     job.on_token = on_token
