@@ -50,6 +50,10 @@ class Members:
         why = conflict(config, [replica.config for replica in parts.fleet.members])
         if why:
             raise Refused(HTTPStatus.CONFLICT, "conflict", why)
+        most = parts.config.discovery.replicas_max
+        if len(parts.added) >= most:
+            text = f"there are {most} replicas of the admin API (`discovery.replicas_max`)"
+            raise Refused(HTTPStatus.CONFLICT, "too_many_replicas", text)
         try:
             parts.upstream.learn(config, parts.config)
         except ConfigError as err:

@@ -22,6 +22,18 @@ from router.observe.prices import Prices
 _HELD: Final = "running requests hold the rest of this key's budget; try again when one has ended"
 
 
+def spendings(keys: Iterable[Key]) -> dict[str, Spending]:
+    """Return a new `Spending` for each key with a budget, by name. A thread may call this."""
+    found: dict[str, Spending] = {}
+    for key in keys:
+        if key.has_budget:
+            found[key.name] = spending = Spending()
+            spending.limits = BudgetLimits(
+                key.tokens_per_day, key.tokens_per_month, key.cost_per_day, key.cost_per_month
+            )
+    return found
+
+
 class Budgets:
     """The budgets of all tenants of one router."""
 
@@ -32,19 +44,19 @@ class Budgets:
         self.by_tenant: dict[str, Spending] = {}
         self.limited: dict[str, Spending] = {}  # The tenants that have a budget.
 
-    def adopt(self, keys: Iterable[Key], prices: Prices) -> None:
-        """Apply new keys and prices. Used amounts stay counted."""
+    def adopt(self, fresh: dict[str, Spending], prices: Prices) -> None:
+        """Apply new prices, and the budgets in `fresh` (`spendings`). Used amounts stay counted."""
         self._prices = prices
         for spending in self.limited.values():
             spending.limits = None
         self.limited = {}
-        for key in keys:
-            if key.has_budget:
-                spending = self._of(key.name)
-                spending.limits = BudgetLimits(
-                    key.tokens_per_day, key.tokens_per_month, key.cost_per_day, key.cost_per_month
-                )
-                self.limited[key.name] = spending
+        for name, new in fresh.items():
+            known = self.by_tenant.get(name)
+            if known is None:
+                self.by_tenant[name] = known = new
+            else:
+                known.limits = new.limits
+            self.limited[name] = known
 
     def enter(self, x: Exchange, prompt: int) -> Hold | None:
         """Hold the expected amount of a request; `None`: its key has no budget.

@@ -175,6 +175,7 @@ async def test_a_refused_reload_leaves_nothing_open(tmp_path: Path) -> None:
     """A new access log is opened before the certificate is found to be invalid."""
     async with running(json_ok, tls=Tls(cert=CERT, key=KEY)) as router:
         router.app.parts.log.reopen()  # Starts the thread of the log.
+        await router.app.reload()  # Starts the thread that reads files.
         threads = threading.active_count()
         router.change(
             access_log=AccessLog(path=str(tmp_path / "new.log")),
