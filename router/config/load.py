@@ -74,7 +74,7 @@ def parse_replica(entry: object, config: Config) -> Replica:
     way. `config`: the configuration in force. Raises ConfigError with all problems. The path of a
     problem begins with the name of a field.
     """
-    problems = Problems()
+    problems = Problems(is_short=True)
     found = _replicas([entry], config, problems)
     path = "replicas[0]"
     lines = [line.removeprefix(path).lstrip(".") for line in problems.lines]

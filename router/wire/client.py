@@ -34,7 +34,7 @@ from router.wire.http1.request_reader import COMPLETE, HEAD, PASSES, RequestRead
 from router.wire.origins import INSIDE, Counted, Origins
 from router.wire.outbox import Outbox
 from router.wire.sweep import NEVER, Sweeper
-from router.wire.turn import DECODE, LARGE_READ, LONG, SCAN, Delayed, Turn
+from router.wire.turn import COPY, DECODE, LARGE_READ, LONG, SCAN, Delayed, Turn
 
 # A client whose request was refused may still be sending. Closing at once would reset the
 # connection, and the client would lose the error response. So the router first reads and discards
@@ -381,7 +381,9 @@ class ClientConnection(Counted, Delayed):
         if not self.half_closed:
             transport.resume_reading()
         reader = self._reader
-        if self.exchange is None and not self.paused and not self._closing:
+        if self._rest:
+            self._write_rest(monotonic())
+        elif self.exchange is None and not self.paused and not self._closing:
             early, reader.early = reader.early, b""
             if early or reader.state == COMPLETE:
                 self._handle(early)
@@ -516,7 +518,12 @@ class ClientConnection(Counted, Delayed):
         self._write_rest(now)
 
     def _write_rest(self, now: float) -> None:
+        turn = self._front.turn
         while self._rest and not self.paused:
+            if turn.left <= 0:
+                self._end_turn()
+                break
+            turn.spend(PIECE >> COPY)
             piece, self._rest = self._rest[:PIECE], self._rest[PIECE:]
             self.write(bytes(piece))
         if self._rest:

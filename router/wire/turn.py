@@ -28,9 +28,11 @@ LONG: Final = 4 * 1024  # reads and bodies of fewer bytes are never delayed
 # of a turn may exceed it: one body that is decoded takes up to 40 ms (`intake/body.py`).
 WORK: Final = 10_000
 CHUNK: Final = 1  # the work of one chunk of a chunked body
-# The work of a read of n bytes is n >> SCAN, and that of decoding a body of n bytes n >> DECODE.
+# The work of a read of n bytes is n >> SCAN, of decoding a body n >> DECODE, and of a write
+# n >> COPY.
 SCAN: Final = 7
 DECODE: Final = 5
+COPY: Final = 11
 
 
 @trait

@@ -9,7 +9,7 @@ Import only through `listener.py`: this module imports aiohttp.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from aiohttp import web
@@ -59,12 +59,18 @@ def add_member_routes(router: web.UrlDispatcher, actions: AdminActions) -> None:
     router.add_delete("/replicas/{id:.+}", remove)
 
 
+_ENTRY_BYTES: Final = 64 * 1024  # an entry with more would take long to check
+
+
 class _Reclaim(msgspec.Struct, forbid_unknown_fields=True):
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e7)] | None = None
 
 
 async def _entry(request: web.Request) -> object:
     raw = await request.read()
+    if len(raw) > _ENTRY_BYTES:
+        status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        raise Refused(status, "entry_too_large", f"the body is over {_ENTRY_BYTES} bytes")
     try:
         return msgspec.json.decode(raw)
     except NOT_JSON as err:
