@@ -753,7 +753,7 @@ class ClientConnection(Counted, Delayed):
         reader = self._reader
         if self.exchange is not None or self._closing or self.paused:
             return False
-        if reader.state != HEAD or reader.early:
+        if reader.state != HEAD or reader.early or self._rest:
             return False
         if not self._requests and not is_own:
             return True
