@@ -568,11 +568,13 @@ class ClientConnection(Counted, Delayed):
                 reader.keep(data)
                 self._count_early()
                 return
-            if len(data) >= LONG and front.turn.left <= 0:
-                reader.early = data
-                self._end_turn()
-                self._count_early()
-                return
+            if len(data) >= LONG:
+                if front.turn.left <= 0:
+                    reader.early = data
+                    self._end_turn()
+                    self._count_early()
+                    return
+                front.turn.spend(len(data) >> SCAN)
             fresh = not reader.started
             reader.feed(data)
             if reader.waiting_bytes != self._held_early:
@@ -645,8 +647,6 @@ class ClientConnection(Counted, Delayed):
             return
         if self._reader.early:
             self._end_turn()
-        if received >= LONG:
-            front.turn.spend(received >> SCAN)
         self._account(self._reader.body_bytes)
         self.deadline = now + front.body_idle_s
         self._body_window_bytes += received
