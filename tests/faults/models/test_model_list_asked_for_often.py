@@ -69,7 +69,8 @@ def test_a_client_that_does_not_read_holds_only_a_piece(tls: Tls | None, ends: b
                 client.fin()
             await eventually(lambda: any(one.paused for one in front.clients), "it stops reading")
             (waiting,) = front.clients
-            assert waiting.transport.get_write_buffer_size() < 1024 * 1024
+            unsent = waiting.transport.get_write_buffer_size()
+            assert unsent < (128 if tls is None else 768) * 1024  # uvloop's TLS buffers 512 KiB
             answer = await client.recv_response()
             assert [entry["id"] for entry in answer.json()["data"]] == list(names)
             if not ends:
