@@ -26,6 +26,7 @@ from router.dispatch.hedging.hedger import Hedger
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
+from router.intake.keys import Keyring
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.log.access_log import AccessLog
 from router.observe.metrics import Metrics
@@ -163,7 +164,7 @@ class Router:
         )
         hedger = Hedger(config.hedging, fleet, HedgeCounts())
         context = Context(config, fleet, chooser, hedger, metrics, LoopScheduler(loop), rng)
-        self.dispatcher = Dispatcher(context, config, sweeper, self._log, None, ())
+        self.dispatcher = Dispatcher(context, config, sweeper, self._log, None, Keyring())
         handler = cast(Handler, self.dispatcher)
         front = Front(
             handler if wrap is None else wrap(handler),

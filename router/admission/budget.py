@@ -163,6 +163,7 @@ class Spending:
         "held_tokens",
         "holds",
         "is_limited",
+        "limits",
         "model",
         "wait_s",
         "what",
@@ -173,6 +174,7 @@ class Spending:
         """`model`: the model to which the budgets apply; "": all models."""
         self.model = model
         self.is_limited = False
+        self.limits: tuple[tuple[float, float], ...] = ()  # As given to `limit`.
         self.holds = 0  # Number of running requests that hold an amount.
         self.held_tokens = 0.0
         self.held_cost = 0.0
@@ -189,6 +191,7 @@ class Spending:
 
     def limit(self, limits: tuple[tuple[float, float], ...]) -> None:
         """Set the budgets of tokens and of money for each window; infinity, or empty: no budget."""
+        self.limits = limits
         self.is_limited = len(limits) > 0
         for window in self.windows:
             window.token_limit = window.cost_limit = inf

@@ -114,7 +114,7 @@ class FileWatch:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _run(self) -> None:
-        if self._is_stale():
+        if await asyncio.to_thread(self._is_stale):
             await self._apply()
         changing: Stamps | None = None
         while self._is_on:

@@ -26,6 +26,7 @@ from router.app.file_watch import FileWatch, files_of
 from router.app.listeners import ADMIN, DATA, PROBES, Listener, Listeners
 from router.app.members import Members
 from router.app.parts import Parts, config_hash
+from router.app.reload import Files
 from router.app.restart import fleet_state
 from router.app.restart.messages import FleetState
 from router.app.servers import Servers
@@ -77,6 +78,8 @@ class App:
         self.metrics = Metrics()
         self.drained = asyncio.Event()  # Set when a drain has finished.
         self.draining = False
+        self._is_stopped = False
+        self._reloading = asyncio.Lock()  # Held by a reload from its reading to its end.
         self.is_replaced = False  # Another process serves instead of this one.
         self.port = 0
         self.admin_port = 0
@@ -237,7 +240,7 @@ class App:
 
     def _from_within(self) -> asyncio.Protocol:
         """Creates the protocol for a connection from the batch server inside this process."""
-        client = ClientConnection(self.parts.front)
+        client = ClientConnection(self.parts.front, is_within=True)
         client.peer = "127.0.0.1"
         return as_protocol(client)
 
@@ -245,7 +248,7 @@ class App:
 
     async def stop(self) -> None:
         """Stops now: ends requests in progress with an error, and closes everything."""
-        self.draining = True
+        self.draining = self._is_stopped = True
         task, self._drain_task = self._drain_task, None
         if task is not None and task is not asyncio.current_task():
             task.cancel()
@@ -457,9 +460,18 @@ class App:
         log_event(logging.INFO, "access log opened again", key=None)
 
     async def _reload(self) -> str:
-        config = self.read_again() if self.read_again is not None else self.config
+        read_again = self.read_again or (lambda: self.config)
+        async with self._reloading:
+            files = await asyncio.to_thread(reload.read, read_again, self.parts.keys)
+            if self._is_stopped:
+                raise ConfigError(["the router has stopped"])
+            await self._apply(files)
+        return self.metrics.config_hash
+
+    async def _apply(self, files: Files) -> None:
+        config = files.config
         self.servers.check(config)
-        prepared = reload.prepare(self.parts, config, self._emulated_replicas)
+        prepared = reload.prepare(self.parts, files, self._emulated_replicas)
         changed = reload.differences(self.parts, prepared)
         reload.commit(self.parts, prepared, self.servers)
         self.discovered.reloaded()
@@ -474,4 +486,3 @@ class App:
         self.metrics.reloaded(True, config_hash(config))
         hash_ = self.metrics.config_hash
         log_event(logging.INFO, "reloaded", key=None, hash=hash_, changed=changed)
-        return self.metrics.config_hash

@@ -43,9 +43,18 @@ class Members:
         parts = self._parts
         try:
             config = parse_replica(entry, parts.config)
-            why = conflict(config, [replica.config for replica in parts.fleet.members])
-            if why:
-                raise Refused(HTTPStatus.CONFLICT, "conflict", why)
+        except ConfigError as err:
+            status = HTTPStatus.UNPROCESSABLE_ENTITY
+            text = "the replica is invalid"
+            raise Refused(status, "bad_replica", text, err.problems) from None
+        why = conflict(config, [replica.config for replica in parts.fleet.members])
+        if why:
+            raise Refused(HTTPStatus.CONFLICT, "conflict", why)
+        most = parts.config.discovery.replicas_max
+        if len(parts.added) >= most:
+            text = f"there are {most} replicas of the admin API (`discovery.replicas_max`)"
+            raise Refused(HTTPStatus.CONFLICT, "too_many_replicas", text)
+        try:
             parts.upstream.learn(config, parts.config, is_added=True)
         except ConfigError as err:
             status = HTTPStatus.UNPROCESSABLE_ENTITY

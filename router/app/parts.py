@@ -54,6 +54,7 @@ from router.fleet.prefix.tokens.provider import TokenProvider
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.fleet.table.poll_results import POLLS_AWAITED
+from router.intake.keys import Keyring
 from router.observe.admin.authority import Authority
 from router.observe.events import log_event
 from router.observe.hedge_counts import HedgeCounts
@@ -64,6 +65,7 @@ from router.wire.client import Front
 from router.wire.outbox import Outbox
 from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
+from router.wire.tunnel import TUNNEL_BYTES
 
 if TYPE_CHECKING:
     from router.app.tenants.usage_writer import UsageWriter
@@ -238,7 +240,7 @@ class Parts:
             self.sweeper,
             self.log,
             self.upstream.authorization,
-            self.keys,
+            Keyring(self.keys),
         )
         self.usage_writer: UsageWriter | None = None
         if config.usage.file is not None:
@@ -252,8 +254,9 @@ class Parts:
             from router.batches.server import BatchServer
 
             rules = config.batches
-            # Batches may use a quarter of the data port's connections. Clients get the others.
-            most = min(rules.concurrency, max(1, self.max_clients(config) // 4))
+            # Batches may use a quarter of the open files of the data port. Each line needs those of
+            # two connections of clients.
+            most = min(rules.concurrency, max(1, self.max_clients(config) // 8))
             rules = msgspec.structs.replace(rules, concurrency=most)
             if config.keys.file is None and config.keys.folder is None:
                 rules = msgspec.structs.replace(rules, keyless_share=1.0)
@@ -276,10 +279,11 @@ class Parts:
             tally=metrics,
             outbox=self.outbox,
             via=config.via.encode("ascii"),
-            max_clients=self.max_clients(config),
+            max_clients=0,
             allow_half_close=config.allow_half_close,
             cors=config.cors,
         )
+        self.limit_clients(config)
         token = self.upstream.token
         self.prober = Prober(self.fleet, config, token, rng, failed)
         self.fleet.on_doubted_list = self.prober.read_list
@@ -301,8 +305,15 @@ class Parts:
 
     def max_clients(self, config: Config) -> int:
         # A client's request may need a second open file, the connection to a replica. So less than
-        # half of the allowed open files are client connections.
-        return config.limits.connections or max(64, int(self.open_files * 0.45))
+        # half of the allowed open files are client connections. The rest is for the admin port.
+        most = max(64, int(self.open_files * 0.45))
+        return min(config.limits.connections or most, most)
+
+    def limit_clients(self, config: Config) -> None:
+        """Limits client connections, and requests for files and batches among them."""
+        self.front.max_clients = most = self.max_clients(config)
+        by_memory = config.limits.bodies_total // TUNNEL_BYTES
+        self.dispatcher.tunnels_most = max(2, min(most // 8, by_memory))
 
     def make_replica(self, replica: ReplicaConfig, config: Config, upstream: Upstream) -> Replica:
         """Creates a replica for a configuration, which need not be in force yet."""
@@ -422,8 +433,10 @@ class Parts:
         if what == "ejected":
             self.metrics.ejections(replica.id)
         self.fleet_log.happened(what, replica)
-        if what == "up" and self.on_up is not None:
-            self.on_up()
+        if what == "up":
+            self.poller.poll_early(replica)
+            if self.on_up is not None:
+                self.on_up()
 
 
 def admin_token(config: Config) -> str | None:

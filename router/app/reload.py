@@ -9,12 +9,13 @@ Must never: leave a configuration half applied, or create anything in `commit`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
+from router.admission.budget import Spending
 from router.app.member_changes import change_members, make_replicas
 from router.app.parts import Parts, Upstream, admin_names, admin_token, keys_in, open_log
 from router.app.servers import Servers
@@ -25,13 +26,39 @@ from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import PortTls
 from router.core.errors import ConfigError
+from router.dispatch.budgets import spendings
 from router.dispatch.chooser import Policies
 from router.fleet.discovery.roster import Member, Roster
 from router.fleet.discovery.watcher import sources_of
 from router.fleet.membership import kept
 from router.fleet.names import Names
 from router.fleet.replica import Replica
+from router.intake.keys import Keyring
 from router.observe.log.access_log import AccessLog
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What was read from the files of the configuration and of the API keys."""
+
+    config: Config
+    keys: Sequence[KeyLine]
+    keyring: Keyring
+    budgets: dict[str, Spending]
+    changed_keys: list[str]  # Texts for the log.
+
+
+def read(read_again: Callable[[], Config], before: Sequence[KeyLine]) -> Files:
+    """Reads the files. Called in a thread: tens of thousands of keys or replicas take a second.
+
+    `before`: the keys in force. Raises ConfigError.
+    """
+    config = read_again()
+    keys = keys_in(config)
+    keyring = Keyring(keys)
+    return Files(
+        config, keys, keyring, spendings(keyring.by_name.values()), key_changes(before, keys)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +66,11 @@ class Prepared:
     """A valid configuration, and the objects that were created for it."""
 
     config: Config
+    files: Files
     policies: Policies
     hedging: HedgingPolicy
     orders: Sequence[OrderPolicy]  # One ordering policy for each queue.
     upstream: Upstream
-    keys: Sequence[KeyLine]
     tls: PortTls
     log: AccessLog
     wanted: Mapping[str, ReplicaConfig]  # All replicas of the fleet after the reload, by ID.
@@ -55,12 +82,12 @@ class Prepared:
     admin_token: str | None  # The token of the admin port; None: none is needed.
 
 
-def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> Prepared:
-    """Creates the objects that `config` needs. Changes nothing that is in use.
+def prepare(parts: Parts, files: Files, emulated: Iterable[ReplicaConfig]) -> Prepared:
+    """Creates the objects that the configuration needs. Changes nothing that is in use.
 
     `emulated`: more replicas, which are not in the configuration. Raises ConfigError.
     """
-    old = parts.config
+    old, config = parts.config, files.config
     fixed = [*fixed_changes(old, config)]
     if (config.tls is None) != (old.tls is None):
         fixed.append("tls")
@@ -82,7 +109,6 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
     others = (*config.replicas, *emulated, *added)
     upstream = Upstream(config, parts.own, added)
     discovered = _learned(parts, config, upstream, roster.members(others, config))
-    keys = keys_in(config)
     token = admin_token(config)
     tls = PortTls(config.tls, config.admin.tls)
     of_sources = [member.replica for member in discovered.values()]
@@ -93,11 +119,11 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
     log = parts.log if config.access_log == old.access_log else open_log(config)
     return Prepared(
         config,
+        files,
         policies,
         hedging,
         orders,
         upstream,
-        keys,
         tls,
         log,
         wanted,
@@ -131,7 +157,7 @@ def _learned(
 
 def differences(parts: Parts, prepared: Prepared) -> list[str]:
     """Returns what `commit` will change, as texts for the log: settings, API keys, the token."""
-    found = changes(parts.config, prepared.config) + key_changes(parts.keys, prepared.keys)
+    found = changes(parts.config, prepared.config) + prepared.files.changed_keys
     if prepared.upstream.token != parts.upstream.token:
         found.append("the token for replicas changed")
     return found
@@ -144,7 +170,7 @@ def commit(parts: Parts, prepared: Prepared, servers: Servers) -> None:
     new_policies = prepared.policies is not parts.policies
     parts.policies = prepared.policies
     parts.upstream = prepared.upstream
-    parts.keys = prepared.keys
+    parts.keys = prepared.files.keys
     parts.added = prepared.added
     parts.roster, parts.discovered = prepared.roster, prepared.discovered
     parts.authority.adopt(prepared.admin_token, admin_names(config))
@@ -154,7 +180,7 @@ def commit(parts: Parts, prepared: Prepared, servers: Servers) -> None:
         parts.log = parts.dispatcher.completion.log = prepared.log
     front = parts.front
     front.adopt(config.limits, config.timeouts, config.cors)
-    front.max_clients = parts.max_clients(config)
+    parts.limit_clients(config)
     front.allow_half_close = config.allow_half_close
     front.via = config.via.encode("ascii")
     parts.fleet.rules = config.health
@@ -162,7 +188,8 @@ def commit(parts: Parts, prepared: Prepared, servers: Servers) -> None:
     parts.fleet.nearest.adopt(config)
     parts.chooser.adopt(prepared.policies, config.routing.sample)
     parts.hedger.adopt(config.hedging, prepared.hedging)
-    parts.dispatcher.adopt(config, prepared.upstream.authorization, prepared.keys)
+    files = prepared.files
+    parts.dispatcher.adopt(config, prepared.upstream.authorization, files.keyring, files.budgets)
     parts.context.adopt(config, prepared.orders)
     parts.dispatcher.apply_keys()
     change_members(parts, parts.fleet.members, prepared.wanted, prepared.made)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from router.batches.api.batch_api import BatchApi
 
 HOUSE_S: Final = 600.0  # seconds between two searches for expired files and batches
+SOCKET_BYTES: Final = 32 * 1024  # the size of the buffer of a socket pair
 DATABASE: Final = "batches.sqlite"  # the file in the folder
 FOLDER_S: Final = 0.1  # seconds between two attempts to take a folder that is in use
 CLOSE_TIMEOUT_S: Final = 1.0  # seconds that requests in progress may take when the server stops
@@ -205,6 +206,8 @@ class BatchServer:
         try:
             ours.setblocking(False)
             theirs.setblocking(False)
+            # The server reads all that has arrived at once, so little may arrive in one turn.
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
             await loop.connect_accepted_socket(self._server, theirs)
             transport, _ = await loop.create_connection(factory, sock=ours)
         except BaseException:

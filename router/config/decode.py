@@ -107,7 +107,10 @@ def _struct(
     names = [field.encode_name for field in fields]
     for key in data:
         if key not in names:
-            problems.add(join(path, str(key)), f"unknown key{_hint(str(key), names, path, root)}")
+            if problems.is_full:
+                break
+            hint = _hint(str(key), names, path, root) if problems.has_hints else ""
+            problems.add(join(path, str(key)), f"unknown key{hint}")
 
     values: dict[str, Any] = {}
     for field in fields:
@@ -171,10 +174,11 @@ def _list(
     if not isinstance(data, list | tuple):
         problems.add(path, f"must be a list, not {_kind(data)}")
         return _MISSING
-    items = [
-        _value(item_kind, item, f"{path}[{index}]", problems, root)
-        for index, item in enumerate(data)
-    ]
+    items = []
+    for index, item in enumerate(data):
+        items.append(_value(item_kind, item, f"{path}[{index}]", problems, root))
+        if problems.is_full:
+            break
     # "" stands for an invalid item, so that the indexes in later error messages are correct.
     return tuple("" if item is _MISSING else item for item in items)
 

@@ -78,7 +78,7 @@ def parse_replica(entry: object, config: Config) -> Replica:
         # It could name any file or variable that the router can read, and send it to any server.
         text = "cannot be set over the admin API; set `pool` to a pool that has the credential"
         raise ConfigError([f"credential: {text}"])
-    problems = Problems()
+    problems = Problems(is_short=True)
     found = _replicas([entry], config, problems)
     path = "replicas[0]"
     lines = [line.removeprefix(path).lstrip(".") for line in problems.lines]

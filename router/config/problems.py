@@ -8,8 +8,13 @@ the first error or report a wrong one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from router.core.errors import ConfigError
+
+# The maximum numbers of errors and of hints if `is_short`. Nested sections add a few.
+_SHORT: Final = 100
+_HINTS: Final = 8
 
 
 class Problems:
@@ -17,13 +22,15 @@ class Problems:
 
     `reads_files`: whether the files and environment variables that the configuration names are
     read, and the optional packages that it needs are looked for. They may be missing on the machine
-    that checks a configuration for another one.
+    that checks a configuration for another one. `is_short`: the event loop waits for the result, so
+    only the first errors of a list or of the unknown keys are found.
     """
 
-    __slots__ = ("_paths", "lines", "reads_files")
+    __slots__ = ("_is_short", "_paths", "lines", "reads_files")
 
-    def __init__(self, *, reads_files: bool = True) -> None:
+    def __init__(self, *, reads_files: bool = True, is_short: bool = False) -> None:
         self.reads_files = reads_files
+        self._is_short = is_short
         self.lines: list[str] = []
         self._paths: set[str] = set()
 
@@ -35,6 +42,16 @@ class Problems:
     def is_spoiled(self, *paths: str) -> bool:
         """Returns whether one of the paths, or a section that contains it, has an error already."""
         return any(not self._paths.isdisjoint(_with_ancestors(path)) for path in paths)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the other items of a list and other unknown keys need not be examined."""
+        return self._is_short and len(self.lines) >= _SHORT
+
+    @property
+    def has_hints(self) -> bool:
+        """Whether an unknown key gets a hint. To find one takes some milliseconds."""
+        return not self._is_short or len(self.lines) < _HINTS
 
     @property
     def is_unreadable(self) -> bool:

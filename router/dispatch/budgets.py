@@ -31,6 +31,19 @@ _HELD: Final = "running requests hold the rest of this key's budget; try again w
 _UNKNOWN: Final = "the clock has changed, and this key's budget is read again; try again"
 
 
+def spendings(keys: Iterable[Key]) -> dict[str, Spending]:
+    """Return a new `Spending` for each key with a budget, by name. A thread may call this."""
+    found: dict[str, Spending] = {}
+    for key in keys:
+        if key.budgets:
+            found[key.name] = spending = Spending()
+            spending.limit(key.budgets)
+        for model, budgets in key.model_budgets.items():
+            found[_of_model(key.name, model)] = spending = Spending(model)
+            spending.limit(budgets)
+    return found
+
+
 class Budgets:
     """The budgets of all tenants of one router."""
 
@@ -57,25 +70,20 @@ class Budgets:
         self.awaits_file = False  # Whether the used amounts of the present day are not known.
         self.unpriced = 0  # Requests of keys with a budget of money whose model has no price.
 
-    def adopt(self, keys: Iterable[Key], prices: Prices, zone: TimeZone) -> None:
-        """Apply new keys and prices. Used amounts stay counted."""
+    def adopt(self, fresh: dict[str, Spending], prices: Prices, zone: TimeZone) -> None:
+        """Apply new prices, and the budgets in `fresh` (`spendings`). Used amounts stay counted."""
         self._prices = prices
         self.zone = zone
         for spending in self.limited.values():
             spending.limit(())
         self.limited = {}
-        for key in keys:
-            if key.budgets:
-                self._limit(key.name, "", key.budgets)
-            for model, budgets in key.model_budgets.items():
-                self._limit(_of_model(key.name, model), model, budgets)
-
-    def _limit(self, tenant: str, model: str, budgets: tuple[tuple[float, float], ...]) -> None:
-        spending = self.by_tenant.get(tenant)
-        if spending is None:
-            spending = self.by_tenant[tenant] = Spending(model)
-        spending.limit(budgets)
-        self.limited[tenant] = spending
+        for name, new in fresh.items():
+            known = self.by_tenant.get(name)
+            if known is None:
+                self.by_tenant[name] = known = new
+            else:
+                known.limit(new.limits)
+            self.limited[name] = known
 
     def enter(self, x: Exchange, prompt: int, most: int, answers: int) -> Hold | None:
         """Hold the expected amount of a request; `None`: its key has no budget.

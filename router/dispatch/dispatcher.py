@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 from time import monotonic
 
-from router.config.keys import KeyLine
+from router.admission.budget import Spending
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.time_zone import TimeZone
@@ -23,7 +23,7 @@ from router.core.urgency import BATCH, Urgency
 from router.dispatch.attempts.abort import Aborter
 from router.dispatch.attempts.ids import Ids
 from router.dispatch.attempts.upstream_head import common_lines
-from router.dispatch.budgets import Budgets
+from router.dispatch.budgets import Budgets, spendings
 from router.dispatch.charges import ChargeRules
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
@@ -43,7 +43,7 @@ from router.intake.authority import check_default, check_no_background
 from router.intake.body import may_be_large, read_fields, watch
 from router.intake.fields import Fields, Unread
 from router.intake.flow import with_steps
-from router.intake.keys import Key
+from router.intake.keys import Key, Keyring
 from router.intake.private_members import MemberRules
 from router.intake.routes import (
     BATCHES,
@@ -84,7 +84,7 @@ class Dispatcher(Handler, ExchangeOwner):
         sweeper: Sweeper,
         log: AccessLog,
         authorization: bytes | None,
-        keys: Sequence[KeyLine],
+        keys: Keyring,
     ) -> None:
         self.exchanges: set[Exchange] = set()
         self.budgets = Budgets()
@@ -98,6 +98,7 @@ class Dispatcher(Handler, ExchangeOwner):
         # Serves files and batches; `None`: these paths are forwarded to replicas.
         self.batch_server: LocalServer | None = None
         self.tunnels: set[Tunnel] = set()
+        self.tunnels_most = 0  # Maximum number of tunnels at once.
         # Returns why load balancers should not use the router; None: they should use it.
         self.unready: Callable[[], Reason | None] = _always_ready
         self._context = context
@@ -106,20 +107,24 @@ class Dispatcher(Handler, ExchangeOwner):
         self._ignored_numbers = IgnoredNumbers()
         self._sweeper = sweeper
         self._ids = Ids()
-        self.adopt(config, authorization, keys)
+        self.adopt(config, authorization, keys, spendings(self.tenants.keys))
 
     def adopt(
         self,
         config: Config,
         authorization: bytes | None,
-        keys: Sequence[KeyLine],
+        keys: Keyring,
+        budgets: dict[str, Spending],
     ) -> None:
-        """Apply a new configuration. `Context.adopt` must be called after this."""
+        """Apply a new configuration. `Context.adopt` must be called after this.
+
+        `budgets`: those of `keys`, from `budgets.spendings`.
+        """
         self._timeouts = config.timeouts
         self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
         prices = prices_of(config)
         self._context.metrics.usage.adopt(prices)
-        self.budgets.adopt(self.tenants.keys, prices, TimeZone(config.usage.time_zone))
+        self.budgets.adopt(budgets, prices, TimeZone(config.usage.time_zone))
         self.charges = ChargeRules(config.usage.charges)
         self._cuts_spent = config.usage.cut_spent
         self._facts.adopt(config)
@@ -160,6 +165,7 @@ class Dispatcher(Handler, ExchangeOwner):
         if found[0] is BATCHES and self._has_batch_server():
             if self._context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
+            self._check_tunnels(head)
             head.passes = True
         elif head.has_body and (found[0].inference or has_judged_body(head.method)):
             self._check_body(head, found[0])
@@ -183,6 +189,16 @@ class Dispatcher(Handler, ExchangeOwner):
         flow = tenants.flow(key, head, client.peer)
         is_freed = queue is not None and queue.relieve(flow, body_bytes)
         return is_freed or (key is not None and not body_bytes)
+
+    def _check_tunnels(self, head: RequestHead) -> None:
+        """Refuses a request if there are too many tunnels. If there are API keys, clients without
+        one may use only half of the tunnels."""
+        most, tenants = self.tunnels_most, self.tenants
+        if tenants.has_keys and tenants.known(head) is None:
+            most //= 2
+        if len(self.tunnels) >= most:
+            text = "too many requests for files and batches at once"
+            raise RouterError(Reason.NO_FILES, text, retry_after_s=1)
 
     def _has_batch_server(self) -> bool:
         return self.batch_server is not None

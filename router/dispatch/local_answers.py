@@ -16,7 +16,7 @@ from router.dispatch.messages import MESSAGES
 from router.dispatch.tenants import models_of
 from router.fleet.table.eligibility import RETRY_AFTER_S
 from router.intake.routes import MODELS_PATH
-from router.wire.client import ClientConnection
+from router.wire.client import PIECE, ClientConnection
 from router.wire.http1 import answers
 from router.wire.http1.headers import name_of
 
@@ -76,13 +76,17 @@ def answer_locally(
 ) -> None:
     """End a request with a 200 response. `extra`: complete header lines."""
     keep_alive = client.keeps_alive
+    is_head = exchange.asked.head.method == b"HEAD"
+    # A long list of models is written as fast as the client reads it. Otherwise clients that do not
+    # read would multiply its memory.
+    is_apart = len(body) > PIECE and not is_head
     answer = answers.response(
         200,
         body,
         keep_alive=keep_alive,
         request_id=exchange.request_id.decode("ascii"),
         extra=extra + client.cors_lines,
-        head_only=exchange.asked.head.method == b"HEAD",
+        head_only=is_head or is_apart,
     )
     reply = exchange.reply
     reply.status = 200
@@ -91,4 +95,4 @@ def answer_locally(
     client.write(answer)
     now = monotonic()
     exchange.end(now)
-    client.done(keep_alive, now)
+    client.finish(body if is_apart else b"", keep_alive, now)

@@ -17,7 +17,7 @@ Must never: answer a client, or keep data of a request that has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from hmac import compare_digest
 from math import ceil, inf
@@ -28,7 +28,6 @@ from typing import Final
 from policies.allowed import Allowed
 from router.admission.concurrency import Concurrency
 from router.admission.limits import Account, Grant, LimitCheck
-from router.config.keys import KeyLine
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.owners import KEYED
@@ -128,11 +127,13 @@ class Tenants:
     def __init__(
         self,
         config: Config,
-        lines: Sequence[KeyLine],
+        keys: Keyring,
         hashed: Callable[[bytes], str],
         now: float,
     ) -> None:
         """`hashed`: the access log's salted hash."""
+        # The accounts of limited keys that have sent requests. A reload does not make them, because
+        # there may be many keys.
         self._accounts: dict[str, Account] = {}
         self.flows = Flows(hashed, config.trusted_proxies)
         self.token = token_hex(16)  # The secret by which the batch server is identified.
@@ -140,38 +141,36 @@ class Tenants:
         self.judge = Judge(config.priority)
         # Called when a key has expired.
         self.on_expired: Callable[[], None] = _nothing
-        self.adopt(config, lines, hashed, now)
+        self.adopt(config, keys, hashed, now)
 
     def adopt(
         self,
         config: Config,
-        lines: Sequence[KeyLine],
+        keys: Keyring,
         hashed: Callable[[bytes], str],
         now: float,
     ) -> None:
         """Apply a new configuration, and the keys that are now in the key file."""
         self.flows.adopt(hashed, config.trusted_proxies)
         rules = config.keys
-        self._keys = Keyring(lines)
-        self._keys.expire(time())
+        self._keys = keys
+        keys.expire(time())
         self.requires_keys = rules.required
         self._names_users = rules.names_users
         self._networks = NetworkRegions(config.regions.networks)
-        keys = self._keys.by_name.values()
-        self._limits_regions = any(key.allowed_regions is not None for key in keys)
+        by_name = keys.by_name
+        self._limits_regions = any(key.allowed_regions is not None for key in by_name.values())
         self._header = b"\r\n%b:" % rules.user_header.lower().encode("ascii")
         # Whether the client's key is forwarded to replicas.
-        self.forwards = rules.forward or not len(self._keys)
-        self.judge.adopt(config.priority, {key.tier for key in self._keys.by_name.values()})
+        self.forwards = rules.forward or not len(keys)
+        self.judge.adopt(config.priority, {key.tier for key in by_name.values()})
         accounts: dict[str, Account] = {}
-        for name, key in self._keys.by_name.items():
-            limits = (key.concurrency, key.requests_per_minute, key.tokens_per_minute)
-            account = self._accounts.get(name)
-            if account is not None:
+        for name, account in self._accounts.items():
+            key = by_name.get(name)
+            if key is not None:
+                limits = (key.concurrency, key.requests_per_minute, key.tokens_per_minute)
                 account.adopt(*limits, now)
                 accounts[name] = account
-            elif key.is_limited:
-                accounts[name] = Account(*limits, now)
         self._accounts = accounts
 
     @property
@@ -389,6 +388,9 @@ class Tenants:
         concurrency: Concurrency | None = None
         if key is not None:
             account = self._accounts.get(key.name)
+            if account is None and key.is_limited:
+                limits = (key.concurrency, key.requests_per_minute, key.tokens_per_minute)
+                account = self._accounts[key.name] = Account(*limits, now)
             if account is not None:
                 tokens = account.reserved(prompt_tokens, most_output, answers)
                 grant = _granted(account, tokens, prompt_tokens, is_batch, waits, now)

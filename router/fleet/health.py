@@ -103,6 +103,15 @@ LAG_S: Final = 15.0
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
 
+# A replica that fails is probed after at most FAST_S seconds. While it is down, each failure makes
+# the pause longer by the factor SLOWER, up to SLOW_INTERVALS intervals and SLOW_S seconds. So the
+# pause is about a sixth of the outage. A repaired replica returns after SLOW_S seconds, jitter and
+# the timeout of one probe at the latest.
+FAST_S: Final = 1.0
+SLOWER: Final = 1.2
+SLOW_S: Final = 15.0
+SLOW_INTERVALS: Final = 3.0
+
 # The states of a circuit breaker, the best first. The metric shows a state as its index.
 BREAKERS: Final = ("closed", "suspect", "half_open", "open")
 
@@ -243,6 +252,19 @@ class Health:
             self.warm_since = now
             return True
         return False
+
+    def pause_s(self, interval_s: float) -> float:
+        """Return the time until the replica should be asked again, without jitter.
+
+        `interval_s`: the time between two questions to a replica that is up.
+        """
+        if self.up and self.probe_streak >= 0:
+            return interval_s
+        if self.up or self.probe_streak >= 0:  # It begins to fail, or to return.
+            return min(interval_s, FAST_S)
+        more = min(-self.probe_streak - self.rules.fall, 100)
+        pause_s = min(interval_s, FAST_S) * SLOWER ** max(more, 0)
+        return min(pause_s, SLOW_S, SLOW_INTERVALS * interval_s)
 
     def succeeded(
         self, now: float | None = None, *, content: bool = True, dispatched: float | None = None

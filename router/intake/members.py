@@ -283,3 +283,22 @@ class LargeBody:
         if len(held) > SMALL:
             self._held = None
             self.scan.feed(bytes(held))
+
+
+def without_members(body: bytes, places: list[Place]) -> list[bytes]:
+    """Returns the pieces of a JSON object without the members at these places.
+
+    All other bytes are unchanged.
+    """
+    kept: list[bytes] = []
+    at = 0
+    for place in places:
+        kept.append(body[at : place.start])
+        at = place.end
+        if body[at : at + 1] == b",":
+            at += 1
+        else:  # For the last member, the comma before the member is removed, too.
+            before = b"".join(kept).rstrip(b" \t\r\n")
+            kept = [before.removesuffix(b",")]
+    kept.append(body[at:])
+    return kept

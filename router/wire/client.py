@@ -35,8 +35,8 @@ from router.wire.http1.plans import Plans
 from router.wire.http1.request_reader import COMPLETE, HEAD, PASSES, RequestReader
 from router.wire.origins import INSIDE, Counted, Origins
 from router.wire.outbox import Outbox
-from router.wire.reads import LARGE_READ
 from router.wire.sweep import NEVER, Sweeper
+from router.wire.turn import COPY, DECODE, LARGE_READ, LONG, SCAN, Delayed, Turn
 
 # A client whose request was refused may still be sending. Closing at once would reset the
 # connection, and the client would lose the error response. So the router first reads and discards
@@ -50,6 +50,9 @@ QUIET_S: Final = 1.0
 # The maximum number of connections, divided by `_RESERVE`, is a reserve. While connections of the
 # reserve are in use, the head of each new request decides whether its connection may stay open.
 _RESERVE: Final = 16
+
+# The router writes a long response of its own in pieces of this many bytes.
+PIECE: Final = 64 * 1024
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -131,6 +134,7 @@ class Front:
 
     __slots__ = (
         "_max_clients",
+        "_reserved",
         "allow_half_close",
         "bodies_total",
         "body_idle_s",
@@ -155,6 +159,7 @@ class Front:
         "sweeper",
         "tally",
         "timeouts",
+        "turn",
         "via",
     )
 
@@ -176,13 +181,16 @@ class Front:
         self.sweeper = sweeper
         self.adopt(limits, timeouts, cors)
         self.via = via
+        self._reserved = 0  # places of connections that are taken by `reserve`
         self.max_clients = max_clients
         self.allow_half_close = allow_half_close
         self.clients: set[ClientConnection] = set()
         self.origins = Origins()
         # The connections that discard the rest of refused requests, the oldest first.
         self.lingering: dict[ClientConnection, None] = {}
-        self.held_bytes = 0  # total bytes of the request bodies in memory
+        # Bytes in memory: request bodies, unfinished heads, and data that clients sent early.
+        self.held_bytes = 0
+        self.turn = Turn()
         self.draining = False
         # Every response closes its connection, so that clients move to another process in time.
         self.last_answers = False
@@ -216,8 +224,17 @@ class Front:
     def max_clients(self, most: int) -> None:
         self._max_clients = most
         # Above this number of connections, the router closes quiet connections.
-        self.soft_clients = most - most // _RESERVE
+        self.soft_clients = most - most // _RESERVE - self._reserved
         self.most_lingering = min(LINGERING, most // 4)
+
+    def reserve(self, places: int) -> None:
+        """Takes the places of so many connections, or gives them back if the number is negative.
+
+        The maximum number of connections assumes two open files for each connection. One that needs
+        more takes further places.
+        """
+        self._reserved += places
+        self.max_clients = self._max_clients
 
     def takes(self, client: ClientConnection, now: float) -> bool:
         """Returns whether a new connection may stay although it exceeds the soft limit.
@@ -232,10 +249,10 @@ class Front:
             quiet = self.origins.quiet(client, now)
         if quiet is not None:
             quiet.shed()
-        return len(self.clients) <= self._max_clients
+        return len(self.clients) + self._reserved <= self._max_clients
 
 
-class ClientConnection(Counted):
+class ClientConnection(Counted, Delayed):
     """One client connection, HTTP/1.0 or 1.1. This object is the asyncio protocol of its transport.
 
     The class does not derive from `asyncio.Protocol`: compiled code would look up each attribute by
@@ -248,10 +265,14 @@ class ClientConnection(Counted):
         "_closing",
         "_front",
         "_held",
+        "_held_early",
         "_lingers_since",
         "_lingers_until",
+        "_places",
         "_reader",
         "_requests",
+        "_rest",
+        "_rest_keeps",
         "_tls",
         "_turn_has_ended",
         "deadline",
@@ -263,11 +284,17 @@ class ClientConnection(Counted):
 
     transport: asyncio.Transport
 
-    def __init__(self, front: Front, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, front: Front, tls: ssl.SSLContext | None = None, *, is_within: bool = False
+    ) -> None:
+        """`is_within`: the other end of the connection is in this process."""
         super().__init__()
         self._front = front
         self._tls = tls
-        self._reader = RequestReader(front.limits, front.via, self._on_head, front.plans)
+        self._places = 1 if is_within else 0  # the places that this connection has reserved
+        self._reader = RequestReader(
+            front.limits, front.via, self._on_head, front.plans, front.turn
+        )
         self.exchange: ClientExchange | None = None
         self.deadline = NEVER
         self.half_closed = False
@@ -278,9 +305,13 @@ class ClientConnection(Counted):
         # Received bytes are not handled before the next turn of the event loop.
         self._turn_has_ended = False
         self._requests = 0
-        self._held = 0
+        self._held = 0  # the bytes of the body in `Front.held_bytes`
+        self._held_early = 0  # the bytes of an unfinished head and of early data in it
         self._body_window = 0.0
         self._body_window_bytes = 0
+        # The unwritten rest of a long response of the router itself: the client reads too slowly.
+        self._rest = memoryview(b"")
+        self._rest_keeps = False  # whether the connection stays open after it
 
     # -- transport callbacks ------------------------------------------------------------------
 
@@ -296,6 +327,8 @@ class ClientConnection(Counted):
             front.tally.client_connections += 1
         front.clients.add(self)
         front.origins.join(self)
+        if self._places:
+            front.reserve(self._places)
         now = monotonic()
         self.deadline = now + front.timeouts.head_s
         front.sweeper.add(self)
@@ -333,25 +366,28 @@ class ClientConnection(Counted):
             if self._lingers_since:
                 self.deadline = self.linger_deadline(monotonic())
             return
+        self._handle(data)
+
+    def _handle(self, data: bytes) -> None:
         try:
             self._pump(data)
         except Exception as err:
             self._crashed(err)
 
     def _end_turn(self) -> None:
-        """Continues reading in the next turn of the event loop, first with the buffered bytes.
+        """Continues reading in a later turn of the event loop, first with the buffered bytes.
 
-        Reading is paused only for the rest of the present turn of the event loop, and until a body
-        is decoded. During a longer pause a disconnect would not be noticed.
+        Reading is paused only until then, and until a body is decoded. During a longer pause a
+        disconnect would not be noticed.
         """
         if self._turn_has_ended or self.transport.is_closing():
             return
         self._turn_has_ended = True
         if not self.half_closed:  # pausing and resuming would report the client's FIN again
             self.transport.pause_reading()
-        asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._front.turn.wait(self)
 
-    def _begin_turn(self) -> None:
+    def on_turn(self) -> None:
         self._turn_has_ended = False
         transport = self.transport
         # A tunnel that has taken over the transport pauses and resumes the reading itself.
@@ -359,23 +395,34 @@ class ClientConnection(Counted):
             return
         if not self.half_closed:
             transport.resume_reading()
-        if self._reader.is_behind:
-            self.data_received(b"")
+        reader = self._reader
+        if self._rest:
+            self._write_rest(monotonic())
+        elif self._closing:
+            return
+        elif reader.is_behind:
+            self._handle(b"")
         elif self.exchange is None and not self.paused:
-            early, self._reader.early = self._reader.early, b""
-            if early:
-                self.data_received(early)
+            early, reader.early = reader.early, b""
+            if early or reader.state == COMPLETE:
+                self._handle(early)
 
     def eof_received(self) -> bool:
         if self._closing:
             return False
-        if self.exchange is not None:
+        if self._rest:
+            self.half_closed = True
+            return True
+        if self.exchange is not None or self._turn_has_ended:  # the request may have arrived
             if self._front.allow_half_close:
                 self.half_closed = True
                 return True
             # A proxy cannot distinguish a half-close from a disconnect. To continue generating for
             # a client that has left is the more expensive mistake (HAProxy: `abortonclose`).
-            self.abort(Reason.CLIENT_GONE)
+            if self.exchange is None:
+                self.transport.abort()
+            else:
+                self.abort(Reason.CLIENT_GONE)
         elif self._reader.started:
             self._refuse(RouterError(Reason.BAD_REQUEST, "the request is incomplete"))
         return False
@@ -393,8 +440,13 @@ class ClientConnection(Counted):
         front.lingering.pop(self, None)
         front.origins.leave(self)
         front.sweeper.discard(self)
+        if self._places:
+            front.reserve(-self._places)
+            self._places = 0
         self._end_exchange(Reason.CLIENT_GONE)
         self.release_body()
+        self._release_early()
+        self._rest = memoryview(b"")
         self._reader.close()
 
     def pause_writing(self) -> None:
@@ -406,6 +458,8 @@ class ClientConnection(Counted):
         self.paused = False
         if self.exchange is not None:
             self.exchange.client_resumed()
+        elif self._rest:
+            self._write_rest(monotonic())
         elif not self._closing:
             self.deadline = monotonic() + self._front.keep_alive_s
             if self._reader.early:
@@ -452,6 +506,10 @@ class ClientConnection(Counted):
         return self._closing
 
     @property
+    def turn(self) -> Turn:
+        return self._front.turn
+
+    @property
     def is_draining(self) -> bool:
         """Whether the router accepts no new requests and will stop."""
         return self._front.draining
@@ -474,6 +532,32 @@ class ClientConnection(Counted):
             # requests that the router answers without a replica.
             self._end_turn()
 
+    def finish(self, body: bytes, keep_alive: bool, now: float) -> None:
+        """Writes the rest of a response of the router itself, as fast as the client reads.
+
+        Then the next request may be read, as after `done`. The body is not copied as a whole.
+        """
+        self.exchange = None
+        self.release_body()
+        self._reader.reset()
+        self._rest, self._rest_keeps = memoryview(body), keep_alive
+        self._write_rest(now)
+
+    def _write_rest(self, now: float) -> None:
+        turn = self._front.turn
+        while self._rest and not self.paused:
+            if turn.left <= 0:
+                self._end_turn()
+                break
+            turn.spend(PIECE >> COPY)
+            piece, self._rest = self._rest[:PIECE], self._rest[PIECE:]
+            self.write(bytes(piece))
+        if self._rest:
+            self.deadline = now + self._front.timeouts.write_stall_s
+        else:
+            is_over = self.half_closed and not self._reader.early
+            self.done(self._rest_keeps and not is_over, now)
+
     def abort(self, reason: Reason) -> None:
         """Closes the connection now. Unwritten bytes are lost. The exchange gets `reason`."""
         self._closing = True
@@ -491,6 +575,12 @@ class ClientConnection(Counted):
         self._front.held_bytes -= self._held
         self._held = 0
 
+    def _release_early(self) -> None:
+        """Drops received bytes. The connection reads no more requests."""
+        self._reader.discard()
+        self._front.held_bytes -= self._held_early
+        self._held_early = 0
+
     # -- reading ------------------------------------------------------------------------------
 
     def _pump(self, data: bytes) -> None:
@@ -498,29 +588,46 @@ class ClientConnection(Counted):
         front = self._front
         reader = self._reader
         try:
-            fresh = not reader.started
+            fresh, received = not reader.started, 0
             if not data and reader.is_behind:
                 reader.decode()
             elif self.exchange is not None or self.paused or reader.early:
                 # A response is in progress, or the client does not read its responses. The bytes
                 # of its next request are only buffered, up to `limits.early_data` bytes.
                 reader.keep(data)
+                self._count_early()
                 return
             else:
+                if len(data) >= LONG:
+                    if front.turn.left <= 0:
+                        reader.early = data
+                        self._end_turn()
+                        self._count_early()
+                        return
+                    front.turn.spend(len(data) >> SCAN)
                 reader.feed(data)
+                received = len(data) - len(reader.early)
+                if reader.waiting_bytes != self._held_early:
+                    self._count_early()
             if reader.state != COMPLETE:
                 if reader.state == PASSES:
                     self._hand_over()
                     return
-                self._wait_for_more(len(data), fresh)
+                self._wait_for_more(received, fresh)
                 if reader.is_behind:
                     self._end_turn()
                 return
-            if reader.body_bytes:
-                self._account(reader.body_bytes)
             self.deadline = NEVER
+            body_bytes = reader.body_bytes
+            if body_bytes:
+                self._account(body_bytes)
+                if body_bytes >= LONG:
+                    if front.turn.left <= 0:
+                        self._end_turn()
+                        return
+                    front.turn.spend(body_bytes >> DECODE)
             self._requests += 1
-            front.handler.start(self, reader.head, reader.take_body(), reader.body_bytes)
+            front.handler.start(self, reader.head, reader.take_body(), body_bytes)
         except RouterError as err:
             if self.exchange is not None:
                 self.abort(err.reason)
@@ -534,6 +641,10 @@ class ClientConnection(Counted):
         """
         reader = self._reader
         early, reader.early = reader.early, b""
+        self._count_early()
+        # Two open files of the connection to the local server, and one of that server.
+        self._places += 1
+        self._front.reserve(1)
         self._closing = True
         self.deadline = NEVER
         self._front.outbox.flush()
@@ -564,7 +675,10 @@ class ClientConnection(Counted):
             if fresh and self._requests and self._reader.started:
                 # The deadline of a head is set at its first byte. Later bytes do not extend it.
                 self.deadline = now + front.timeouts.head_s
+            self._count_early()
             return
+        if self._reader.early:
+            self._end_turn()
         self._account(self._reader.held_bytes)
         self.deadline = now + front.body_idle_s
         if not received:
@@ -577,11 +691,27 @@ class ClientConnection(Counted):
             self._body_window_bytes = 0
 
     def _account(self, body_bytes: int) -> None:
+        """Counts the bytes of the body. Raises RouterError (MEMORY_LIMIT)."""
         front = self._front
         front.held_bytes += body_bytes - self._held
         self._held = body_bytes
+        if front.held_bytes > front.bodies_total:
+            self._make_room()
+
+    def _count_early(self) -> None:
+        """Counts an unfinished head and early data. Raises RouterError (MEMORY_LIMIT)."""
+        front = self._front
+        size = self._reader.waiting_bytes
+        grown = size - self._held_early
+        front.held_bytes += grown
+        self._held_early = size
+        if grown > 0 and front.held_bytes > front.bodies_total:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        front = self._front
         missing = front.held_bytes - front.bodies_total
-        if missing > 0 and not front.handler.relieve(self, self._reader.head, missing):
+        if not front.handler.relieve(self, self._reader.head, missing):
             raise RouterError(
                 Reason.MEMORY_LIMIT, "too many request bodies in memory", retry_after_s=1
             )
@@ -625,7 +755,7 @@ class ClientConnection(Counted):
             )
         )
         self.release_body()
-        reader.take_body()
+        self._release_early()
         self._closing = True
         front.outbox.flush()
         if len(front.clients) > front.soft_clients or not self.linger(_may_send_more(head)):
@@ -678,7 +808,9 @@ class ClientConnection(Counted):
         If `is_own` is false, a connection that has never sent a request counts as quiet at once.
         """
         reader = self._reader
-        if self.exchange is not None or self._closing or self.paused or reader.state != HEAD:
+        if self.exchange is not None or self._closing or self.paused:
+            return False
+        if reader.state != HEAD or reader.early or self._rest:
             return False
         if not self._requests and not is_own:
             return True
@@ -708,7 +840,9 @@ class ClientConnection(Counted):
         Called while the router drains. A busy connection closes after its response, because
         `keeps_alive` is then false.
         """
-        is_waiting = self.exchange is None and not self._reader.started and not self._closing
+        reader = self._reader
+        is_waiting = self.exchange is None and not self._closing and not self._rest
+        is_waiting = is_waiting and not reader.started and not reader.early
         if is_waiting and self._waits_since() <= since:
             self._close(monotonic())
         elif self._lingers_since and self._lingers_since + LINGER_S <= monotonic():

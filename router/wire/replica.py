@@ -30,8 +30,8 @@ from router.wire.http1.heads import ResponseHead
 from router.wire.http1.plans import Plans
 from router.wire.http1.response_reader import COMPLETE, BadResponse, ResponseReader
 from router.wire.outbox import Outbox
-from router.wire.reads import LARGE_READ
 from router.wire.sweep import NEVER
+from router.wire.turn import LARGE_READ
 
 # Bits, one for each reason to pause reading from the replica. Reading resumes when no bit is set.
 PAUSE_CLIENT: Final = 1

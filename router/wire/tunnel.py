@@ -25,12 +25,53 @@ from router.wire.client import ClientConnection
 from router.wire.http1 import answers
 from router.wire.http1.heads import RequestHead
 from router.wire.sweep import NEVER, Sweeper
+from router.wire.turn import Delayed, Turn
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([2-5][0-9]{2}) ")
 _LENGTH: Final = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ?([0-9]{1,18})\r\n")
 
 # With more unsent bytes for the local server than this, reading from the client is paused.
 FAR_HIGH: Final = 256 * 1024
+# The memory of one tunnel and its local server: the bytes of a read at each end, unsent bytes, and
+# the piece of a file that is written next.
+TUNNEL_BYTES: Final = 1024 * 1024
+
+
+# A chunked body is forwarded in pieces of this many bytes. The local server needs about 4 us for
+# each chunk, which has two line ends.
+_PACED: Final = 4 * 1024
+_LINE_WORK: Final = 2
+
+
+class _Pace(Delayed):
+    """Forwards a chunked body, in each turn of the event loop only as much as is read in time."""
+
+    __slots__ = ("_rest", "_tunnel", "_turn", "is_behind")
+
+    def __init__(self, tunnel: Tunnel, turn: Turn) -> None:
+        self._tunnel = tunnel
+        self._turn = turn
+        self._rest = b""
+        self.is_behind = False  # bytes wait for a later turn
+
+    def write(self, data: bytes) -> None:
+        self._rest += data
+        if not self.is_behind:
+            self.on_turn()
+
+    def on_turn(self) -> None:
+        turn, data, at = self._turn, self._rest, 0
+        while at < len(data) and turn.left > 0:
+            piece = data[at : at + _PACED]
+            at += len(piece)
+            turn.spend(_LINE_WORK * piece.count(b"\n") + 1)
+            self._tunnel.forward(piece)
+        self._rest = data[at:]
+        was_behind, self.is_behind = self.is_behind, at < len(data)
+        if self.is_behind:
+            turn.wait(self)
+        if self.is_behind != was_behind:
+            self._tunnel.pause_or_resume()
 
 
 class LocalServer(Protocol):
@@ -61,10 +102,12 @@ class Tunnel(asyncio.Protocol):
         "_early",
         "_far",
         "_far_closed",
+        "_far_is_full",
         "_introduction",
         "_left",
         "_over",
         "_owner",
+        "_pace",
         "_sweeper",
         "_task",
         "_timeouts",
@@ -114,6 +157,8 @@ class Tunnel(asyncio.Protocol):
         self._left = head.content_length or 0
         self._far: asyncio.Transport | None = None
         self._far_closed = False
+        self._far_is_full = False
+        self._pace = _Pace(self, client.turn) if head.chunked else None
         self._over = False
         self._task: asyncio.Task[None] | None = None
         # The end of the present time window. In each window of `body_rate_over_s` seconds, a
@@ -171,7 +216,15 @@ class Tunnel(asyncio.Protocol):
                 self.client.transport.abort()
                 return
             self._open_window(now)
-        far.write(data)
+        if self._pace is None:
+            far.write(data)
+        else:
+            self._pace.write(data)
+
+    def forward(self, data: bytes) -> None:
+        """Writes a piece of the request's body to the local server."""
+        if self._far is not None and not self._far_closed and not self._far.is_closing():
+            self._far.write(data)
 
     def _open_window(self, now: float) -> None:
         self._window_ends = now + self._timeouts.body_rate_over_s
@@ -212,8 +265,12 @@ class Tunnel(asyncio.Protocol):
         self.bytes_in = len(early)
         self._left -= len(early)
         self._open_window(monotonic())
-        far.write(request_head(self.head, self.request_id, self._introduction) + early)
-        self.client.transport.resume_reading()
+        far.write(request_head(self.head, self.request_id, self._introduction))
+        if self._pace is not None:
+            self._pace.write(early)
+        elif early:
+            far.write(early)
+        self.pause_or_resume()
 
     def answer(self, data: bytes) -> None:
         """Forwards bytes of the response to the client."""
@@ -249,16 +306,22 @@ class Tunnel(asyncio.Protocol):
         Called when the write buffer of the connection to the local server is full, or has room
         again.
         """
-        transport = self.client.transport
-        if transport.is_closing():
-            return
-        if is_full:
-            transport.pause_reading()
-        else:
+        self._far_is_full = is_full
+        if not is_full:
             self._touch()
             # The time window for a minimum of the body starts again, because the client did not
             # cause the pause.
             self._open_window(monotonic())
+        self.pause_or_resume()
+
+    def pause_or_resume(self) -> None:
+        """Reads from the client, unless the local server or the present turn is too busy."""
+        transport = self.client.transport
+        if transport.is_closing() or self._far_closed:
+            return
+        if self._far_is_full or (self._pace is not None and self._pace.is_behind):
+            transport.pause_reading()
+        else:
             transport.resume_reading()
 
     def far_gone(self) -> None:
@@ -303,6 +366,7 @@ class Tunnel(asyncio.Protocol):
             return
         self._over = True
         self.deadline = NEVER
+        self._pace = None
         self._sweeper.discard(self)
         if self._far is not None:
             self._far.abort()

@@ -10,20 +10,17 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import brotli
 import pytest
 from backports import zstd
 
-from router.config.keys import KeyLine, hash_of, line_of
 from router.fleet.engines.common.models import MODELS_MOST
 from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE
 from tests.abuse.hostile import Answer, Client
-from tests.abuse.victim import BAD, GOOD, MEMORY, PAIR, Victim, reproducible, under_attack
-from tests.faults.process.metrics import number
-from tests.harness.client import RawClient
+from tests.abuse.recipe import Recipes, ask, came, ended
+from tests.abuse.victim import BAD, GOOD, PAIR, Victim
 from tests.harness.control import MODELS
 from tests.harness.messages import (
     LAST_CHUNK,
@@ -38,62 +35,13 @@ from tests.harness.messages import (
     role,
     token,
 )
-from tests.harness.reading import Response
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import scenario
 
 MIB = 1024 * 1024
 FORM = "content-type: multipart/form-data; boundary=b"
 
-Recipe = Callable[[Victim], Awaitable[None]]
-RECIPES: dict[str, tuple[Recipe, int, str]] = {}
-
-
-def recipe(*, memory: int = MEMORY, extra: str = "") -> Callable[[Recipe], Recipe]:
-    """Register a recipe with its memory limit (bytes) and additional configuration."""
-
-    def register(attack: Recipe) -> Recipe:
-        RECIPES[attack.__name__] = (attack, memory, extra)
-        return attack
-
-    return register
-
-
-async def ask(victim: Victim, data: bytes, sizes: tuple[int, ...] = (), turns: int = 1) -> Response:
-    """Send a request in pieces of these sizes, with `turns` loop turns between two; read the
-    answer.
-    """
-    client = await RawClient.connect(victim.port)
-    try:
-        at, index = 0, 0
-        loop = asyncio.get_running_loop()
-        while at < len(data):
-            size = sizes[min(index, len(sizes) - 1)] if sizes else len(data)
-            await loop.sock_sendall(client.sock, data[at : at + size])
-            at += size
-            index += 1
-            for _ in range(turns if at < len(data) else 0):
-                await asyncio.sleep(0)
-        return await client.recv_response()
-    finally:
-        client.close()
-
-
-async def ended(victim: Victim, least: int, *statuses: int, kind: str = "") -> None:
-    """Fail unless `least` requests of this kind of route have ended with these statuses."""
-    ends = await victim.ends()
-    found = sum(
-        count
-        for (route, status), count in ends.items()
-        if int(status) in statuses and kind in ("", route)
-    )
-    assert found >= least, f"the attack was hardly felt: {dict(ends)}"
-
-
-async def came(victim: Victim, least: int) -> None:
-    """Fail unless `least` client connections were accepted."""
-    accepted = await number(victim.process.admin_port, "hedgerow_client_connections_accepted_total")
-    assert accepted >= least, f"{accepted:.0f} connections were accepted"
+RECIPES = Recipes()
+recipe = RECIPES.recipe
 
 
 def form(*parts: bytes, length: int | None = None) -> bytes:
@@ -563,16 +511,6 @@ async def a_tenant_that_invents_credentials(victim: Victim) -> None:
     await ended(victim, 100, 429, kind="chat")
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", RECIPES.by_name)
 def test_recipe(name: str, tmp_path: Path) -> None:
-    attack, memory, extra = RECIPES[name]
-    keys = KeyLine(name="a", hash=hash_of(b"a key"))
-    (tmp_path / "keys.jsonl").write_text(line_of(keys) + "\n")
-
-    @scenario
-    async def story() -> None:
-        said = extra.replace("{folder}", str(tmp_path))
-        async with under_attack(tmp_path, said) as victim, victim.attacked(memory):
-            await attack(victim)
-
-    reproducible(story)
+    RECIPES.run(name, tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import mmap
+import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -61,9 +62,14 @@ class Victim:
     """
 
     def __init__(
-        self, process: RouterProcess, page: mmap.mmap, replicas: list[HostileReplica]
+        self,
+        process: RouterProcess,
+        page: mmap.mmap,
+        replicas: list[HostileReplica],
+        folder: Path,
     ) -> None:
         self.process = process
+        self.folder = folder  # of its configuration
         self.good, self.hostile, *self.pair = replicas
         self.said: deque[str] = deque(maxlen=1000)  # lines of the router's standard error
         self.served = 0  # answers that bystanders received during attacks
@@ -109,27 +115,29 @@ class Victim:
             for connection in replica.sessions:
                 connection.fin()
 
-    async def ends(self) -> Counter[tuple[str, str]]:
-        """Number of ended requests, by route kind and status."""
+    async def ends(self, second: str = "status") -> Counter[tuple[str, str]]:
+        """Number of ended requests, by route kind and status, or another second label."""
         found: Counter[tuple[str, str]] = Counter()
         for (name, labels), value in (await scrape(self.process.admin_port)).items():
             if name == "hedgerow_requests_total":
                 said = dict(labels)
-                found[said["kind"], said["status"]] += int(value)
+                found[said["kind"], said[second]] += int(value)
         return found
 
     @asynccontextmanager
-    async def attacked(self, memory: int = MEMORY) -> AsyncIterator[None]:
+    async def attacked(
+        self, memory: int = MEMORY, loop_s: float = LOOP_S, *, threads: bool = False
+    ) -> AsyncIterator[None]:
         """The `with` block is an attack. Other clients must be served during the attack, and
         nothing may remain after it.
 
-        Fails if the loop was blocked, memory grew by more than `memory` bytes, a client got another
-        client's answer, the process died, or a request is still running after all clients have
-        left.
+        Fails if the loop was blocked for `loop_s`, memory grew by more than `memory`, a client
+        got another client's answer, the process died, or a request is still running after all
+        clients have left. `threads`: the CPU time of other threads blocks the loop, too.
         """
         if self._bystander is not None:
             self._bystander.close()  # the client keeps all bytes that it has read
-        PAGE.pack_into(self._page, 0, 0.0, 0.0)
+        PAGE.pack_into(self._page, 0, 0.0, 0.0, 0.0)
         over = asyncio.Event()
         bystander = asyncio.create_task(self._stand_by(over, memory))
         try:
@@ -139,9 +147,9 @@ class Victim:
             await bystander
         await self._ask(0)
         await self._nothing_left()
-        longest = await self._longest_step()
+        longest = await self._longest_step(threads)
         self.worst_s = max(self.worst_s, longest)
-        if longest > LOOP_S:
+        if longest > loop_s:
             raise LoopBlocked(f"{longest:.3f} s of CPU between two ticks of the loop")
         failures = []
         for replica in (self.good, self.hostile, *self.pair):
@@ -180,16 +188,16 @@ class Victim:
             except TimeoutError:
                 pass
 
-    async def _longest_step(self) -> float:
+    async def _longest_step(self, threads: bool) -> float:
         """CPU seconds of the loop's longest step, including the last one of the attack.
 
         A short attack ends before the loop has ticked.
         """
-        _, before = PAGE.unpack_from(self._page)
+        _, before, _ = PAGE.unpack_from(self._page)
         for _ in range(1000):
-            longest, ticks = PAGE.unpack_from(self._page)
+            longest, ticks, of_all = PAGE.unpack_from(self._page)
             if ticks > before:
-                return float(longest)
+                return float(of_all if threads else longest)
             await asyncio.sleep(TICK_S)
         raise AssertionError("the loop is not watched")
 
@@ -251,8 +259,11 @@ def settings_of(seed: int, folder: Path) -> str:
 
 
 @asynccontextmanager
-async def under_attack(folder: Path, extra: str = "") -> AsyncIterator[Victim]:
-    """A compiled router with shipped settings and shorter intervals, and its four replicas."""
+async def under_attack(folder: Path, extra: str = "", files: int = 0) -> AsyncIterator[Victim]:
+    """A compiled router with shipped settings and shorter intervals, and its four replicas.
+
+    `files`: its open-file limit; 0: that of this process.
+    """
     replicas = [
         HostileReplica(marked, models=(GOOD,)),
         HostileReplica(either, models=(BAD,)),
@@ -266,11 +277,13 @@ async def under_attack(folder: Path, extra: str = "") -> AsyncIterator[Victim]:
     with open(path, "r+b") as file:
         page = mmap.mmap(file.fileno(), PAGE.size)
     try:
-        program = ("tests.abuse.watched", str(path))
-        async with serving(config, program=program) as process:
+        command = (sys.executable, "-m", "tests.abuse.watched", str(path))
+        if files:
+            command = ("sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', *command)
+        async with serving(config, command=command) as process:
             said = process.events
             assert any(event.get("build") == "compiled" for event in said), said
-            victim = Victim(process, page, replicas)
+            victim = Victim(process, page, replicas, folder)
             listening = asyncio.create_task(victim.listen())
             try:
                 await victim.settle()

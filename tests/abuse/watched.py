@@ -1,8 +1,8 @@
 """The router with a ticker on its event loop: `python -m tests.abuse.watched FILE serve …`.
 
-FILE is a page of two doubles: the longest CPU time, in seconds, that the loop's thread used between
-two ticks since the value was last reset, and the number of ticks. CPU time is used because on a
-busy machine every loop also waits for a CPU.
+FILE is a page of three doubles: the longest CPU time, in seconds, that the loop's thread used
+between two ticks since the value was last reset, the number of ticks, and the longest CPU time of
+all threads. CPU time is used because on a busy machine every loop also waits for a CPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 TICK_S = 0.005
-PAGE = struct.Struct("dd")
+PAGE = struct.Struct("ddd")
 
 
 def main(path: str, *arguments: str) -> int:
@@ -40,14 +40,15 @@ def main(path: str, *arguments: str) -> int:
 
 
 def _tick(loop: asyncio.AbstractEventLoop, page: mmap.mmap) -> None:
-    before = time.thread_time()
+    before, all_before = time.thread_time(), time.process_time()
 
     def tick() -> None:
-        nonlocal before
-        now = time.thread_time()
-        longest, ticks = PAGE.unpack_from(page)
-        PAGE.pack_into(page, 0, max(longest, now - before), ticks + 1)
-        before = now
+        nonlocal before, all_before
+        now, all_now = time.thread_time(), time.process_time()
+        longest, ticks, of_all = PAGE.unpack_from(page)
+        longest, of_all = max(longest, now - before), max(of_all, all_now - all_before)
+        PAGE.pack_into(page, 0, longest, ticks + 1, of_all)
+        before, all_before = now, all_now
         loop.call_later(TICK_S, tick)
 
     loop.call_later(TICK_S, tick)

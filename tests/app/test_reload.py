@@ -15,6 +15,7 @@ from router.config.model import (
     Admin,
     AdminTls,
     Limits,
+    Replica,
     Routing,
     Tls,
 )
@@ -23,7 +24,7 @@ from tests.harness.behaviours import chat_either, json_ok
 from tests.harness.clocks import NEVER_S
 from tests.harness.listeners import blackhole
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
-from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import running, scenario
 from tests.places import CERT, CERTIFICATES, KEY
 
@@ -175,6 +176,7 @@ async def test_a_refused_reload_leaves_nothing_open(tmp_path: Path) -> None:
     """A new access log is opened before the certificate is found to be invalid."""
     async with running(json_ok, tls=Tls(cert=CERT, key=KEY)) as router:
         router.app.parts.log.reopen()  # Starts the thread of the log.
+        await router.app.reload()  # Starts the thread that reads files.
         threads = threading.active_count()
         router.change(
             access_log=AccessLog(path=str(tmp_path / "new.log")),
@@ -185,6 +187,34 @@ async def test_a_refused_reload_leaves_nothing_open(tmp_path: Path) -> None:
                 await router.app.reload()
             assert refused.value.problems[0].startswith("tls.key: ")
         assert threading.active_count() == threads
+
+
+@scenario
+async def test_reloads_at_once_follow_each_other() -> None:
+    """The files are read in a thread. The replica of the admin API joins meanwhile, and stays."""
+    other = HostileReplica(json_ok)
+    other.start()
+    async with running(json_ok) as router:
+        reloads = [asyncio.ensure_future(router.app.reload()) for _ in range(3)]
+        await asyncio.sleep(0)
+        router.app.members.add({"url": other.url, "id": "other"})
+        router.change(limits=Limits(body=1000))
+        assert (await asyncio.gather(*reloads))[-1] == router.app.metrics.config_hash
+        assert router.app.config.limits.body == 1000
+        assert set(router.app.parts.fleet.replicas) == {"r0", "other"}
+    await other.stop()
+
+
+@scenario
+async def test_a_stop_during_a_reload() -> None:
+    async with running(json_ok) as router:
+        router.change(replicas=(*router.config.replicas, Replica(url="http://127.0.0.9:1", id="n")))
+        reload = asyncio.ensure_future(router.app.reload())
+        await asyncio.sleep(0)
+        await router.app.stop()
+        with pytest.raises(ConfigError):
+            await reload
+        assert set(router.app.parts.fleet.replicas) == {"r0"}
 
 
 @scenario

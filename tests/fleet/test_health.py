@@ -73,6 +73,28 @@ def test_up_and_down_follow_the_last_streak(probes: list[bool], rise: int, fall:
             assert not any(seen[-fall:])
 
 
+@pytest.mark.parametrize("interval_s", [0.5, 5.0, 60.0])
+@pytest.mark.parametrize("rise", [1, 3])
+def test_a_dead_replica_is_asked_less_and_less_often(interval_s: float, rise: int) -> None:
+    """In a day it is asked about every 15 s, and after a repair it is up within 30 s."""
+    health = make(rise=rise, fall=3)
+    assert health.pause_s(interval_s) == interval_s
+    pauses = []
+    while sum(pauses) < 86_400.0:
+        health.probed(False)
+        pauses.append(health.pause_s(interval_s))
+    assert pauses == sorted(pauses)
+    assert pauses[:3] == [min(interval_s, 1.0)] * 3  # a death is noticed as soon as before
+    assert len(pauses) < 86_400.0 / min(15.0, 3 * interval_s) + 30
+    back_s = pauses[-1] * 1.2 + Rules().timeout_s  # a probe that fails has just begun
+    for _ in range(rise - 1):
+        health.probed(True)
+        back_s += health.pause_s(interval_s) * 1.2
+    assert back_s < 30.0
+    assert health.probed(True)
+    assert health.pause_s(interval_s) == interval_s
+
+
 def test_a_good_probe_never_ends_an_ejection() -> None:
     health = make()
     fail(health, times=5)

@@ -77,7 +77,8 @@ class Discovery(Frozen, frozen=True):
     # The time between two failed lookups of a name, two failed requests to Kubernetes, or two
     # attempts to use an invalid file, starts at `ttl_min` and doubles up to this.
     retry_max_s: Seconds = 60.0
-    # Maximum number of replicas of one source. Replicas that are in the fleet already stay.
+    # Maximum number of replicas of one source, and of the replicas that the admin API has added.
+    # Replicas that are in the fleet already stay.
     replicas_max: Count = 1000
 
     @property

@@ -23,7 +23,8 @@ class Limits(Frozen, frozen=True):
     head: Bytes = 64 * KiB  # A larger request head returns 431.
     header_count: Count = 100  # A request with more header lines returns 431.
     body: Bytes = 64 * MiB  # A larger request body returns 413.
-    # Maximum size of all request bodies in memory. A request that would exceed it returns 503.
+    # Maximum size of all request bodies in memory, with unfinished heads and early data. A request
+    # that would exceed it returns 503.
     bodies_total: Bytes = 512 * MiB
     response_head: Bytes = 64 * KiB  # A larger response head is an error of the replica.
     # More header lines in a response are an error of the replica.
@@ -33,7 +34,7 @@ class Limits(Frozen, frozen=True):
     # Maximum bytes that are buffered of requests that a client sends before its current response
     # has ended. With more bytes, the connection is closed.
     early_data: BytesOrNone = 64 * KiB
-    # Maximum number of client connections. 0: as many as the open-file limit allows.
+    # Maximum number of client connections, 45 % of the open-file limit at most. 0: that share.
     connections: CountOrNone = 0
     # With this many unsent bytes for a client, the router stops reading from its replica.
     write_high: Bytes = 64 * KiB

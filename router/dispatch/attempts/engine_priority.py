@@ -35,7 +35,7 @@ from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.engines.common.registry import DIALECTS, REFUSALS
 from router.fleet.replica import Replica
 from router.intake.body import EACH_UP_TO
-from router.intake.members import MemberScan, Place
+from router.intake.members import MemberScan, Place, without_members
 
 
 class PriorityParts:
@@ -120,7 +120,6 @@ def absent(replica: Replica) -> bytes:
 
 _NAME: Final = "priority"
 _PRIORITY: Final = frozenset({_NAME})
-_SPACE: Final = b" \t\r\n"
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -135,7 +134,7 @@ def without(body: list[bytes], places: list[Place] | None = None) -> list[bytes]
     """
     whole = body[0] if len(body) == 1 else b"".join(body)
     if places is not None:
-        return _cut(whole, places)
+        return without_members(whole, [place for place in places if place.name == _NAME])
     if len(whole) <= EACH_UP_TO:
         try:
             members = _members(whole)
@@ -146,25 +145,7 @@ def without(body: list[bytes], places: list[Place] | None = None) -> list[bytes]
             return [_encode(members)]
     scan = MemberScan(_PRIORITY)
     scan.feed(whole)
-    return _cut(whole, scan.places) if scan.is_whole else None
-
-
-def _cut(body: bytes, places: list[Place]) -> list[bytes]:
-    """Return a large body without its `priority` members. All other bytes are unchanged."""
-    kept: list[bytes] = []
-    at = 0
-    for place in places:
-        if place.name != _NAME:
-            continue
-        kept.append(body[at : place.start])
-        at = place.end
-        if body[at : at + 1] == b",":
-            at += 1
-        else:  # For the last member, the comma before the member is removed, too.
-            before = b"".join(kept).rstrip(_SPACE)
-            kept = [before.removesuffix(b",")]
-    kept.append(body[at:])
-    return kept
+    return without_members(whole, scan.places) if scan.is_whole else None
 
 
 _LOOK: Final = 16 * 1024  # Maximum bytes of an engine's error answer that are searched.

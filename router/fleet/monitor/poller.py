@@ -195,6 +195,9 @@ class Poller:
             except Exception as err:
                 self._on_error(err)
             pause = self._polling.interval_s
+            # A replica that is down is polled as rarely as it is probed, until it is up again.
+            if not turn.replica.health.up:
+                pause = max(pause, turn.replica.health.pause_s(pause))
             # Polls become rare only after the fleet was informed that the signals are too old.
             if turn.misses >= GIVE_UP and turn.began - turn.seen_at > self._polling.stale_s:
                 pause = max(pause, self._refresh_s)

@@ -280,9 +280,7 @@ class Prober:
         return entries is not None or (is_due and replica.models is not None)
 
     def _pause(self, replica: Replica) -> float:
-        pause = self._rules.interval_s * self._rng.uniform(0.8, 1.2)
-        # A replica that has just begun to fail is probed sooner.
-        return pause if replica.health.probe_streak >= 0 else min(pause, 1.0)
+        return replica.health.pause_s(self._rules.interval_s) * self._rng.uniform(0.8, 1.2)
 
     async def _unwell(self, replica: Replica) -> tuple[str, bool]:
         """Return what is wrong with the replica, as text for people; "" if it is healthy.

@@ -34,7 +34,7 @@ from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.intake.flow import Flow, with_steps
-from router.intake.keys import Key
+from router.intake.keys import Key, Keyring
 from router.intake.prompt import GENERATES
 from router.lab.simulator.clock import Clock, ClockScheduler, Timers
 from router.lab.simulator.engine import SimulatedEngine
@@ -124,7 +124,7 @@ class SimulatedRouter(RouterPort):
         # Deadlines that are not on the clock yet, by whole second: times and request numbers.
         self._far: dict[int, tuple[array[float], array[int]]] = {}
         self._keys = {tenant: Key(line) for tenant, line in scenario.keys.items()}
-        self._tenants = Tenants(config, tuple(scenario.keys.values()), _hashed, clock.now)
+        self._tenants = Tenants(config, Keyring(tuple(scenario.keys.values())), _hashed, clock.now)
         self._sends_priority = any(group.core.priority_scheduling for group in scenario.groups)
         self._usual = _URGENCIES[config.priority.default]
         self.context = Context(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from aiohttp import web
@@ -75,12 +75,18 @@ def _action_paths(request: web.Request) -> Iterator[None]:
         raise
 
 
+_ENTRY_BYTES: Final = 64 * 1024  # an entry with more would take long to check
+
+
 class _Reclaim(msgspec.Struct, forbid_unknown_fields=True):
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e7)] | None = None
 
 
 async def _entry(request: web.Request) -> object:
     raw = await request.read()
+    if len(raw) > _ENTRY_BYTES:
+        status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        raise Refused(status, "entry_too_large", f"the body is over {_ENTRY_BYTES} bytes")
     try:
         return msgspec.json.decode(raw)
     except NOT_JSON as err:

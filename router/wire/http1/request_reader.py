@@ -27,6 +27,7 @@ from router.wire.http1.headers import value_of
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.plans import Known, Plans
 from router.wire.http1.request_fields import sort_fields
+from router.wire.turn import CHUNK, Turn
 
 # The states of a reader.
 HEAD: Final = 0  # waiting for a head, or inside a head
@@ -87,6 +88,7 @@ class RequestReader:
         "_plans",
         "_small",
         "_tail",
+        "_turn",
         "body_bytes",
         "early",
         "head",
@@ -104,8 +106,11 @@ class RequestReader:
         via: bytes,
         on_head: Callable[[RequestHead], None],
         plans: Plans[RequestHead] | None = None,
+        turn: Turn | None = None,
     ) -> None:
+        """`turn`: limits the chunks that are read in one turn of the event loop; None: no limit."""
         self._limits = limits
+        self._turn = turn
         self._body_most = limits.body
         self._plans = Plans[RequestHead]() if plans is None else plans
         # The previous head of this connection if it was a remembered head (see `plans.py`).
@@ -145,6 +150,12 @@ class RequestReader:
         """Returns whether a byte of the current request has arrived."""
         return self._carry is not None or self.state != HEAD
 
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of an unfinished head, and those in `early`."""
+        carry = self._carry
+        return len(self.early) if carry is None else len(self.early) + len(carry)
+
     def take_body(self) -> list[bytes]:
         """Returns the pieces of the whole body, and removes them from the reader."""
         if self._small is not None:
@@ -153,6 +164,11 @@ class RequestReader:
             self.head.decoder = None  # of a refused request
         body, self._body = self._body, None
         return [] if body is None else body
+
+    def discard(self) -> None:
+        """Drops all received bytes, because no request will be read any more."""
+        self.early = b""
+        self._body = self._small = self._carry = None
 
     def feed(self, data: bytes) -> None:
         """Reads received bytes. Afterwards `state` shows how far the request has been read.
@@ -415,13 +431,18 @@ class RequestReader:
         """Reads bytes of a chunked body. Returns the bytes after the body.
 
         The parser gets the bytes up to the next index at which the body can end. Then the parser
-        reports whether the body has ended.
+        reports whether the body has ended. When the work of the turn is used up, the remaining
+        bytes are kept in `early`. They must be passed to `feed` again, in a later turn.
         """
         parser = self._parser
         chunks = self._chunks
+        turn = self._turn
         at = 0
         size = len(data)
         while at < size and not self._done:
+            if turn is not None and turn.left <= 0:
+                self.early = data[at:]
+                break
             end = self._may_end(data, at)
             piece = data[at:end] if at or end != size else data
             try:
@@ -446,12 +467,15 @@ class RequestReader:
     def _may_end(self, data: bytes, at: int) -> int:
         """Return the first index after `at` where the body can end, or the end of `data`.
 
+        Returns an index between two chunks if the work of the turn is used up.
+
         The body ends with the first CRLF CRLF after the chunk of size 0. This function reads the
         chunk sizes to skip the data of the chunks, which may contain CRLF CRLF. The parser reads
         the same sizes and validates all other bytes.
         """
         size = len(data)
         left = self._left
+        turn = self._turn
         while not self._tail:
             if left >= size - at:
                 self._left = left - (size - at)
@@ -471,6 +495,11 @@ class RequestReader:
             left = _chunk_size(line)
             if left:
                 left += 2  # the CRLF after the chunk's data
+                if turn is not None:
+                    turn.spend(CHUNK)
+                    if turn.left <= 0:
+                        self._left = left
+                        return at
             else:
                 self._left = 0
                 self._tail = _END[:2]

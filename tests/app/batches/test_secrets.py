@@ -138,6 +138,7 @@ def test_what_a_key_may_holds_for_its_lines(tmp_path: Path) -> None:
             wanted = jsonl(*(line(f"r{n}") for n in range(6)), line("odd", model="secret-model"))
             batch = await submit(acme, wanted)
             accounts = router.app.parts.dispatcher.tenants._accounts
+            await eventually(lambda: "acme" in accounts, "a request of the key")
             await eventually(lambda: accounts["acme"].under_way == 2, "as many as it may")
             # Limits are per owner: umbrella's lines are not delayed by acme's pauses.
             other = await submit(umbrella, numbered(20))

@@ -18,9 +18,10 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from router.batches.api.uploads import PIECE
 from router.batches.store.blob_store import Reading
-from router.config.model import Tls
+from router.config.model import Keys, Tls
 from router.core.errors import Reason
 from tests.app.batches.helpers import open_door, sdk, submit, until
+from tests.app.test_keys_at_the_door import BEARER, acme, file_of
 from tests.batches.forms import EDGE, MULTIPART, form, part
 from tests.batches.lines import CHAT, numbered
 from tests.harness.behaviours import json_ok
@@ -405,3 +406,35 @@ async def test_no_file_descriptor_is_left(tmp_path: Path) -> None:
             assert_error(await client.recv_response(), Reason.NO_FILES)
         assert (await router.ask(request("/v1/files"))).status == 200
         assert [entry["reason"] for entry in await router.log(2)] == ["no_files", "ok"]
+
+
+@scenario
+async def test_unfinished_uploads_leave_connections_for_others(tmp_path: Path) -> None:
+    """Each of them takes the places of two connections, and there are few of them at once."""
+    async with open_door(tmp_path, json_ok, limits={"connections": 64}) as router:
+        front = router.app.parts.front
+        start = request("/v1/files", MULTIPART, "Content-Length: 10000", method="POST")
+        uploads = [await router.client() for _ in range(12)]
+        for upload in uploads:
+            await upload.send(start)
+        for upload in uploads[8:]:
+            assert_error(await upload.recv_response("POST"), Reason.NO_FILES)
+        assert front.soft_clients == 64 - 64 // 16 - 8
+        assert (await router.ask()).status == 200
+        for upload in uploads:
+            upload.close()
+        await eventually(lambda: front.soft_clients == 64 - 64 // 16, "the places are free")
+        answer = await router.ask(request("/v1/files"))
+        assert answer.status == 200
+
+
+@scenario
+async def test_clients_without_a_key_get_half_of_the_uploads(tmp_path: Path) -> None:
+    keys = Keys(file=file_of(tmp_path, acme()))
+    async with open_door(tmp_path / "b", json_ok, keys=keys, limits={"connections": 64}) as router:
+        start = request("/v1/files", MULTIPART, "Content-Length: 10000", method="POST")
+        for _ in range(4):
+            await (await router.client()).send(start)
+        await eventually(lambda: len(router.app.parts.dispatcher.tunnels) == 4, "they have begun")
+        assert_error(await router.ask(request("/v1/files")), Reason.NO_FILES)
+        assert (await router.ask(request("/v1/files", BEARER))).status == 200

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from router.config.model import Discovery
 from tests.harness.behaviours import chat_either, json_ok
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
@@ -204,3 +205,58 @@ async def test_a_web_page_cannot_change_the_fleet() -> None:
         answer = await router.admin("/replicas/r0", "DELETE", "Origin: http://evil.example")
         assert answer.status == 403
         assert states(router) == {"r0": "ready"}
+
+
+@scenario
+async def test_the_replicas_of_the_admin_api_have_a_maximum() -> None:
+    async with running(json_ok, discovery=Discovery(replicas_max=2)) as router:
+        for number in (1, 2):
+            await post(
+                router, "/replicas", {"url": f"http://127.0.0.9:{number}", "id": f"n{number}"}
+            )
+        answer = await router.admin("/replicas", "POST", body={"url": "http://127.0.0.9:3"})
+        assert (answer.status, answer.json()["error"]["code"]) == (409, "too_many_replicas")
+        await router.admin("/replicas/n1", "DELETE")
+        await post(router, "/replicas", {"url": "http://127.0.0.9:3", "id": "n3"})
+        assert set(states(router)) == {"r0", "n2", "n3"}
+
+
+@scenario
+async def test_a_dead_replica_is_asked_rarely_and_returns() -> None:
+    """At an interval of 50 ms, a replica that is down is probed and polled every 150 ms."""
+    dead = HostileReplica(json_ok)
+    dead.start()
+    dead.control.status = 500
+    rules = {"interval_s": 0.05}
+    async with running(json_ok, health=rules, polling=rules) as router:
+        await post(router, "/replicas", {"url": dead.url, "id": "dead"})
+        health = router.app.parts.fleet.replicas["dead"].health
+        await eventually(lambda: health.probe_streak < -12, "it has been down for long")
+        began, probes = asyncio.get_running_loop().time(), health.probe_streak
+        await eventually(lambda: health.probe_streak <= probes - 10, "ten more probes")
+        assert asyncio.get_running_loop().time() - began > 9 * 0.1  # a sleep is never shorter
+        dead.control.status = 200
+        await eventually(lambda: states(router)["dead"] == "ready", "it is repaired")
+    await dead.stop()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"url": "http://a", **{f"weigh{n}": 1 for n in range(4000)}},
+        {"url": "http://a", "models": [1] * 20_000},
+        {"url": "http://a", "credential": {f"toke{n}": {} for n in range(4000)}},
+    ],
+)
+def test_an_entry_full_of_errors_gets_the_first_of_them(entry: dict[str, Any]) -> None:
+    @scenario
+    async def story() -> None:
+        async with running(json_ok) as router:
+            answer = await router.admin("/replicas", "POST", body=entry)
+            problems = answer.json()["error"]["problems"]
+            assert (answer.status, 90 <= len(problems) <= 110) == (422, True)
+            assert sum("did you mean" in line for line in problems) <= 10
+            answer = await router.admin("/replicas", "POST", body={**entry, "id": "x" * 70_000})
+            assert answer.status == 413
+
+    story()

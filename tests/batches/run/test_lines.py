@@ -76,6 +76,26 @@ def test_a_priority_of_its_own_is_taken_out(priority: Any) -> None:
     assert json.loads(parse(1, escaped, CHAT).body) == line("a", top_p=0.1)["body"]
 
 
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        (b'"n":1,' * 1_000_000 + b'"n":1', None),
+        (b'"priority":1,' + b'"n":1,' * 200_000 + b'"n":1', "invalid_body"),
+        (b'"priority":1,"x":[' + b"[]," * 200_000 + b"1]", None),
+        (b'"x":{' + b'"priority":1,' * 20_000 + b'"n":1}', None),
+    ],
+)
+def test_a_body_of_many_members_is_not_decoded(members: bytes, code: str | None) -> None:
+    body = b'{"model":"m",' + members + b"}"
+    raw = b'{"custom_id":"a","method":"POST","url":"%b","body":%b}' % (CHAT.encode(), body)
+    if code is None:
+        assert parse(1, raw, CHAT).model == "m"
+    else:
+        with pytest.raises(Unusable) as err:
+            parse(1, raw, CHAT)
+        assert (err.value.code, err.value.param) == (code, "body")
+
+
 def changed(**fields: Any) -> dict[str, Any]:
     return {**line("a"), **fields}
 

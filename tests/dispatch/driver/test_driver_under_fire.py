@@ -40,6 +40,7 @@ from router.dispatch.hedging.hedger import Hedger
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
+from router.intake.keys import Keyring
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.log.access_log import AccessLog
 from router.observe.metrics import Metrics
@@ -197,7 +198,9 @@ class Fire(RuleBasedStateMachine):
         self.context = context = Context(
             config, fleet, chooser, self.hedger, metrics, scheduler, rng
         )
-        self.dispatcher = dispatcher = Dispatcher(context, config, sweeper, AccessLog(""), None, ())
+        self.dispatcher = dispatcher = Dispatcher(
+            context, config, sweeper, AccessLog(""), None, Keyring()
+        )
         self.client = Wire()
         self.answered = False
 

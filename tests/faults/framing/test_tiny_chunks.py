@@ -8,7 +8,7 @@ from __future__ import annotations
 from time import process_time
 
 from tests.harness.messages import LAST_CHUNK, SSE_HEAD, chat, chunk, completion, request, token
-from tests.harness.replica import ReplicaConnection
+from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import TOLD_NOTHING, running, scenario
 
 SIZE = 200_000
@@ -58,3 +58,34 @@ async def test_a_first_event_that_comes_in_them() -> None:
         spent = process_time() - spent
         assert spent < 0.4, f"{spent:.2f} s"
         assert (await client.recv_response()).body == events
+
+
+@scenario
+async def test_many_bodies_at_once_share_the_turns_of_the_loop() -> None:
+    """Together they need the work of many turns, so most of them are delayed; none is changed."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(completion())
+
+    bodies = [b'{"model": "m", "prompt": "%b%d"}' % (b"x" * 8000, n) for n in range(20)]
+    asked = request(
+        "/v1/completions",
+        "Transfer-Encoding: chunked",
+        "Content-Type: application/json",
+        method="POST",
+    )
+    async with running(behave, replica=TOLD_NOTHING) as router:
+        turn = router.app.parts.front.turn
+        clients = [await router.client() for _ in bodies]
+        for client, body in zip(clients, bodies, strict=True):
+            ones = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+            # The next request, which is pipelined, is kept until its turn.
+            await client.send(asked + ones + LAST_CHUNK + chat())
+        await eventually(lambda: turn.left <= 0, "a turn is used up")
+        for client in clients:
+            for _ in range(2):
+                assert (await client.recv_response("POST")).status == 200
+        seen = [bytes(one.body) for one in router.replica.requests if b"prompt" in one.body]
+        assert sorted(seen) == sorted(bodies)
+        assert router.app.parts.front.held_bytes == 0

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from router.config.model import Keys
+import pytest
+
+from router.config.model import Keys, Tls
 from tests.app.test_keys_at_the_door import BEARER, acme, file_of
 from tests.harness.behaviours import json_ok
+from tests.harness.client import RawClient
 from tests.harness.control import Control
 from tests.harness.messages import request
+from tests.harness.over_tls import TlsClient
 from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import running, scenario
+from tests.places import CERT, KEY
 
 NAMES = tuple(f"m{n:04}" for n in range(4000))
 
@@ -41,5 +46,35 @@ def test_it_is_encoded_once(tmp_path: Path) -> None:
             await eventually(lambda: fleet.listing.of(None) is not before, "the list is read anew")
             answer = await router.ask(request("/v1/models"))
             assert [entry["id"] for entry in answer.json()["data"]] == ["m0002", "new"]
+
+    story()
+
+
+@pytest.mark.parametrize("tls", [None, Tls(cert=CERT, key=KEY)], ids=["plain", "tls"])
+@pytest.mark.parametrize("ends", [False, True], ids=["stays", "half-closes"])
+def test_a_client_that_does_not_read_holds_only_a_piece(tls: Tls | None, ends: bool) -> None:
+    """The list has 3.8 MB, more than the kernel buffers."""
+
+    @scenario
+    async def story() -> None:
+        names = tuple(f"{name}-{'x' * 850}" for name in NAMES)
+        one = HostileReplica(json_ok, control=Control(models=names))
+        async with running(one, tls=tls) as router:
+            front = router.app.parts.front
+            kind = RawClient if tls is None else TlsClient
+            client = await kind.connect(router.port, receive_buffer=4096)
+            router.clients.append(client)
+            await client.send(request("/v1/models"))
+            if ends and tls is None:
+                client.fin()
+            await eventually(lambda: any(one.paused for one in front.clients), "it stops reading")
+            (waiting,) = front.clients
+            unsent = waiting.transport.get_write_buffer_size()
+            assert unsent < (128 if tls is None else 768) * 1024  # uvloop's TLS buffers 512 KiB
+            answer = await client.recv_response()
+            assert [entry["id"] for entry in answer.json()["data"]] == list(names)
+            if not ends:
+                await client.send(request("/v1/models"))
+                assert (await client.recv_response()).body == answer.body
 
     story()
