@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 COMPILED := build/compiled
 TOOLS := build/tools
 IN_COMPILED := cd $(COMPILED) && PYTHONPATH=$(CURDIR)/$(COMPILED)
-# Two workers: most tests wait for something. All tests of a file run in one worker.
-PARALLEL := -n 2 --dist loadfile
+# Four workers: most tests wait for something. All tests of a file run in one worker.
+PARALLEL := -n 4 --dist loadfile
 # What the default run leaves out.
 APART := -o addopts="--strict-config --strict-markers -q"
 SOURCES := $(shell find router policies bench tests -name '*.py')

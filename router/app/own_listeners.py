@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from router.app.listeners import ADMIN, DATA, NAMES, PROBES, Listeners
-from router.config.address import leads_to, split_host_port
+from router.config.address import leads_to, split_addresses
 from router.config.model import Config
 
 _SETTINGS: Final = {DATA: "listen", ADMIN: "admin.listen", PROBES: "admin.probes_listen"}
@@ -28,9 +28,10 @@ class OwnListeners:
         """Until `adopt` is called, the listeners have the configured addresses."""
         texts = (config.listen, config.admin.listen, config.admin.probes_listen)
         self._found: list[tuple[str, str, int]] = [
-            (_SETTINGS[name], *split_host_port(text))
+            (_SETTINGS[name], *address)
             for name, text in zip(NAMES, texts, strict=True)
             if text is not None
+            for address in split_addresses(text)
         ]
 
     def adopt(self, listeners: Listeners) -> None:

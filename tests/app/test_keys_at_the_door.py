@@ -65,11 +65,11 @@ def test_an_invalid_priority_is_refused_and_the_allowed_values_are_listed(value:
 
 
 @scenario
-async def test_nan_is_not_valid_json() -> None:
+async def test_nan_is_no_priority() -> None:
     async with running(json_ok) as router:
         body = b'{"model":"m","messages":[],"priority":NaN}'
         answer = await router.ask(post_json("/v1/chat/completions", body), "POST")
-        assert_error(answer, Reason.BAD_JSON, 400)
+        assert_error(answer, Reason.BAD_PRIORITY, 400)
 
 
 @scenario

@@ -220,7 +220,7 @@ def _coding_of(name: bytes, first: int) -> Coding:
         return _Brotli(brotli)
     words = f"the Content-Encoding `{name.decode('latin-1')[:64]}` is not supported"
     if name == b"br":
-        words += " without the package brotli: pip install 'hedgerow[br]'"
+        words += " without the package brotli: pip install '.[br]'"
     raise RouterError(Reason.UNSUPPORTED_ENCODING, f"{words} (supported: {_SUPPORTED})")
 
 

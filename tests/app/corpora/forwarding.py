@@ -25,7 +25,10 @@ HOP_BY_HOP = {
 # Hop-by-hop fields that the router may send itself.
 _ALLOWED = {("te", "trailers"), ("keep-alive", "timeout=75")}
 # Fields that the router writes itself.
-OURS = {"host", "content-length", "via", "x-request-id", "date"}
+OURS = {
+    *("host", "content-length", "via", "x-request-id", "date"),
+    *("accept-encoding", "x-accel-buffering"),
+}
 
 
 def _ours(name: str) -> bool:

@@ -245,7 +245,6 @@ async def test_a_dead_replica_is_asked_rarely_and_returns() -> None:
     [
         {"url": "http://a", **{f"weigh{n}": 1 for n in range(4000)}},
         {"url": "http://a", "models": [1] * 20_000},
-        {"url": "http://a", "credential": {f"toke{n}": {} for n in range(4000)}},
     ],
 )
 def test_an_entry_full_of_errors_gets_the_first_of_them(entry: dict[str, Any]) -> None:

@@ -45,10 +45,9 @@ async def test_they_are_forwarded_untouched(name: str, path: str) -> None:
         assert bytes(router.replica.requests[0].body) == body
 
 
-@pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"-Infinity", b"01", b"+1", b".5", b"1."])
+@pytest.mark.parametrize("value", [b"01", b"+1", b".5", b"1."])
 @scenario
 async def test_numbers_that_are_not_valid_json(value: bytes) -> None:
-    """Some engines accept NaN; the router refuses a body with NaN, because it cannot parse it."""
     body = b'{"model": "m", "temperature": ' + value + b"}"
     async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json("/v1/chat/completions", body))

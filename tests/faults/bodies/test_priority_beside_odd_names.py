@@ -16,7 +16,7 @@ from tests.harness.messages import post_json
 from tests.harness.running import running, scenario
 
 FEW = b""
-# With more members, the body cannot be scanned either.
+# With more members, the body cannot be scanned, so it is refused.
 MANY = b"".join(b',"a%d":0' % number for number in range(MEMBERS))
 
 
@@ -27,9 +27,13 @@ async def test_the_engine_reads_no_priority_of_the_client(engine: str, others: b
     body = b'{"priority":-9,"\\ud800":0,"model":"m","messages":[],"pri\\u006frity":-9%b}' % others
     rules = Priority(ceiling="normal")
     async with running(json_ok, replica={"engine": engine}, priority=rules) as router:
-        assert (await router.ask(post_json("/v1/responses", body), "POST")).status == 200
+        status = (await router.ask(post_json("/v1/responses", body), "POST")).status
+        assert status == (400 if others else 200)
+        if others:
+            assert all(request.method != "POST" for request in router.replica.requests)
+            return
         (seen,) = [r for r in router.replica.requests if r.method == "POST"]
         forwarded = json.loads(seen.body)
         assert forwarded.pop("priority", None) != -9
         assert forwarded == {k: v for k, v in json.loads(body).items() if k != "priority"}
-        assert others or b"-9" not in seen.body
+        assert b"-9" not in seen.body
