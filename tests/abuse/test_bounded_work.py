@@ -16,7 +16,6 @@ import pytest
 
 from router.config.keys import KeyLine, line_of
 from router.core.errors import Reason
-from router.fleet.engines.common.models import MODELS_MOST
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.recipe import Recipes, ask, came, ended
 from tests.abuse.victim import BAD, PAIR, Victim
@@ -184,11 +183,11 @@ async def bodies_that_are_scanned_at_once(victim: Victim) -> None:
 # -- answers --------------------------------------------------------------------------------------
 
 
-@recipe(memory=64 * MIB, loop_s=LOOP_S)
+@recipe(memory=64 * MIB, loop_s=2 * LOOP_S)  # the changed list is read and joined
 async def a_long_model_list_that_nobody_reads(victim: Victim) -> None:
     """Two hundred clients ask for a list of 3.8 MB and read nothing."""
     before = victim.hostile.control.models
-    victim.hostile.control.models = tuple(f"{BAD}{n}-{'x' * 850}" for n in range(MODELS_MOST - 10))
+    victim.hostile.control.models = tuple(f"{BAD}{n}-{'x' * 850}" for n in range(4_000))
     listed = 0
     async with asyncio.timeout(10):
         while listed < MIB:
@@ -212,7 +211,7 @@ async def answers_in_chunks_of_one_byte_at_once(victim: Victim) -> None:
 # -- the router's own files and fleet -------------------------------------------------------------
 
 
-@recipe(memory=256 * MIB, extra="keys: {file: '{folder}/keys.jsonl'}\n", loop_s=0.1)
+@recipe(memory=384 * MIB, extra="keys: {file: '{folder}/keys.jsonl'}\n", loop_s=0.1)
 async def a_reload_of_fifty_thousand_keys(victim: Victim) -> None:
     """The file is read in a thread. Each key has limits and budgets, which change."""
     for tokens in (1e6, 2e6, 3e6):

@@ -59,7 +59,7 @@ def test_a_reload_that_fails_is_over_for_systemd(
         process = _Process(Config(), read, None, None)
         process._is_serving = True
         log = SimpleNamespace(reopen=lambda: None)
-        process._app.parts = SimpleNamespace(log=log)  # type: ignore[assignment]
+        process._app.parts = SimpleNamespace(log=log, keys=())  # type: ignore[assignment]
         await process._reload()
 
     path = str(tmp_path / "notify")
