@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 import pytest
-import uvloop
 
 from router.app.emulated_fleet import EmulatedFleet
 
@@ -51,7 +50,8 @@ class Fleet:
 
 
 def started(*options: str, sizes: Sequence[str] = OPTIONS) -> Iterator[Fleet]:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    # Not uvloop: its `close` can wait for ever for a handle of a child process that has ended.
+    with asyncio.Runner() as runner:
         child = EmulatedFleet(2, model="tiny", options=[*sizes, *options])
         fleet = Fleet(runner.run(child.start()))
         yield fleet
