@@ -272,12 +272,15 @@ def test_a_pool_in_tokens_and_a_queue_with_an_end(sized: Fleet) -> None:
 def test_too_little_kv_is_preemption_and_everybody_is_served() -> None:
     for fleet in started("--profile=instant", "--max-num-seqs=8", "--num-blocks=128"):
         body = {"prompt": "a" * 400, "max_tokens": 900, "ignore_eos": True}
+        fleet.faults(freeze=True)  # Until all are there; else some may end before the last comes.
         socks = [
             raw_post(
                 fleet.url, "/v1/completions", {**body, "cache_salt": str(n)}, "connection: close"
             )
             for n in range(6)
         ]
+        fleet.until(lambda: fleet.state()["running"] + fleet.state()["waiting"] == 6, "all six")
+        fleet.http.delete(f"{fleet.url}/emulator/faults")
         for sock in socks:
             assert b'"completion_tokens":900' in read_all(sock)
         state = fleet.state()
