@@ -279,7 +279,12 @@ def test_too_little_kv_is_preemption_and_everybody_is_served() -> None:
             )
             for n in range(6)
         ]
-        fleet.until(lambda: fleet.state()["running"] + fleet.state()["waiting"] == 6, "all six")
+
+        def all_are_there(fleet: Fleet = fleet) -> bool:
+            state = fleet.state()
+            return bool(state["running"] + state["waiting"] == 6)
+
+        fleet.until(all_are_there, "all six are there")
         fleet.http.delete(f"{fleet.url}/emulator/faults")
         for sock in socks:
             assert b'"completion_tokens":900' in read_all(sock)
