@@ -74,14 +74,15 @@ class Budgets:
         """Apply new prices, and the budgets in `fresh` (`spendings`). Used amounts stay counted."""
         self._prices = prices
         self.zone = zone
-        for spending in self.limited.values():
-            spending.limit(())
+        for name, spending in self.limited.items():
+            if name not in fresh:
+                spending.limit(())
         self.limited = {}
         for name, new in fresh.items():
             known = self.by_tenant.get(name)
             if known is None:
                 self.by_tenant[name] = known = new
-            else:
+            elif known.limits != new.limits:
                 known.limit(new.limits)
             self.limited[name] = known
 

@@ -211,7 +211,7 @@ async def answers_in_chunks_of_one_byte_at_once(victim: Victim) -> None:
 # -- the router's own files and fleet -------------------------------------------------------------
 
 
-@recipe(memory=384 * MIB, extra="keys: {file: '{folder}/keys.jsonl'}\n", loop_s=0.1)
+@recipe(memory=384 * MIB, extra="keys: {file: '{folder}/keys.jsonl'}\n", loop_s=0.2)
 async def a_reload_of_fifty_thousand_keys(victim: Victim) -> None:
     """The file is read in a thread. Each key has limits and budgets, which change."""
     for tokens in (1e6, 2e6, 3e6):
