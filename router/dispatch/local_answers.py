@@ -18,7 +18,7 @@ from router.fleet.table.eligibility import RETRY_AFTER_S
 from router.intake.routes import MODELS_PATH
 from router.wire.client import PIECE, ClientConnection
 from router.wire.http1 import answers
-from router.wire.http1.headers import name_of
+from router.wire.http1.headers import value_of
 
 
 def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
@@ -34,7 +34,7 @@ def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
     models = fleet.listing.of(regions)
     if not len(models):
         return False
-    if any(name_of(line) == b"anthropic-version" for line in asked.head.lines):
+    if value_of(asked.head.lines, b"anthropic-version:") is not None:
         models = models.for_anthropic()
     allowed = models_of(asked.key)
     if asked.path == MODELS_PATH:

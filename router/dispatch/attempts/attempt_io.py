@@ -36,7 +36,7 @@ from router.dispatch.reply import Reply
 from router.dispatch.rules import Rules
 from router.fleet.engines.common.descriptor import Abort
 from router.fleet.secret import HiddenSecret
-from router.wire.http1.headers import name_of
+from router.wire.http1.headers import without
 from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import COMPLETE, NO_BUFFERING, ResponseReader
 from router.wire.http1.sse import EventKind, FirstContent
@@ -381,7 +381,7 @@ class AttemptIO(Waiter):
             return
         self._may_be_events = False
         if begin[:1] in _EVENT_STARTS and not is_encoded(head.lines):
-            kept = [line for line in head.lines if name_of(line) != b"content-type"]
+            kept = without(head.lines, {b"content-type"})
             head = reader.head = head.copy()
             head.is_sse, head.is_json = True, False
             head.lines = [b"content-type: text/event-stream", NO_BUFFERING, *kept]

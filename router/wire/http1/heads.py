@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from router.wire.http1.body_decoder import BodyDecoder
+from router.wire.http1.headers import without
 from router.wire.http1.routing_headers import RoutingHeaders
 
 _NOTHING_SAID: Final = RoutingHeaders()
@@ -88,7 +89,7 @@ class RequestHead:
 
     def drop(self, name: bytes) -> None:
         """Removes the lines of a field from those that are forwarded. `name`: in lower case."""
-        self.lines = [line for line in self.lines if line[: line.find(b":")].lower() != name]
+        self.lines = without(self.lines, {name})
         self.joined = b"".join([b"\r\n" + line for line in self.lines])
 
     def copy(self) -> RequestHead:

@@ -268,7 +268,7 @@ class ResponseReader:
             if nominated & h.PROTECTED_IN_RESPONSES:
                 raise BadResponse("Connection names a field that it must not name")
             head.lines = h.without(keep, nominated)
-        if head.is_sse and not any(h.name_of(line) == b"x-accel-buffering" for line in head.lines):
+        if head.is_sse and h.value_of(head.lines, b"x-accel-buffering:") is None:
             head.lines.append(NO_BUFFERING)
         if head.lines:
             head.joined = b"\r\n" + b"\r\n".join(head.lines)
