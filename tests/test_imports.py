@@ -39,6 +39,7 @@ MAY_IMPORT = {
         *("core", "config", "policies", "admission", "wire", "intake", "fleet", "observe"),
         *FLEET,
     },
+    "addons": set(),
     "batches": {"core", "config", "intake", "observe"},
     "app": {
         *("core", "config", "policies", "admission", "wire", "intake", "fleet"),
