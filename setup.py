@@ -22,6 +22,7 @@ from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
 HOT = (
+    "router/core/clock.py",
     "router/core/conformal.py",
     "router/core/decode_load.py",
     "router/core/estimate_cells.py",

@@ -15,13 +15,15 @@ _PAIRS: Final = 1000  # empty pairs of `begin` and `end`, with which their own c
 
 # The source of a C library that provides callgrind's macros as functions. It also replaces the
 # monotonic clock of the process and of its event loop: the clock advances by 4 µs whenever it is
-# read. So the machine's speed does not decide which timers expire.
+# read. So the machine's speed does not decide which timers expire. The clock begins
+# 31 years after the start of the machine: a thread that waits for the GIL until a time that the
+# real clock has passed would count each of its tries.
 SHIM: Final = """
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include <valgrind/callgrind.h>
-static long long now_ns = 1000000000000;
+static long long now_ns = 1000000000000000000;
 int clock_gettime(clockid_t clock, struct timespec *found) {
     if (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE)
         return syscall(SYS_clock_gettime, clock, found);

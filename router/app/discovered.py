@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from time import monotonic
 from typing import Final
 
 from router.app.member_changes import change_members, make_replicas
@@ -24,6 +23,7 @@ from router.app.parts import Parts
 from router.app.restart.fleet_state import adopt_duties
 from router.app.restart.messages import FleetState
 from router.config.model import Replica as ReplicaConfig
+from router.core.clock import monotonic
 from router.core.errors import ConfigError
 from router.fleet.discovery.roster import Member, standby
 from router.fleet.discovery.source import Look

@@ -5,10 +5,10 @@ Must never: change anything.
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import Final
 
 from router.app.discovered import Discovered
+from router.core.clock import monotonic
 from router.observe.families.family import COUNTER, GAUGE, Family
 from router.observe.metrics import label
 

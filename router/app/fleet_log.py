@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from time import monotonic
 from typing import Final
 
+from router.core.clock import monotonic
 from router.fleet.replica import Replica
 from router.observe.events import log_event
 

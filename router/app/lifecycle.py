@@ -8,7 +8,6 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from random import Random
-from time import monotonic
 from typing import Any
 
 from router.app import (
@@ -34,6 +33,7 @@ from router.app.tenants import budgets, usage
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.core.build import VERSION, build_kind
+from router.core.clock import monotonic
 from router.core.errors import ConfigError, Reason
 from router.core.limits import raise_open_files
 from router.observe.admin.listener import Admin

@@ -6,11 +6,11 @@ Must never: change anything, or list more tenants than `MOST`.
 from __future__ import annotations
 
 from heapq import nlargest
-from time import monotonic
 from typing import Any, Final
 
 from router.admission.counts import DROPS
 from router.admission.queue import Queue
+from router.core.clock import monotonic
 from router.core.urgency import BATCH, CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
 from router.dispatch.tenants import Tenants

@@ -17,10 +17,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from time import monotonic
 from typing import Final
 
 from router.config.model import Spot
+from router.core.clock import monotonic
 from router.dispatch.exchange import Exchange
 from router.dispatch.reclaim import move_requests
 from router.fleet.membership import UNCORDON, Duty, duty_after

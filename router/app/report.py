@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from time import monotonic, time
 from typing import Any
 
 from router.app import predictions, queued
 from router.app.parts import Parts
+from router.core.clock import monotonic, time
 from router.core.errors import Reason, Source, source_of
 from router.dispatch.attempts.engine_priority import dialect_of, is_honoured
 from router.fleet.replica import Replica

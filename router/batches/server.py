@@ -13,7 +13,6 @@ import socket
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from time import time
 from typing import TYPE_CHECKING, Final
 
 from router.batches import folder_socket
@@ -25,6 +24,7 @@ from router.batches.store.database import check_version
 from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
+from router.core.clock import time
 from router.core.errors import ConfigError
 from router.observe.events import log_event
 

@@ -6,9 +6,9 @@ an attempt or an answer.
 
 from __future__ import annotations
 
-from time import time
 from typing import Final
 
+from router.core.clock import time
 from router.dispatch.attempts.abort import Aborter, is_nameable, unnamed_parameters
 from router.fleet.names import NamedModel
 from router.intake.body import SCAN_ABOVE

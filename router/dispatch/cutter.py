@@ -6,9 +6,9 @@ The used amounts are compared once a second, while requests hold a part of a bud
 from __future__ import annotations
 
 from collections.abc import Collection
-from time import monotonic, time
 from typing import Final
 
+from router.core.clock import monotonic, time
 from router.dispatch.budgets import Budgets
 from router.dispatch.exchange import Exchange
 from router.wire.sweep import NEVER, Sweeper

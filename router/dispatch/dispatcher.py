@@ -13,10 +13,10 @@ import logging
 import re
 from collections.abc import Callable
 from math import inf
-from time import monotonic
 
 from router.admission.budget import Spending
 from router.config.model import Config
+from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
 from router.core.time_zone import TimeZone
 from router.core.urgency import BATCH, Urgency

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
 
+from router.core.clock import monotonic
 from router.core.scheduling import Alarm, Scheduler
 
 

@@ -20,11 +20,11 @@ The exchange decides what is sent to the client and when; its `Reply` writes the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from time import monotonic
 
 from mypy_extensions import trait
 
 from router.admission.budget import Hold
+from router.core.clock import monotonic
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.ttft_estimate import header_value
 from router.core.urgency import Urgency

@@ -7,9 +7,9 @@ Must never: use a replica, or reveal a model that the request's key may not see.
 
 from __future__ import annotations
 
-from time import monotonic
 from urllib.parse import unquote
 
+from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
 from router.dispatch.exchange import Exchange
 from router.dispatch.messages import MESSAGES

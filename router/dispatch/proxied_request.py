@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from time import monotonic
 
 from policies.contract import RequestView
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
+from router.core.clock import monotonic
 from router.core.urgency import Urgency
 from router.dispatch.attempts.attempt_io import AttemptedRequest, AttemptIO
 from router.dispatch.attempts.sending import send

@@ -13,9 +13,9 @@ Must never: decide about an attempt, end the request, or write after its exchang
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 from typing import Final
 
+from router.core.clock import monotonic
 from router.core.errors import RouterError
 from router.core.progress import Progress
 from router.core.token_gain import StreamGain

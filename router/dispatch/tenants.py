@@ -22,13 +22,13 @@ from hashlib import sha256
 from hmac import compare_digest
 from math import ceil, inf
 from secrets import token_hex
-from time import time
 from typing import Final
 
 from policies.allowed import Allowed
 from router.admission.concurrency import Concurrency
 from router.admission.limits import Account, Grant, LimitCheck
 from router.config.model import Config
+from router.core.clock import time
 from router.core.errors import Reason, RouterError
 from router.core.owners import KEYED
 from router.core.urgency import CRITICAL, Urgency

@@ -15,9 +15,9 @@ file cannot be written, amounts of at most PENDING_MAX rows are collected by ten
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import time
 from typing import Final
 
+from router.core.clock import time
 from router.observe.prices import Prices
 
 # The tenant of requests without a known key. No key has this name, because the name of a key cannot

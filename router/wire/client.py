@@ -17,13 +17,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 from abc import ABC, abstractmethod
-from time import monotonic
 from typing import Final, cast
 
 from mypy_extensions import mypyc_attr, trait
 
 from router.config.model import Cors as CorsConfig
 from router.config.model import Limits, Timeouts
+from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
 from router.core.tally import Tally
 from router.wire.handshake import Handshake

@@ -27,12 +27,12 @@ import select
 import ssl
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
-from time import monotonic
 from typing import cast
 
 from mypy_extensions import mypyc_attr
 
 from router.config.model import Limits, Timeouts
+from router.core.clock import monotonic
 from router.core.errors import Reason
 from router.core.tally import Tally
 from router.wire.http1.heads import ResponseHead

@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from time import monotonic
 from typing import Final, Protocol
+
+from router.core.clock import monotonic
 
 NEVER: Final = math.inf
 TICK_S: Final = 0.1

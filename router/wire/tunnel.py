@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from time import monotonic
 from typing import Final, Protocol
 
 from router.config.model import Timeouts
+from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
 from router.wire.client import ClientConnection
 from router.wire.http1 import answers

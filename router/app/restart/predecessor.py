@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, MutableMapping
-from time import monotonic
 from typing import Final
 
 from router.app.listeners import Listener
@@ -28,6 +27,7 @@ from router.app.restart.messages import (
     read,
 )
 from router.core.build import VERSION
+from router.core.clock import monotonic
 from router.core.errors import ConfigError
 from router.fleet.discovery.roster import Roster
 from router.fleet.table.fleet import Fleet

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from itertools import islice
 from math import isfinite
-from time import monotonic, time
 from typing import Any, Final
 
 from router.admission.budget import Spending
 from router.app.parts import Parts
+from router.core.clock import monotonic, time
 from router.core.periods import NAMES, day_of, seconds_to_next
 from router.core.time_zone import TimeZone
 from router.observe.families.family import COUNTER, GAUGE, Family

@@ -15,12 +15,12 @@ import io
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from itertools import islice
-from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 from router.admission.budget import Spending
 from router.app.parts import Parts
 from router.app.tenants.budgets import described as described_budgets
+from router.core.clock import time
 from router.core.periods import DAY_S, date_of
 from router.core.urgency import CLASSES
 from router.intake.flow import key_tenant

@@ -18,12 +18,12 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable, Mapping
-from time import time
 from typing import Final, TypeVar
 
 from router.app.tenants.usage_database import Amount, UsageDatabase, WrongVersion
 from router.batches.store.worker import Worker
 from router.config.model import Usage
+from router.core.clock import time
 from router.core.errors import ConfigError
 from router.core.periods import day_of
 from router.dispatch.budgets import Budgets

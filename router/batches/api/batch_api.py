@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from time import time
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -26,6 +25,7 @@ from router.batches.store.rows import COMPLETED, VALIDATING, Batch
 from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
+from router.core.clock import time
 
 PAGE: Final = (20, 100)  # number of entries on one page of a list: default and maximum
 RESULT_FILES: Final = 2  # maximum number of result files per batch: output and errors

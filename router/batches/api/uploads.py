@@ -8,7 +8,6 @@ Import only through `server.py`: this module imports aiohttp.
 from __future__ import annotations
 
 import asyncio
-from time import time
 from typing import Final
 
 from aiohttp import StreamReader
@@ -23,6 +22,7 @@ from router.batches.store.rows import File
 from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
+from router.core.clock import time
 from router.core.numbers import whole_number
 
 # The maximum number of bytes that are parsed in one turn of the event loop, in at most 14 ms.

@@ -13,7 +13,6 @@ import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
 from random import Random
-from time import time
 from typing import Final, TypeVar
 
 from router.batches.api.shapes import errors_column
@@ -38,6 +37,7 @@ from router.batches.store.rows import (
 from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
+from router.core.clock import time
 from router.observe.events import log_event
 
 TROUBLE_S: Final = 2.0  # seconds after which a failed disk operation is tried again

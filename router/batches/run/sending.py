@@ -20,7 +20,6 @@ import sqlite3
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from time import monotonic
 from typing import Final
 
 from router.batches.ids import request_id
@@ -38,6 +37,7 @@ from router.batches.store.rows import COMPLETED
 from router.batches.store.store import Result, Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
+from router.core.clock import monotonic
 from router.observe.events import log_event
 
 HELD_MOST: Final = 64 * 1024 * 1024  # with this many bytes of lines in memory, no more are read

@@ -19,11 +19,11 @@ Must never: choose a replica, write to the client, or decide whether another att
 from __future__ import annotations
 
 from abc import abstractmethod
-from time import monotonic
 from typing import Final
 
 import msgspec
 
+from router.core.clock import monotonic
 from router.core.errors import Reason
 from router.core.unreadable import NOT_JSON
 from router.dispatch.attempts.engine_priority import refuses

@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from random import Random
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from router.config.address import parse_replica_url
 from router.config.model import Discovery, DnsName
+from router.core.clock import monotonic
 from router.fleet.discovery.records import (
     Question,
     RecordCache,

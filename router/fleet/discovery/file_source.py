@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
-from time import monotonic
 
 from router.config.document import MAX_BYTES
 from router.config.model import Discovery, Replica
+from router.core.clock import monotonic
 from router.core.errors import ConfigError
 from router.fleet.discovery.roster import Found
 from router.fleet.discovery.schedule import retry_after_s

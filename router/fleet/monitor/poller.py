@@ -21,12 +21,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from random import Random
-from time import monotonic
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from router.config.model import Config
+from router.core.clock import monotonic
 from router.core.lease import poll_begins
 from router.fleet.engines.common.base import (
     INVALID,

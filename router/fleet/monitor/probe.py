@@ -22,10 +22,10 @@ import asyncio
 from collections.abc import Callable
 from math import inf
 from random import Random
-from time import monotonic
 from typing import Final
 
 from router.config.model import Config
+from router.core.clock import monotonic
 from router.core.errors import STATUS, Reason
 from router.fleet.engines.common.base import Check
 from router.fleet.engines.common.descriptor import Engine

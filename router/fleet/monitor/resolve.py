@@ -12,8 +12,9 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
-from time import monotonic
 from typing import Final
+
+from router.core.clock import monotonic
 
 TTL_S = 30.0
 PATIENCE_S = 0.5  # Timeout of a lookup in seconds while earlier addresses of the host are known.

@@ -19,10 +19,10 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from http import HTTPStatus
-from time import time
 from typing import TYPE_CHECKING, Final
 
 from router.config.model import Spot, SpotMetadata
+from router.core.clock import time
 from router.fleet.monitor.small_file import SmallFile
 from router.fleet.spot.notice import PROVIDERS, Notice, Provider, Unreadable, read_file
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from random import Random
-from time import monotonic
 
 from router.config.model import Health as HealthRules
+from router.core.clock import monotonic
 from router.fleet.data_parallel.ranks import join, with_ranks
 from router.fleet.engines.common.base import MOST_RANKS
 from router.fleet.names import Names

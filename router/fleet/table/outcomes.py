@@ -7,9 +7,9 @@ Must never: do I/O, or let a late result of a removed replica change the fleet.
 
 from __future__ import annotations
 
-from time import time
 from typing import Final
 
+from router.core.clock import time
 from router.core.errors import Reason
 from router.fleet.error_answers import ErrorKind, kind_of
 from router.fleet.health import BLAMED, RACES, SILENT

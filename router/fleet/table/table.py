@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from time import monotonic
 
 from router.config.model import Health as HealthRules
+from router.core.clock import monotonic
 from router.fleet.adapters.names import AdapterNames
 from router.fleet.context.levels import ContextLevels
 from router.fleet.defaults import Defaults

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
@@ -22,9 +23,9 @@ from router.observe.log.record import Record, repaired
 from router.observe.log.salt import Salter
 from router.observe.log.sink import CLOSE_TIMEOUT_S, Sink
 
-TEXT_CHARS_MAX = 256  # maximum characters of a path or a model name in a line
-BATCH_BYTES = 64 * 1024
-STDOUT = 1
+TEXT_CHARS_MAX: Final = 256  # maximum characters of a path or a model name in a line
+BATCH_BYTES: Final = 64 * 1024
+STDOUT: Final = 1
 
 
 class AccessLog:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from email.utils import formatdate
 from http import HTTPStatus
-from time import time
 from typing import Final
 
+from router.core.clock import time
 from router.core.errors import Reason, RouterError
 from router.wire.http1 import error_shapes as shapes
 

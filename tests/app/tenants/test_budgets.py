@@ -15,6 +15,7 @@ from router.admission.wall_clock import WallClock
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Classes, CriticalClass, Hedging, Keys, Price
 from router.config.model import Usage as UsageConfig
+from router.core import clock
 from router.core.errors import Reason
 from router.core.periods import DAY_S, NAMES, seconds_to_next
 from tests.app.batches.helpers import open_door, results, sdk, submit, until
@@ -98,9 +99,6 @@ def test_over_budget_is_a_429_until_the_budget_renews(
 def test_the_next_day_the_budget_is_whole_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import router.dispatch.client_request as client_request
-    import router.dispatch.completion as completion
-
     @scenario
     async def story() -> None:
         rules = keys(tmp_path, tokens_per_day=10)
@@ -109,13 +107,11 @@ def test_the_next_day_the_budget_is_whole_again(
             assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
             real = time.time
             router.app.parts.dispatcher.budgets._clock = WallClock()  # It has not jumped.
-            for module in (client_request, completion):
-                monkeypatch.setattr(module, "time", lambda: real() + DAY_S)
+            monkeypatch.setattr(clock, "wall", lambda: real() + DAY_S)
             assert (await router.ask(chat(ACME), "POST")).status == 200
             assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
             router.app.parts.dispatcher.budgets._clock = WallClock()
-            for module in (client_request, completion):
-                monkeypatch.setattr(module, "time", real)
+            monkeypatch.setattr(clock, "wall", real)
             assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
 
     story()

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from router.app.tenants import budgets, usage_writer
 from router.config.model import Usage as UsageConfig
+from router.core import clock
 from router.core.errors import Reason
 from router.core.periods import DAY_S, NAMES
-from router.dispatch import client_request, completion, cutter
 from tests.app.tenants.test_budgets import USED, keys, used
 from tests.app.tenants.test_usage import ACME, tells
 from tests.app.tenants.test_usage_is_stored import stored
@@ -27,8 +26,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Sets the wall clock back by a number of seconds."""
 
     def set_back(seconds: float) -> None:
-        for module in (budgets, usage_writer, client_request, completion, cutter):
-            monkeypatch.setattr(module, "time", lambda: time.time() - seconds)
+        monkeypatch.setattr(clock, "wall", lambda: time.time() - seconds)
 
     return set_back
 

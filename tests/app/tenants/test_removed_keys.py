@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import router.dispatch.tenants as tenants
 from router.config.keys import KeyLine, KeysProblem, hash_of, line_of, parse_keys
 from router.config.model import Keys
+from router.core import clock
 from router.core.errors import Reason
 from tests.app.tenants.test_usage import ACME
 from tests.harness.behaviours import hang, in_turn, json_ok, rst_after_request
@@ -189,7 +189,7 @@ def test_an_expired_key_is_unknown(
                 await client.send(chat(ACME))
                 await eventually(lambda: len(turnstile.tags) == 1, "the first is served")
             await eventually(lambda: waiting(router) == 1, "the second waits")
-            monkeypatch.setattr(tenants, "time", lambda: at + 1.0)
+            monkeypatch.setattr(clock, "wall", lambda: at + 1.0)
             third = await router.client()
             await third.send(chat(ACME))
             assert_error(await clients[1].recv_response("POST"), Reason.KEY_REQUIRED, 401)

@@ -7,8 +7,7 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
-import router.dispatch.completion as completion
-import router.wire.http1.answers as answers
+from router.core import clock
 from router.core.errors import Reason
 from tests.harness.behaviours import hang, json_ok, stream_then_hang
 from tests.harness.messages import chat, request, role, token
@@ -24,8 +23,7 @@ def jump(monkeypatch: pytest.MonkeyPatch, by_s: float) -> float:
     """Move the wall clock and return its new time. Monotonic clocks are not changed."""
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + by_s)
-    for module in (completion, answers):
-        monkeypatch.setattr(module, "time", time.time)  # `time` was imported by name
+    monkeypatch.setattr(clock, "wall", time.time)
     return time.time()
 
 

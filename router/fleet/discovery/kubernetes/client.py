@@ -17,7 +17,6 @@ import logging
 import socket
 from collections import deque
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final
 
 import aiohttp
@@ -27,6 +26,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from router.config.model import KubernetesReplicas
 from router.core.build import VERSION
+from router.core.clock import monotonic
 from router.fleet.discovery.kubernetes.objects import ApiFailed, Invalid, Page, Status, decoded
 
 _PAGE: Final = 50  # Objects per page, so that a page is decoded within some milliseconds.

@@ -13,10 +13,10 @@ import asyncio
 import math
 from importlib import import_module
 from random import Random
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from router.config.model import Discovery, KubernetesReplicas
+from router.core.clock import monotonic
 from router.fleet.discovery.kubernetes.endpoint_set import EndpointSet, Joined, Objects
 from router.fleet.discovery.kubernetes.objects import ApiFailed
 from router.fleet.discovery.schedule import retry_after_s
