@@ -17,12 +17,11 @@ from router.app.report import STATES, census, counts_of
 from router.core.clock import monotonic
 from router.core.urgency import BATCH, CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
+from router.fleet.error_answers import KEY_STATUS
 from router.fleet.health import BREAKERS
 from router.fleet.replica import Replica
 from router.observe.families.family import COUNTER, GAUGE, Family, Values
 from router.observe.metrics import MODELS_MAX, REPLICAS_MAX, label
-
-_UNAUTHORIZED: Final = frozenset({401, 403})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ def _up(parts: Parts) -> dict[str, float]:
 def _keys_refused(parts: Parts) -> dict[str, float]:
     """The router needs no key for a replica whose models are configured."""
     return {
-        r.id: float(r.list_status in _UNAUTHORIZED)
+        r.id: float(r.list_status in KEY_STATUS)
         for r in _replicas(parts)
         if r.config.models is None or parts.upstream.has_key_for(r)
     }

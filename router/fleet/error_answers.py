@@ -43,7 +43,7 @@ class ErrorKind:
 
 
 _KINDS: Final = 6
-_KEY_STATUS: Final = frozenset({401, 403, 407})
+KEY_STATUS: Final = frozenset({401, 403, 407})
 _MISSING_STATUS: Final = frozenset({404, 405, 410})
 _BUSY_STATUS: Final = frozenset({429, 503})
 
@@ -67,7 +67,7 @@ def kind_of(status: int) -> int:
     """Return the `ErrorKind` of an error answer. Below 400, only the body is an error."""
     if status in _BUSY_STATUS:
         return ErrorKind.BUSY
-    if status in _KEY_STATUS:
+    if status in KEY_STATUS:
         return ErrorKind.KEY
     if status in _MISSING_STATUS:
         return ErrorKind.MISSING

@@ -35,6 +35,7 @@ from router.dispatch.driver.routed_request import RoutedRequest
 from router.dispatch.reply import Reply
 from router.dispatch.rules import Rules
 from router.fleet.engines.common.descriptor import Abort
+from router.fleet.error_answers import KEY_STATUS
 from router.fleet.secret import HiddenSecret
 from router.wire.http1.headers import without
 from router.wire.http1.heads import ResponseHead
@@ -44,7 +45,6 @@ from router.wire.pool import Waiter
 from router.wire.replica import ReplicaConnection
 
 BUSY: Final = frozenset({429, 503})
-_UNAUTHORIZED: Final = frozenset({401, 403, 407})
 # The reason of an error that is not counted as a failure unless another replica contradicts it.
 _REFUSED: Final = Reason.REPLICA_REFUSED
 _ERROR_AT: Final = 32  # A body that is only an error names it within this many bytes.
@@ -293,7 +293,7 @@ class AttemptIO(Waiter):
         is_doubted = False
         if head.status >= 400:
             has_own = access is not None and access.has_credential
-            if head.status in _UNAUTHORIZED and (has_own or request.rules.has_token):
+            if head.status in KEY_STATUS and (has_own or request.rules.has_token):
                 # The answer is about the router's credential, so the client must not get it.
                 self._driver.refuses_credential(self.attempt, head.status)
                 return self._give_up(Reason.CREDENTIAL_REFUSED)

@@ -32,6 +32,7 @@ from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.detect import detect
 from router.fleet.engines.common.models import CONTEXT, Entries, context_tokens, owners, read_models
 from router.fleet.engines.common.registry import engine_of
+from router.fleet.error_answers import KEY_STATUS
 from router.fleet.monitor.ask import Asker, NoAnswer, Sink, keep
 from router.fleet.monitor.nap import Nap
 from router.fleet.replica import Replica
@@ -45,7 +46,6 @@ _MODELS_CHECK: Final = Check("/v1/models")
 # overloaded.
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 # Statuses of an engine that does not accept the router's key.
-_REFUSED: Final = frozenset({401, 403, 407})
 _KEY_HINT: Final = (
     ": the engine does not accept the router's key; set `upstream.token_file`, or the `credential` "
     "of the replica"
@@ -357,7 +357,7 @@ class Prober:
         for rank in replica.ranks:
             rank.list_status = status
         if status != 200:
-            hint = _KEY_HINT if status in _REFUSED else ""
+            hint = _KEY_HINT if status in KEY_STATUS else ""
             is_final = status not in _LATER
             probes.unlisted(replica, f"{path} answered {status}{hint}", is_final=is_final)
             return {} if is_final else None
