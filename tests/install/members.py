@@ -44,9 +44,10 @@ def compiled(top: Path) -> set[str]:
 
 def expected_sdist(top: Path, version: str) -> set[str]:
     """The members of the sdist."""
-    deploy = {str(file.relative_to(top)) for file in (top / "deploy").rglob("*") if file.is_file()}
+    folders = [file for name in ("deploy", "docs") for file in (top / name).rglob("*")]
+    documents = {str(file.relative_to(top)) for file in folders if file.is_file()}
     egg_info = {f"hedgerow.egg-info/{name}" for name in EGG_INFO}
-    files = sources(top) | deploy | egg_info
+    files = sources(top) | documents | egg_info
     files |= {*DOCUMENTS, *BUILD_FILES, *MADE_BY_SETUPTOOLS}
     return {f"hedgerow-{version}/{file}" for file in files}
 

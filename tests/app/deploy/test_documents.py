@@ -12,7 +12,8 @@ from policies.contract import policy_names
 from router.config.reference import page
 from tests.places import ROOT
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("deploy/**/*.md"), *ROOT.glob("policies/*.md")])
+FOLDERS = ("deploy/**", "policies", "docs/**", "bench")
+DOCUMENTS = sorted({*ROOT.glob("*.md"), *(d for f in FOLDERS for d in ROOT.glob(f"{f}/*.md"))})
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
