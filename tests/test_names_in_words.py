@@ -161,3 +161,18 @@ def test_each_decision_is_listed() -> None:
         r"\]\(docs/decisions/([\w-]+\.md)\)", (ROOT / "ARCHITECTURE.md").read_text()
     )
     assert {path.name for path in DOCUMENTS[1:]} == set(listed)
+
+
+def figures(content: str) -> set[float]:
+    """The numbers with a fraction, or with a comma before thousands, in a text."""
+    found = re.findall(r"\d+\.\d+|\d{1,3}(?:,\d{3})+|\d{4,}", content)
+    return {float(number.replace(",", "")) for number in found}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_figures_are_from_the_results(document: Path) -> None:
+    """Those of the table of features, and of the paragraphs that say what was measured."""
+    content = document.read_text()
+    parts = [p for p in content.split("\n\n") if p.startswith(("Measured", "| feature |"))]
+    results = figures((ROOT / "bench" / "RESULTS.md").read_text())
+    assert {n for part in parts for n in figures(part) if n not in results} == set()
