@@ -9,5 +9,5 @@ fleet.
   `records.py` (DNS records, and the replicas that they name), `stable.py` (contents of a file).
 - I/O: `file_source.py`, `dns_source.py` and `dns_client.py`, `watcher.py`.
 
-An answer that fails or names no replica never changes the fleet.
+An answer that fails never changes the fleet. A valid answer may name no replica.
 """
