@@ -64,6 +64,7 @@ class Ticket(Item):
     __slots__ = (
         "arrival",
         "charged",
+        "class_queue",
         "concurrency",
         "deadline",
         "eligible_since",
@@ -80,7 +81,6 @@ class Ticket(Item):
         "prefix",
         "queue",
         "request",
-        "row",
         "run",
         "skips",
         "starved",
@@ -122,7 +122,7 @@ class Ticket(Item):
         self.starved = False  # the ticket has waited for most of `starvation_s`
         # Where the ticket waits: a `ClassQueue`, or a `KeyQueue` while its API key's limit blocks
         # it.
-        self.row: Any = None
+        self.class_queue: Any = None
         self.arrival = arrival  # the arrival time of the request, in monotonic seconds
         # The time since which the ticket waits and its API key's limit does not block it, in
         # monotonic seconds.
@@ -166,5 +166,5 @@ class Ticket(Item):
     def blocked_in(self) -> Any:
         """The `KeyQueue` where the ticket waits while its API key's limit blocks it; `None`: not
         blocked."""
-        row = self.row
-        return row if row is not None and row.is_blocked else None
+        class_queue = self.class_queue
+        return class_queue if class_queue is not None and class_queue.is_blocked else None

@@ -11,8 +11,7 @@ Terms
 - The *driver* is the code that calls the queue (`router/dispatch/queueing/queue_driver.py`).
 - A *place* is a replica, as the queue sees it; also the capacity for one more request at a replica.
 - A *lane* is a set of tickets that may go to the same replicas; usually all tickets of one model.
-- A *class queue* holds the waiting tickets of one class in one lane (`ClassQueue`; a "row" in the
-  code).
+- A *class queue* holds the waiting tickets of one class in one lane (`ClassQueue`).
 - A *line* is the ordered list of one class queue, which the order policy keeps
   (`policies/queueing`).
 - A *gate* decides which classes may send one more request to a replica.

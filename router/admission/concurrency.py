@@ -44,7 +44,7 @@ class Concurrency:
     """Counts the running requests of one API key over all queues. `limit`: `None` means no
     limit."""
 
-    __slots__ = ("batch", "entered", "limit", "own", "rows")
+    __slots__ = ("batch", "entered", "key_queues", "limit", "own")
 
     def __init__(self, limit: int | None) -> None:
         self.limit = UNLIMITED if limit is None else limit
@@ -52,7 +52,7 @@ class Concurrency:
         self.batch = 0  # Batch requests at replicas.
         self.entered = 0  # Batch requests that have arrived and not ended, waiting or running.
         # The class queues that hold tickets of the API key.
-        self.rows: dict[LimitedQueue, None] = {}
+        self.key_queues: dict[LimitedQueue, None] = {}
 
     def adopt(self, limit: int | None, now: float) -> None:
         """Use another limit from now on. Requests that are at replicas are not stopped."""
@@ -67,7 +67,7 @@ class Concurrency:
     def may_pass(self, is_batch: bool) -> bool:
         """Whether a new request may be sent at once: the limit allows it, and no request of the key
         waits."""
-        return not self.rows and self.free(is_batch) > 0
+        return not self.key_queues and self.free(is_batch) > 0
 
     def may_enter(self) -> bool:
         """Whether one more batch request may enter the router. Waiting batch requests are counted,
@@ -92,5 +92,5 @@ class Concurrency:
         self._fit(now)
 
     def _fit(self, now: float) -> None:
-        for row in self.rows:
-            row.fit(now)
+        for key_queue in self.key_queues:
+            key_queue.fit(now)

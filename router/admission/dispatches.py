@@ -92,14 +92,14 @@ class Dispatches(Arrivals):
         if wait_lists.short:
             wait_lists.refill(now)
         while wait_lists.woken:
-            row = next(iter(wait_lists.woken))
-            found = self._next_woken(row, now)
+            class_queue = next(iter(wait_lists.woken))
+            found = self._next_woken(class_queue, now)
             if found is not None:
                 return found
             # The tickets of this class queue may be sent later, when another gate opens to them.
-            if row.count:
+            if class_queue.count:
                 self.next_at = min(self.next_at, now + SOON_S)
-            del wait_lists.woken[row]
+            del wait_lists.woken[class_queue]
         return None
 
     def grant(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
@@ -179,10 +179,10 @@ class Dispatches(Arrivals):
         return ticket
 
     def _give(self, ticket: Ticket, gate: CachedGate, now: float) -> None:
-        row: ClassQueue = ticket.row
-        if row.looking and row.line.first(now) is not ticket:
+        class_queue: ClassQueue = ticket.class_queue
+        if class_queue.looking and class_queue.line.first(now) is not ticket:
             self.counts.skipped += 1
-        row.line.take(ticket, now)
+        class_queue.line.take(ticket, now)
         self._service_rate.served(ticket.urgency, now, cost(ticket), waited=True)
         self._wait_lists.left(ticket, SENT)
         if ticket.forecast is not None:
@@ -203,14 +203,14 @@ class Dispatches(Arrivals):
         self._gates.grant(gate, _uncached(ticket, gate.place), ticket.view.stream)
 
     def _next_woken(
-        self, row: ClassQueue, now: float
+        self, class_queue: ClassQueue, now: float
     ) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
         """Return the next ticket for one of the replicas that are open to a class queue, and all
         replicas that are open to this ticket."""
-        first, eldest = row.line.first(now), row.eldest()
+        first, eldest = class_queue.line.first(now), class_queue.eldest()
         if first is None or eldest is None:
             return None
-        gate = self._choice.gate(row, eldest, now)
+        gate = self._choice.gate(class_queue, eldest, now)
         for place in self._open_of(self._pool.eligible(first.lane), gate):
             if place in first.excluded:
                 continue

@@ -172,11 +172,11 @@ class QueueState:
         """
         found = 0
         for lane in self._wait_lists.active.values():
-            row = lane.rows[urgency]
-            if row is not None and row.count:
+            class_queue = lane.class_queues[urgency]
+            if class_queue is not None and class_queue.count:
                 own = read_lane(lane.name)[1]
                 if own is None or (allowed is not None and own.lane == allowed.lane):
-                    found += row.count
+                    found += class_queue.count
         return found
 
     @property
@@ -226,8 +226,12 @@ class QueueState:
         if not self._gates.of(place).needs_slot():
             return False
         for lane in self._wait_lists.active.values():
-            for row in lane.rows[: HIGH + 1]:
-                if row is not None and row.count and self._pool.serves(place, lane.name):
+            for class_queue in lane.class_queues[: HIGH + 1]:
+                if (
+                    class_queue is not None
+                    and class_queue.count
+                    and self._pool.serves(place, lane.name)
+                ):
                     return True
         return False
 

@@ -132,71 +132,73 @@ class QueueTimers:
         self._gates.of_all(places)
         refusal = None if places else self._pool.refusal(lane.name)
         absent_since = INFINITY if places else self._pool.absent_since(lane.name)
-        for row in lane.all_rows():
-            if not row.count:
+        for class_queue in lane.all_queues():
+            if not class_queue.count:
                 continue
-            own = rules.classes[row.urgency]
+            own = rules.classes[class_queue.urgency]
             gone_at = absent_since + own.absent_s
             gone = now >= gone_at
             many = _AT_ONCE
-            eldest = row.eldest()
+            eldest = class_queue.eldest()
             while refusal is not None and eldest is not None and many:
                 self._refuse(eldest, refusal, ticked)
                 many -= 1
-                eldest = row.eldest()
+                eldest = class_queue.eldest()
             while eldest is not None and many and (gone or now >= _over(eldest, own.wait_s)):
                 reason = Reason.NO_REPLICA if gone else Reason.QUEUE_TIMEOUT
                 self._expire(eldest, reason, ticked, now)
                 many -= 1
-                eldest = row.eldest()
+                eldest = class_queue.eldest()
             if eldest is None:
                 continue
             if eldest.run is not None and own.wait_s < INFINITY and many:
-                self._expire_behind(row, own.wait_s, ticked, now)
+                self._expire_behind(class_queue, own.wait_s, ticked, now)
             if eldest.blocked_in is not None:  # Only the timeout applies to a blocked ticket.
                 due = now if not many else _over(eldest, own.wait_s)
                 ticked.next_at = min(ticked.next_at, due, gone_at)
                 continue
-            promoted = row.promote(now, own.promote_s, _AT_ONCE)
-            self._counts.promoted[row.urgency] += promoted
-            due = now if not many or promoted == _AT_ONCE else self._due(row, eldest, now)
+            promoted = class_queue.promote(now, own.promote_s, _AT_ONCE)
+            self._counts.promoted[class_queue.urgency] += promoted
+            due = now if not many or promoted == _AT_ONCE else self._due(class_queue, eldest, now)
             ticked.next_at = min(ticked.next_at, due, gone_at)
 
-    def _expire_behind(self, row: ClassQueue, wait_s: float, ticked: Ticked, now: float) -> None:
+    def _expire_behind(
+        self, class_queue: ClassQueue, wait_s: float, ticked: Ticked, now: float
+    ) -> None:
         """Expire tickets behind the oldest ticket, which was put back and does not expire yet.
 
         The time that the oldest ticket was at a replica is not waiting time, so younger tickets may
         have waited longer.
         """
         expired = 0
-        for ticket in row.oldest(_AT_ONCE):
+        for ticket in class_queue.oldest(_AT_ONCE):
             over_at = _over(ticket, wait_s)
             if over_at > now:
                 ticked.next_at = min(ticked.next_at, over_at)
                 if ticket.run is None:
                     return  # All younger tickets expire later.
-            elif row.has(ticket):  # A ticket that was put back may be in the list twice.
+            elif class_queue.has(ticket):  # A ticket that was put back may be in the list twice.
                 self._expire(ticket, Reason.QUEUE_TIMEOUT, ticked, now)
                 expired += 1
         if expired:
             ticked.next_at = now  # More tickets may have to expire.
 
-    def _due(self, row: ClassQueue, eldest: Ticket, now: float) -> float:
+    def _due(self, class_queue: ClassQueue, eldest: Ticket, now: float) -> float:
         """Return when the next ticket of a class queue times out, is promoted, or changes its class
         by age."""
         rules = self._rules
-        own = rules.classes[row.urgency]
+        own = rules.classes[class_queue.urgency]
         due = _over(eldest, own.wait_s)
-        young = row.eldest_young()
+        young = class_queue.eldest_young()
         if young is not None:
             due = min(due, max(now, young.arrival + own.promote_s))
-        if row.urgency > HIGH and rules.aging > 0.0:
-            level = rules.aged(float(row.urgency), now - eldest.arrival)
+        if class_queue.urgency > HIGH and rules.aging > 0.0:
+            level = rules.aged(float(class_queue.urgency), now - eldest.arrival)
             # A lower level already has the gate of class high, where aging ends.
             if level >= HIGH + 0.5:
                 # The time at which the level has fallen to the gate of the next more urgent class.
                 half = int(level + 0.5) - 0.5
-                at = eldest.arrival + (row.urgency - half) / rules.aging + _MOMENT_S
+                at = eldest.arrival + (class_queue.urgency - half) / rules.aging + _MOMENT_S
                 if at > now:
                     due = min(due, at)
         return due
@@ -233,20 +235,24 @@ class QueueTimers:
         self._preempt_at_engines(ticked, now)
         wanted = preemption.asked
         for lane in self._wait_lists.active.values():
-            for row in lane.rows:
-                if row is None or not row.count or not preemption.wants(row.urgency):
+            for class_queue in lane.class_queues:
+                if (
+                    class_queue is None
+                    or not class_queue.count
+                    or not preemption.wants(class_queue.urgency)
+                ):
                     continue
-                eldest = row.eldest()
+                eldest = class_queue.eldest()
                 if eldest is None:
                     continue
                 if now < eldest.arrival + after_s:
                     ticked.next_at = min(ticked.next_at, eldest.arrival + after_s)
                     continue
                 # Each request that is already being preempted frees capacity for one ticket.
-                missing = row.count - wanted
-                wanted = max(0, wanted - row.count)
+                missing = class_queue.count - wanted
+                wanted = max(0, wanted - class_queue.count)
                 while missing > 0:
-                    victim = preemption.victim(row.urgency, lane.name, self._pool, now)
+                    victim = preemption.victim(class_queue.urgency, lane.name, self._pool, now)
                     if victim is None:  # Tickets of other lanes may use other replicas.
                         ticked.next_at = min(ticked.next_at, now + SOON_S)
                         break

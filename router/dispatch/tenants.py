@@ -212,7 +212,7 @@ class Tenants:
         limits were released.
         """
         limits = [account.concurrency for account in self._accounts.values()]
-        return sum(limit.own + limit.batch + len(limit.rows) for limit in limits)
+        return sum(limit.own + limit.batch + len(limit.key_queues) for limit in limits)
 
     def known(self, head: RequestHead) -> Key | None:
         """Return the request's key if it is in the key file, whether or not a key is required."""

@@ -77,7 +77,7 @@ class Parts:
         """The tickets that get places at a replica that is always free, one after the other."""
         found: list[Ticket] = []
         while len(found) < most and (ticket := self.chosen(spot, now)) is not None:
-            ticket.row.line.take(ticket, now)
+            ticket.class_queue.line.take(ticket, now)
             self.wait_lists.left(ticket, ENDED)
             found.append(ticket)
         return found

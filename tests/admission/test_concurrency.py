@@ -81,7 +81,7 @@ def test_blocked_requests_do_not_block_others_and_keep_their_order() -> None:
     world.run(60.0)
     assert world.order == [*ours[:2], other, *ours[2:]]
     world.assert_empty()
-    assert (limit.own, limit.rows) == (0, {})
+    assert (limit.own, limit.key_queues) == (0, {})
 
 
 def test_a_slot_is_free_in_the_loop_iteration_in_which_a_request_ends() -> None:
@@ -141,7 +141,7 @@ def test_a_blocked_request_can_be_cancelled_expire_or_be_evicted() -> None:
     world.run(60.0)
     assert other in world.expired
     world.assert_empty()
-    assert (limit.own, limit.rows, busy.rows) == (0, {}, {})
+    assert (limit.own, limit.key_queues, busy.key_queues) == (0, {}, {})
 
 
 def test_removing_a_waiting_ticket_unblocks_a_blocked_one() -> None:
@@ -251,11 +251,11 @@ def check(world: World, limits: Sequence[Concurrency]) -> None:
         running = [t for t in world.jobs if t.concurrency is limit]
         assert limit.own == sum(t.urgency != BATCH for t in running)
         assert limit.batch == sum(t.urgency == BATCH for t in running)
-        for row in limit.rows:
-            free = max(0, limit.free(row.urgency == BATCH))
-            assert row.count + len(row.standing) > 0
-            assert len(row.standing) == min(free, row.count + len(row.standing))
-            assert row.held() <= 64 + 2 * row.count + 1
+        for key_queue in limit.key_queues:
+            free = max(0, limit.free(key_queue.urgency == BATCH))
+            assert key_queue.count + len(key_queue.standing) > 0
+            assert len(key_queue.standing) == min(free, key_queue.count + len(key_queue.standing))
+            assert key_queue.held() <= 64 + 2 * key_queue.count + 1
     waiting = queue.tickets()
     assert len(waiting) == queue.waiting == sum(queue.depth)
     free_to_go = [t for t in waiting if t.blocked_in is None]
@@ -331,4 +331,4 @@ def test_under_random_operations_no_limit_is_exceeded_and_no_ticket_is_lost(
     world.assert_empty()
     assert all(ticket.state == ENDED for ticket in tickets)
     for limit in limits:
-        assert (limit.own, limit.batch, limit.rows) == (0, 0, {})
+        assert (limit.own, limit.batch, limit.key_queues) == (0, 0, {})

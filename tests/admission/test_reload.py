@@ -65,7 +65,7 @@ def test_charges_of_the_old_policy_are_not_refunded_by_the_new_one(is_put_back: 
         world._put_back(late[0])
     else:
         world.leave(late[0])
-    line = world.queue._wait_lists.active[""].rows[2].line
+    line = world.queue._wait_lists.active[""].class_queues[2].line
     for account in line.book.keys.by_name.values():
         assert 0.0 <= account.counter <= 3.0
     world.run(60.0)

@@ -193,7 +193,7 @@ def test_a_ticket_is_promoted_before_its_bound() -> None:
 
 
 def test_a_ticket_passes_another_gate_at_every_half_level() -> None:
-    """Two levels in 20 s; the row must be checked only at these times."""
+    """Two levels in 20 s; the class queue must be checked only at these times."""
     classes = every_class(**PATIENT)
     parts = Parts(Spot("a"), policy="fifo", classes=classes, batch_becomes_normal_after_s=20.0)
     ticket = parts.waits(0.0, number=3.0)
@@ -201,7 +201,7 @@ def test_a_ticket_passes_another_gate_at_every_half_level() -> None:
     while (ticked := aged(parts, now)).next_at < 100.0:
         assert ticked.next_at > now
         now = ticked.next_at
-        gates[round(now, 1)] = parts.choice.gate(ticket.row, ticket, now)
+        gates[round(now, 1)] = parts.choice.gate(ticket.class_queue, ticket, now)
     # Age ends at high, so there is no tick at 25 s.
     assert gates == {0.0: 3, 5.0: 2, 15.0: 1}
 
@@ -211,7 +211,7 @@ def test_a_ticket_passes_another_gate_at_every_half_level() -> None:
 
 def running(parts: Parts, spot: Spot, number: float, sent_at: float = 0.0) -> Ticket:
     ticket = parts.waits(0.0, number=number)
-    ticket.row.line.take(ticket, sent_at)
+    ticket.class_queue.line.take(ticket, sent_at)
     parts.wait_lists.left(ticket, SENT)
     ticket.run = Run()
     ticket.run.begin(spot, sent_at, True, sent_at)

@@ -219,8 +219,8 @@ def test_the_model_predicts_the_choices_of_the_queue(starvation_s: float) -> Non
             if AVERAGE_S <= now < 600.0:
                 asked[ticket.order] = (now, model.wait_s(urgency, ahead))
         for lane in parts.wait_lists.active.values():
-            for row in lane.all_rows():
-                row.promote(now, parts.rules.classes[row.urgency].promote_s, 99)
+            for class_queue in lane.all_queues():
+                class_queue.promote(now, parts.rules.classes[class_queue.urgency].promote_s, 99)
         for ticket in parts.served(spot, now, most=1):
             if ticket.order in asked:
                 at, predicted_s = asked.pop(ticket.order)

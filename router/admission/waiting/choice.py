@@ -72,11 +72,11 @@ class Choice:
 
     __slots__ = (
         "_batch_has_turns",
+        "_class_queues",
         "_levels",
         "_order",
         "_pool",
         "_reservations",
-        "_rows",
         "_rules",
         "_since_lost",
         "_starved_turns",
@@ -93,7 +93,7 @@ class Choice:
         self._reservations = reservations
         self.stride = Stride(rules.classes)
         # By priority class: the class queue (of all lanes) that goes first.
-        self._rows: list[ClassQueue | None] = [None] * CLASSES
+        self._class_queues: list[ClassQueue | None] = [None] * CLASSES
         self._levels = [0.0] * CLASSES  # By priority class: the aged level of its oldest ticket.
         self._starving: ClassQueue | None = None  # The starved class queue whose turn it is.
         self._turn = 0  # The number of dispatches given to starved class queues.
@@ -111,12 +111,12 @@ class Choice:
         self._order = order
         self.stride.adopt(rules.classes)
 
-    def gate(self, row: ClassQueue, ticket: Ticket, now: float) -> int:
+    def gate(self, class_queue: ClassQueue, ticket: Ticket, now: float) -> int:
         """Return the class to which a replica's gate must be open for a ticket. Age may make this
         class more urgent than the ticket's own class, except for class batch (see above). A class
         queue is checked with the class of its oldest ticket."""
-        level = self._rules.aged(float(row.urgency), now - ticket.arrival)
-        return _gate(row.urgency, level, ticket.starved)
+        level = self._rules.aged(float(class_queue.urgency), now - ticket.arrival)
+        return _gate(class_queue.urgency, level, ticket.starved)
 
     def next_for(self, gate: CachedGate, lanes: dict[str, Lane], now: float) -> Ticket | None:
         """Return the next ticket to send to a replica; `None`: no ticket may be sent there."""
@@ -124,38 +124,42 @@ class Choice:
         while True:
             self._look(gate, lanes, refused, now)
             starving = self._starving
-            row = self._row(now)
-            if row is None:
+            class_queue = self._next_class_queue(now)
+            if class_queue is None:
                 return None
-            ticket = self._ticket(row, row is starving, gate.place, now)
-            is_lost = ticket is not None and row.line.is_lost(ticket, now)
-            is_open = gate.mask & (1 << row.urgency) != 0
+            ticket = self._ticket(class_queue, class_queue is starving, gate.place, now)
+            is_lost = ticket is not None and class_queue.line.is_lost(ticket, now)
+            is_open = gate.mask & (1 << class_queue.urgency) != 0
             if is_lost and gate.is_kept_away(BATCH):
                 is_open = False
             # The turn of a starved class is for its old tickets.
-            if row.urgency == BATCH and self._batch_has_turns and self._starving is not row:
+            if (
+                class_queue.urgency == BATCH
+                and self._batch_has_turns
+                and self._starving is not class_queue
+            ):
                 is_open = True
             if ticket is not None and not is_open:
                 # The gate is open only because of the oldest ticket's age, or only to tickets that
                 # are not lost. The chosen ticket must be one of those.
-                ticket = self._let_in(row, ticket, gate, now)
-                is_lost = ticket is not None and row.line.is_lost(ticket, now)
+                ticket = self._let_in(class_queue, ticket, gate, now)
+                is_lost = ticket is not None and class_queue.line.is_lost(ticket, now)
             if ticket is not None:
-                self._serve(row, ticket)
-                row.served_at = now
+                self._serve(class_queue, ticket)
+                class_queue.served_at = now
                 self._since_lost += 1
                 if is_lost:
-                    row.lost_at = now
+                    class_queue.lost_at = now
                     self._since_lost = 0
                 return ticket
             # No examined ticket of this class queue may go to the replica: try the other queues.
-            refused = [*refused, row]
+            refused = [*refused, class_queue]
 
     def _look(
         self, gate: CachedGate, lanes: dict[str, Lane], refused: list[ClassQueue], now: float
     ) -> None:
-        rows: list[ClassQueue | None] = [None, None, None, None, None]
-        self._rows = rows
+        class_queues: list[ClassQueue | None] = [None, None, None, None, None]
+        self._class_queues = class_queues
         levels = self._levels
         starving: ClassQueue | None = None
         since = INFINITY
@@ -167,46 +171,50 @@ class Choice:
         for lane in lanes.values():
             if not self._pool.serves(gate.place, lane.name):
                 continue
-            for row in lane.rows:
-                if row is None or not row.count or (refused and row in refused):
+            for class_queue in lane.class_queues:
+                if (
+                    class_queue is None
+                    or not class_queue.count
+                    or (refused and class_queue in refused)
+                ):
                     continue
-                eldest = row.eldest()
+                eldest = class_queue.eldest()
                 if eldest is None:
                     continue
-                urgency = row.urgency
+                urgency = class_queue.urgency
                 level = rules.aged(float(urgency), now - eldest.arrival)
                 if needs_slot and urgency <= HIGH and not gate.is_kept_away(urgency):
-                    self._rows = [None, None, None, None, None]
+                    self._class_queues = [None, None, None, None, None]
                     self._starving = None
                     return
                 aged = _gate(urgency, level, eldest.starved)
-                eldest_goes = self._opens(gate, row, eldest, aged, now)
+                eldest_goes = self._opens(gate, class_queue, eldest, aged, now)
                 is_open = eldest_goes
                 if not is_open and gate.is_kept_away(BATCH):  # The oldest ticket may be lost.
-                    leader = row.line.first(now)
+                    leader = class_queue.line.first(now)
                     is_open = leader is not None and self._opens(
-                        gate, row, leader, self.gate(row, leader, now), now
+                        gate, class_queue, leader, self.gate(class_queue, leader, now), now
                     )
                 is_instead = urgency == BATCH and not is_open
                 if not (is_open or is_instead):
                     continue
                 if reservations.enabled:
-                    first = row.line.first(now)
+                    first = class_queue.line.first(now)
                     if first is None or not reservations.allows(urgency, first.reserved):
                         continue
                 if is_instead:
                     instead_level = min(instead_level, level)
-                    if instead is None or row.line.rank(now) < instead.line.rank(now):
-                        instead = row
+                    if instead is None or class_queue.line.rank(now) < instead.line.rank(now):
+                        instead = class_queue
                     continue
-                other = rows[urgency]
+                other = class_queues[urgency]
                 if other is None:
-                    rows[urgency] = row
+                    class_queues[urgency] = class_queue
                     levels[urgency] = level
                 else:
                     levels[urgency] = min(levels[urgency], level)
-                    if row.line.rank(now) < other.line.rank(now):
-                        rows[urgency] = row
+                    if class_queue.line.rank(now) < other.line.rank(now):
+                        class_queues[urgency] = class_queue
                 if eldest.starved and eldest_goes and urgency != CRITICAL:
                     # Starved classes are served by turn, not by due time. Otherwise a class whose
                     # tickets are always late would get every turn.
@@ -217,13 +225,13 @@ class Choice:
                         or (urgency == starving.urgency and eldest.arrival < since)
                     ):
                         since = eldest.arrival
-                        starving = row
+                        starving = class_queue
         self._batch_has_turns = False
-        if instead is not None or rows[BATCH] is not None:
-            level = instead_level if rows[BATCH] is None else levels[BATCH]
+        if instead is not None or class_queues[BATCH] is not None:
+            level = instead_level if class_queues[BATCH] is None else levels[BATCH]
             self._batch_has_turns = self._batch_turn(gate, level)
-            if instead is not None and rows[BATCH] is None and self._batch_has_turns:
-                rows[BATCH] = instead
+            if instead is not None and class_queues[BATCH] is None and self._batch_has_turns:
+                class_queues[BATCH] = instead
                 levels[BATCH] = instead_level
         self._starving = starving
 
@@ -234,11 +242,11 @@ class Choice:
         """
         if gate.is_kept_away(BATCH):
             return False
-        rows, classes = self._rows, self._rules.classes
-        is_contested = rows[CRITICAL] is not None or rows[HIGH] is not None
+        class_queues, classes = self._class_queues, self._rules.classes
+        is_contested = class_queues[CRITICAL] is not None or class_queues[HIGH] is not None
         is_weighted = self._rules.mode == WEIGHTED
         if is_weighted or gate.is_kept:
-            is_contested = any(rows[:BATCH])
+            is_contested = any(class_queues[:BATCH])
         is_due = is_contested or level < LOW + 0.5
         if not is_due:
             is_due = is_weighted and self.stride.is_behind(BATCH)
@@ -246,7 +254,7 @@ class Choice:
         return is_due and gate.takes_turn(classes[BATCH], aged, is_contested=is_contested)
 
     def _opens(
-        self, gate: CachedGate, row: ClassQueue, ticket: Ticket, aged: int, now: float
+        self, gate: CachedGate, class_queue: ClassQueue, ticket: Ticket, aged: int, now: float
     ) -> bool:
         """Whether the gate is open to a ticket of a class queue. `aged`: the result of `gate`.
 
@@ -264,22 +272,22 @@ class Choice:
             return False
         if not gate.kept_away:
             return True
-        is_lost = row.line.is_lost(ticket, now)
-        if not gate.is_kept_away(BATCH if is_lost else row.urgency):
+        is_lost = class_queue.line.is_lost(ticket, now)
+        if not gate.is_kept_away(BATCH if is_lost else class_queue.urgency):
             return True
         if not ticket.starved:
             return False
-        bound_s = self._rules.classes[row.urgency].bound_s
+        bound_s = self._rules.classes[class_queue.urgency].bound_s
         if is_lost:
-            return self._since_lost >= _LOST_TURN or now >= row.lost_at + bound_s
-        return now >= ticket.arrival + bound_s or now >= row.served_at + _PATIENCE * bound_s
+            return self._since_lost >= _LOST_TURN or now >= class_queue.lost_at + bound_s
+        return now >= ticket.arrival + bound_s or now >= class_queue.served_at + _PATIENCE * bound_s
 
-    def _row(self, now: float) -> ClassQueue | None:
-        rows = self._rows
+    def _next_class_queue(self, now: float) -> ClassQueue | None:
+        class_queues = self._class_queues
         mode = self._rules.mode
-        if mode != TOGETHER and rows[CRITICAL] is not None:
+        if mode != TOGETHER and class_queues[CRITICAL] is not None:
             self._starving = None
-            return rows[CRITICAL]
+            return class_queues[CRITICAL]
         starving = self._starving
         if starving is not None and not self._was_starving:
             self._was_starving = True
@@ -288,66 +296,68 @@ class Choice:
             return starving
         found: ClassQueue | None = None
         if mode == TOGETHER:
-            for row in rows:
-                if row is not None and (found is None or row.line.rank(now) < found.line.rank(now)):
-                    found = row
+            for class_queue in class_queues:
+                if class_queue is not None and (
+                    found is None or class_queue.line.rank(now) < found.line.rank(now)
+                ):
+                    found = class_queue
         else:
             least = INFINITY
             measure = self._levels if mode == STRICT else self.stride.passes
             for urgency in range(HIGH, CLASSES):
-                row = rows[urgency]
-                if row is not None and measure[urgency] < least:
+                class_queue = class_queues[urgency]
+                if class_queue is not None and measure[urgency] < least:
                     least = measure[urgency]
-                    found = row
+                    found = class_queue
         if found is not None:  # If no class queue was found, no turn was used.
             self._was_starving = False
         self._starving = None
         return found
 
     def _ticket(
-        self, row: ClassQueue, is_starving: bool, place: ReplicaLoad, now: float
+        self, class_queue: ClassQueue, is_starving: bool, place: ReplicaLoad, now: float
     ) -> Ticket | None:
         rules = self._rules
         if is_starving and self._order.starves:
-            starved = row.starved_for(place, max(rules.affinity, 1))
+            starved = class_queue.starved_for(place, max(rules.affinity, 1))
             if starved is not None:
                 return starved
-        first = row.line.first(now)
+        first = class_queue.line.first(now)
         if first is None:
             return None
         if first.excluded and place in first.excluded:
-            chosen = _allowed(row.line.band(_FEW, now), place)
-        elif row.looking and rules.affinity:
-            chosen = row.short.best(row.line, first, place, self._pool, rules, now)
+            chosen = _allowed(class_queue.line.band(_FEW, now), place)
+        elif class_queue.looking and rules.affinity:
+            chosen = class_queue.short.best(class_queue.line, first, place, self._pool, rules, now)
         else:
             return first
         if chosen is None or chosen is first or not self._reservations.enabled:
             return chosen
         # The reservation was checked for the first ticket; the chosen ticket may need more tokens.
-        if self._reservations.allows(row.urgency, chosen.reserved):
+        if self._reservations.allows(class_queue.urgency, chosen.reserved):
             return chosen
         return None if first.excluded and place in first.excluded else first
 
     def _let_in(
-        self, row: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
+        self, class_queue: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
     ) -> Ticket | None:
         """Return the ticket if the gate is open to it, else the oldest ticket of its class queue if
         the gate is open to that ticket, else `None`."""
-        if self._opens(gate, row, ticket, self.gate(row, ticket, now), now):
+        if self._opens(gate, class_queue, ticket, self.gate(class_queue, ticket, now), now):
             return ticket
-        eldest = row.eldest()
+        eldest = class_queue.eldest()
         if eldest is None or gate.place in eldest.excluded:
             return None
-        if not self._opens(gate, row, eldest, self.gate(row, eldest, now), now):
+        if not self._opens(gate, class_queue, eldest, self.gate(class_queue, eldest, now), now):
             return None
         reservations = self._reservations
-        if reservations.enabled and not reservations.allows(row.urgency, eldest.reserved):
+        if reservations.enabled and not reservations.allows(class_queue.urgency, eldest.reserved):
             return None
         return eldest
 
-    def _serve(self, row: ClassQueue, ticket: Ticket) -> None:
-        level = self._levels[row.urgency]
-        self.stride.serves(row.urgency, cost(ticket), level)
+    def _serve(self, class_queue: ClassQueue, ticket: Ticket) -> None:
+        level = self._levels[class_queue.urgency]
+        self.stride.serves(class_queue.urgency, cost(ticket), level)
 
 
 def _gate(urgency: int, level: float, starved: bool) -> int:

@@ -1,9 +1,9 @@
 """Keeps the waiting tickets of one class and lane, in the order policy's order and by arrival.
 
 The line, an ordered list that the order policy creates, determines which ticket is next. The class
-queue (a "row" in the code) also finds its oldest ticket, because that ticket determines aging and
-starvation of the class and expires first. When a ticket leaves, its entry stays in the lists by
-arrival and is skipped. The lists are cleaned when most of their entries are outdated.
+queue also finds its oldest ticket, because that ticket determines aging and starvation of the class
+and expires first. When a ticket leaves, its entry stays in the lists by arrival and is skipped. The
+lists are cleaned when most of their entries are outdated.
 
 Must never: determine the order of tickets itself.
 """
@@ -70,10 +70,10 @@ class ClassQueue:
 
     def has(self, ticket: Ticket) -> bool:
         """Whether a ticket waits here now."""
-        return ticket.row is self
+        return ticket.class_queue is self
 
     def enter(self, ticket: Ticket, now: float) -> None:
-        ticket.row = self
+        ticket.class_queue = self
         self.count += 1
         if ticket.view.blocks:
             self.looking += 1
@@ -215,11 +215,11 @@ class Blocker:
     __slots__ = ()
 
     @abstractmethod
-    def block(self, key_row: KeyQueue, now: float) -> None:
+    def block(self, key_queue: KeyQueue, now: float) -> None:
         """Move one ticket of an API key from `line` to the tickets that the key's limit blocks."""
 
     @abstractmethod
-    def unblock(self, key_row: KeyQueue, now: float) -> None:
+    def unblock(self, key_queue: KeyQueue, now: float) -> None:
         """Move one ticket of an API key, which the key's limit blocked, to `line`."""
 
 
@@ -232,15 +232,15 @@ class KeyQueue(ClassQueue, LimitedQueue):
     one key share its limit.
     """
 
-    __slots__ = ("concurrency", "row", "standing", "wait_lists")
+    __slots__ = ("class_queue", "concurrency", "standing", "wait_lists")
 
     def __init__(
-        self, wait_lists: Blocker, row: ClassQueue, concurrency: Concurrency, line: BaseLine
+        self, wait_lists: Blocker, class_queue: ClassQueue, concurrency: Concurrency, line: BaseLine
     ) -> None:
-        super().__init__(row.lane, row.urgency, line)
+        super().__init__(class_queue.lane, class_queue.urgency, line)
         self.is_blocked = True
         self.wait_lists = wait_lists
-        self.row = row
+        self.class_queue = class_queue
         self.concurrency = concurrency
         self.standing: dict[Ticket, None] = {}
 
@@ -257,20 +257,20 @@ class KeyQueue(ClassQueue, LimitedQueue):
 class Lane:
     """The class queues of tickets that may go to the same replicas."""
 
-    __slots__ = ("count", "name", "rows")
+    __slots__ = ("class_queues", "count", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.count = 0
-        self.rows: list[ClassQueue | None] = [None, None, None, None, None]
+        self.class_queues: list[ClassQueue | None] = [None, None, None, None, None]
 
-    def all_rows(self) -> list[ClassQueue]:
+    def all_queues(self) -> list[ClassQueue]:
         """The class queues and their `KeyQueue`s."""
         found: list[ClassQueue] = []
-        for row in self.rows:
-            if row is not None:
-                found.append(row)
-                found.extend(row.keys.values())
+        for class_queue in self.class_queues:
+            if class_queue is not None:
+                found.append(class_queue)
+                found.extend(class_queue.keys.values())
         return found
 
 

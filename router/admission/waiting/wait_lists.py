@@ -105,22 +105,22 @@ class WaitLists(Blocker):
         """Move all waiting tickets to lines of the current policy, in their order of arrival."""
         self._lanes = dict(self.active)
         for lane in self.active.values():
-            for urgency, row in enumerate(lane.rows):
-                if row is None or not (row.count or row.keys):
-                    lane.rows[urgency] = None
+            for urgency, class_queue in enumerate(lane.class_queues):
+                if class_queue is None or not (class_queue.count or class_queue.keys):
+                    lane.class_queues[urgency] = None
                     continue
-                self._reline(row)
-                for key_row in row.keys.values():
-                    self._reline(key_row)
+                self._reline(class_queue)
+                for key_queue in class_queue.keys.values():
+                    self._reline(key_queue)
 
-    def _reline(self, row: ClassQueue) -> None:
-        tickets = sorted(row.tickets(), key=_order)
+    def _reline(self, class_queue: ClassQueue) -> None:
+        tickets = sorted(class_queue.tickets(), key=_order)
         for ticket in tickets:
-            row.line.drop(ticket)
-        row.line = self._line(row.urgency)
-        row.short.clear()
+            class_queue.line.drop(ticket)
+        class_queue.line = self._line(class_queue.urgency)
+        class_queue.short.clear()
         for ticket in tickets:
-            row.line.push(ticket, ticket.arrival)
+            class_queue.line.push(ticket, ticket.arrival)
 
     def _line(self, urgency: int) -> BaseLine:
         return line_of(self._order, urgency, self._orders.failures)
@@ -132,18 +132,18 @@ class WaitLists(Blocker):
         found = self.active.get(lane)
         if found is None:
             return False
-        row = found.rows[urgency]
-        return row is not None and row.count > 0
+        class_queue = found.class_queues[urgency]
+        return class_queue is not None and class_queue.count > 0
 
     def is_before(self, lane: str, urgency: int, now: float) -> bool:
         """Whether a ticket of the class waits in the lane that goes before a new request. A ticket
         that its line calls lost does not."""
         if not self.has(lane, urgency):
             return False
-        row = self.active[lane].rows[urgency]
-        assert row is not None
-        first = row.line.first(now)
-        return first is None or not row.line.is_lost(first, now)
+        class_queue = self.active[lane].class_queues[urgency]
+        assert class_queue is not None
+        first = class_queue.line.first(now)
+        return first is None or not class_queue.line.is_lost(first, now)
 
     def refuses(self, ticket: Ticket) -> Reason | None:
         """Return the reason why a new request may not wait; None: the request may wait.
@@ -203,9 +203,11 @@ class WaitLists(Blocker):
         lane = self._lanes.get(ticket.lane)
         if lane is None:
             lane = self._lanes[ticket.lane] = Lane(ticket.lane)
-        row = lane.rows[urgency]
-        if row is None:
-            row = lane.rows[urgency] = ClassQueue(lane, urgency, self._line(urgency))
+        class_queue = lane.class_queues[urgency]
+        if class_queue is None:
+            class_queue = lane.class_queues[urgency] = ClassQueue(
+                lane, urgency, self._line(urgency)
+            )
         if not lane.count:
             self.active[ticket.lane] = lane
         lane.count += 1
@@ -219,20 +221,20 @@ class WaitLists(Blocker):
             heappush(self._deadlines, (ticket.deadline, ticket.order, id(ticket), ticket))
         concurrency: Concurrency | None = ticket.concurrency
         if concurrency is not None:
-            key_row = row.keys.get(concurrency)
-            if key_row is None:
-                key_row = KeyQueue(self, row, concurrency, self._line(urgency))
-                row.keys[concurrency] = key_row
-                concurrency.rows[key_row] = None
-            if key_row.count or len(key_row.standing) >= concurrency.free(urgency == BATCH):
-                key_row.enter(ticket, now)
+            key_queue = class_queue.keys.get(concurrency)
+            if key_queue is None:
+                key_queue = KeyQueue(self, class_queue, concurrency, self._line(urgency))
+                class_queue.keys[concurrency] = key_queue
+                concurrency.key_queues[key_queue] = None
+            if key_queue.count or len(key_queue.standing) >= concurrency.free(urgency == BATCH):
+                key_queue.enter(ticket, now)
                 return
-            key_row.standing[ticket] = None
-        self._stand(ticket, row, now)
+            key_queue.standing[ticket] = None
+        self._stand(ticket, class_queue, now)
 
-    def _stand(self, ticket: Ticket, row: ClassQueue, now: float) -> None:
+    def _stand(self, ticket: Ticket, class_queue: ClassQueue, now: float) -> None:
         """Add a ticket that its API key's limit does not block to the line of its class queue."""
-        urgency = row.urgency
+        urgency = class_queue.urgency
         if not self.eligible_of[urgency]:
             self._service_rate.began(urgency, now, is_first=not self.eligible)
         self.eligible += 1
@@ -240,51 +242,51 @@ class WaitLists(Blocker):
         if self._rules.reservations:
             self._reservations.waits(urgency, ticket.reserved, now)
         ticket.eligible_since = now
-        row.enter(ticket, now)
+        class_queue.enter(ticket, now)
 
-    def _step_out(self, ticket: Ticket, row: ClassQueue) -> None:
+    def _step_out(self, ticket: Ticket, class_queue: ClassQueue) -> None:
         """Stop counting a ticket that was removed from the line of its class queue."""
-        urgency = row.urgency
+        urgency = class_queue.urgency
         self.eligible -= 1
         self._turns.ends(urgency)
         if self._rules.reservations:
             self._reservations.left(urgency, ticket.reserved)
-        row.left(ticket)
+        class_queue.left(ticket)
 
     # -- limits of keys -----------------------------------------------------------------------
 
-    def block(self, key_row: KeyQueue, now: float) -> None:
+    def block(self, key_queue: KeyQueue, now: float) -> None:
         """Block the ticket of an API key that was unblocked last, because the key may send fewer
         now."""
-        ticket, _ = key_row.standing.popitem()
-        row = key_row.row
-        row.line.drop(ticket)
-        ticket.row = key_row  # The class queue must not count the ticket any more.
-        self._step_out(ticket, row)
-        key_row.enter(ticket, now)
+        ticket, _ = key_queue.standing.popitem()
+        class_queue = key_queue.class_queue
+        class_queue.line.drop(ticket)
+        ticket.class_queue = key_queue  # The class queue must not count the ticket any more.
+        self._step_out(ticket, class_queue)
+        key_queue.enter(ticket, now)
 
-    def unblock(self, key_row: KeyQueue, now: float) -> None:
+    def unblock(self, key_queue: KeyQueue, now: float) -> None:
         """Unblock the next ticket of an API key, because the key may send one more request."""
-        ticket = key_row.line.first(now)
-        eldest = key_row.eldest()
+        ticket = key_queue.line.first(now)
+        eldest = key_queue.eldest()
         if self._order.starves and eldest is not None:
-            promote_s = self._rules.classes[key_row.urgency].promote_s
+            promote_s = self._rules.classes[key_queue.urgency].promote_s
             if now >= eldest.arrival + promote_s:
                 ticket = eldest
         assert ticket is not None
-        key_row.line.drop(ticket)
-        ticket.row = None
-        key_row.left(ticket)
-        key_row.standing[ticket] = None
-        self._stand(ticket, key_row.row, now)
-        self.woken[key_row.row] = None
+        key_queue.line.drop(ticket)
+        ticket.class_queue = None
+        key_queue.left(ticket)
+        key_queue.standing[ticket] = None
+        self._stand(ticket, key_queue.class_queue, now)
+        self.woken[key_queue.class_queue] = None
         self._orders.is_woken = True
 
     def refill(self, now: float) -> None:
         """Unblock tickets of API keys in place of dropped tickets."""
         short, self.short = self.short, {}
-        for key_row in short:
-            key_row.fit(now)
+        for key_queue in short:
+            key_queue.fit(now)
 
     def left(self, ticket: Ticket, state: int) -> None:
         """Stop counting a ticket that no longer waits and was already removed from its line.
@@ -294,22 +296,22 @@ class WaitLists(Blocker):
         ticket.state = state
         if ticket.excluded:
             self.picky.pop(ticket, None)
-        row: ClassQueue = ticket.row
-        ticket.row = None
-        key_row: KeyQueue | None = None
-        if isinstance(row, KeyQueue):
-            key_row = row
-            row = key_row.row
-            key_row.left(ticket)
+        class_queue: ClassQueue = ticket.class_queue
+        ticket.class_queue = None
+        key_queue: KeyQueue | None = None
+        if isinstance(class_queue, KeyQueue):
+            key_queue = class_queue
+            class_queue = key_queue.class_queue
+            key_queue.left(ticket)
         else:
-            self._step_out(ticket, row)
+            self._step_out(ticket, class_queue)
             if ticket.concurrency is not None:
-                key_row = row.keys[ticket.concurrency]
-                del key_row.standing[ticket]
-        if key_row is not None and not key_row.count and not key_row.standing:
-            del row.keys[key_row.concurrency]
-            del key_row.concurrency.rows[key_row]
-        lane = row.lane
+                key_queue = class_queue.keys[ticket.concurrency]
+                del key_queue.standing[ticket]
+        if key_queue is not None and not key_queue.count and not key_queue.standing:
+            del class_queue.keys[key_queue.concurrency]
+            del key_queue.concurrency.key_queues[key_queue]
+        lane = class_queue.lane
         lane.count -= 1
         if not lane.count:
             del self.active[ticket.lane]
@@ -323,12 +325,12 @@ class WaitLists(Blocker):
 
     def drop(self, ticket: Ticket, state: int) -> None:
         """Remove a ticket that was not served. The state of the ticket becomes `state`."""
-        row: ClassQueue = ticket.row
-        row.line.drop(ticket)
-        if not row.is_blocked and ticket.concurrency is not None:
-            key_row = row.keys[ticket.concurrency]
-            if key_row.count:
-                self.short[key_row] = None
+        class_queue: ClassQueue = ticket.class_queue
+        class_queue.line.drop(ticket)
+        if not class_queue.is_blocked and ticket.concurrency is not None:
+            key_queue = class_queue.keys[ticket.concurrency]
+            if key_queue.count:
+                self.short[key_queue] = None
                 self._orders.is_woken = True
         self.left(ticket, state)
 
@@ -368,8 +370,8 @@ class WaitLists(Blocker):
         order = self._order
         if order.by_arrival:
             lane = self.active.get(ticket.lane)
-            row = None if lane is None else lane.rows[ticket.urgency]
-            return 0 if row is None else row.count
+            class_queue = None if lane is None else lane.class_queues[ticket.urgency]
+            return 0 if class_queue is None else class_queue.count
         if order.is_fair:
             return self.holders.waiting_in(ticket)
         return 0
@@ -381,8 +383,8 @@ class WaitLists(Blocker):
         """Return the seconds that each class's oldest ticket has waited; 0: no ticket waits."""
         ages = [0.0] * CLASSES
         for lane in self.active.values():
-            for row in lane.all_rows():
-                eldest = row.eldest()
+            for class_queue in lane.all_queues():
+                eldest = class_queue.eldest()
                 if eldest is not None:
                     age_s = now - eldest.arrival
                     ages[eldest.urgency] = max(ages[eldest.urgency], age_s)
@@ -395,8 +397,8 @@ class WaitLists(Blocker):
         """
         ages = [0.0] * CLASSES
         for lane in self.active.values():
-            for row in lane.rows:
-                eldest = None if row is None else row.eldest()
+            for class_queue in lane.class_queues:
+                eldest = None if class_queue is None else class_queue.eldest()
                 if eldest is not None:
                     urgency = eldest.urgency
                     ages[urgency] = max(ages[urgency], now - eldest.arrival)
@@ -406,8 +408,8 @@ class WaitLists(Blocker):
         """Return all waiting tickets, in no particular order."""
         found: list[Ticket] = []
         for lane in self.active.values():
-            for row in lane.all_rows():
-                found.extend(row.tickets())
+            for class_queue in lane.all_queues():
+                found.extend(class_queue.tickets())
         return found
 
 

@@ -102,10 +102,10 @@ def test_no_request_waits_longer_than_its_bound_while_others_of_its_class_are_se
     rules = config(classes={"low": {"starvation_s": 8.0}})
     world = ChoosyWorld(rules, 1 << LOW | 1 << NORMAL)
     low = world.come(number=3.0, tokens=TOKENS)
-    row = low.row
+    class_queue = low.class_queue
     for _ in range(80):  # tickets of the class queue get places at another replica all the time
         world.run(0.11)
-        row.served_at = world.now
+        class_queue.served_at = world.now
         world.free(world.spot)
         if low in world.started:
             break
@@ -202,8 +202,8 @@ def lost(count: int, closed: int) -> tuple[Parts, Spot, list[Ticket]]:
     """Lost and starved tickets of class normal, and a replica that the policy closes to classes."""
     parts, spot = sliding(closed)
     found = [parts.waits(0.0, number=2.0) for _ in range(count)]
-    found[0].row.served_at = found[0].row.lost_at = AT
-    found[0].row.promote(AT, 0.75 * BOUND_S, count)
+    found[0].class_queue.served_at = found[0].class_queue.lost_at = AT
+    found[0].class_queue.promote(AT, 0.75 * BOUND_S, count)
     return parts, spot, found
 
 
@@ -251,7 +251,7 @@ def test_an_unstarved_lost_ticket_does_not_take_the_place_of_a_starved_one() -> 
     parts, spot = sliding(1 << BATCH)
     old = parts.waits(0.0, number=0.0, ttft_slo_s=20.0)
     parts.waits(10.0, number=0.0)  # its deadline is earlier
-    old.row.promote(AT, 0.75 * BOUND_S, 2)
+    old.class_queue.promote(AT, 0.75 * BOUND_S, 2)
     assert parts.served(spot, AT, 1) == [old]
 
 
@@ -259,7 +259,7 @@ def test_a_class_whose_starved_tickets_may_not_go_takes_no_turn_from_another_cla
     parts, spot, _ = lost(1, 1 << BATCH)
     normal = [parts.waits(AT, number=2.0) for _ in range(4)]
     low = [parts.waits(0.0, number=3.0, ttft_slo_s=1000.0) for _ in range(4)]
-    low[0].row.promote(AT, 0.75 * BOUND_S, 4)
+    low[0].class_queue.promote(AT, 0.75 * BOUND_S, 4)
     served = parts.served(spot, AT)
     assert served[0::2] == low and served[1::2] == normal
 

@@ -259,7 +259,7 @@ def test_memory_of_prefix_lookups_is_bounded() -> None:
     free_one(world, one)
     for _ in range(3000):
         world.leave(world.come(**known))
-    short = few[5].row.short
+    short = few[5].class_queue.short
     assert short.held() < 200
     for _ in range(3000):
         world.come(**known)

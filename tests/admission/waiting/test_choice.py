@@ -86,8 +86,8 @@ def test_a_starving_class_has_every_other_turn() -> None:
     parts = Parts(spot, **{**STRICT, "classes": classes})
     for _ in range(5):
         parts.waits(number=3.0)
-    for row in parts.wait_lists.active[""].all_rows():
-        row.promote(100.0, 7.5, 99)
+    for class_queue in parts.wait_lists.active[""].all_queues():
+        class_queue.promote(100.0, 7.5, 99)
     for _ in range(5):
         parts.waits(100.0, number=1.0)
     order = numbers(parts.served(spot, 100.0))
@@ -100,8 +100,8 @@ def test_starving_classes_take_turns() -> None:
     for number in (2.0, 3.0, 4.0):
         for _ in range(3):
             parts.waits(number=number)
-    for row in parts.wait_lists.active[""].all_rows():
-        row.promote(100.0, 7.5, 99)
+    for class_queue in parts.wait_lists.active[""].all_queues():
+        class_queue.promote(100.0, 7.5, 99)
     for _ in range(20):
         parts.waits(100.0, number=1.0)
     order = numbers(parts.served(spot, 100.0, most=12))
@@ -298,10 +298,10 @@ def test_the_turn_of_starved_batch_is_for_a_starved_ticket() -> None:
     # The order policy itself prevents starvation within a class.
     parts = Parts(spot, **{**WEIGHTED, "policy": "fair"})
     old = parts.waits(0.0, number=4.0, key="served much")
-    old.row.promote(100.0, 1.0, 9)
+    old.class_queue.promote(100.0, 1.0, 9)
     parts.order.settled(_charged("served much"), 10**6, 0)
     young = parts.waits(100.0, number=4.0, key="served little")
-    assert old.row.line.first(100.0) is young
+    assert old.class_queue.line.first(100.0) is young
     parts.waits(100.0, number=1.0)
     assert parts.chosen(spot, 100.0) is old
 
@@ -333,24 +333,24 @@ def test_a_gate_that_only_age_has_opened_is_for_tickets_of_that_age() -> None:
     parts.waits(20.0, number=3.0, tokens=1)  # first ticket of its class queue
     assert parts.chosen(spot, 2.0) is None
     assert parts.chosen(spot, 20.0) is old
-    assert parts.choice.gate(old.row, old, 20.0) == 1
+    assert parts.choice.gate(old.class_queue, old, 20.0) == 1
 
 
 def test_age_opens_no_gate_to_batch_until_a_ticket_is_starved() -> None:
     parts = Parts(Spot("a"), **{**STRICT, "batch_becomes_normal_after_s": 20.0})
     old = parts.waits(0.0, number=4.0)
-    assert parts.choice.gate(old.row, old, 20.0) == 4
-    old.row.promote(20.0, 1.0, 9)
-    assert parts.choice.gate(old.row, old, 20.0) == 2
+    assert parts.choice.gate(old.class_queue, old, 20.0) == 4
+    old.class_queue.promote(20.0, 1.0, 9)
+    assert parts.choice.gate(old.class_queue, old, 20.0) == 2
 
 
 def test_a_starved_ticket_passes_the_gate_of_class_normal() -> None:
     spot = closed_to_batch()
     parts = Parts(spot, **STRICT)
     old = parts.waits(0.0, number=4.0)
-    assert parts.choice.gate(old.row, old, 0.0) == 4
-    old.row.promote(100.0, 1.0, 9)
-    assert parts.choice.gate(old.row, old, 100.0) == 2
+    assert parts.choice.gate(old.class_queue, old, 0.0) == 4
+    old.class_queue.promote(100.0, 1.0, 9)
+    assert parts.choice.gate(old.class_queue, old, 100.0) == 2
     assert parts.chosen(spot, 100.0) is old
 
 
@@ -407,7 +407,7 @@ def test_a_starving_ticket_goes_first_where_the_policy_may_pass_it_over() -> Non
     classes = every_class(wait_s=1e6, starvation_s=10.0)
     parts = Parts(spot, **{**STRICT, "policy": "shortest", "classes": classes})
     long = parts.waits(0.0, tokens=9000)
-    long.row.promote(100.0, 7.5, 9)
+    long.class_queue.promote(100.0, 7.5, 9)
     short = parts.waits(100.0, tokens=1)
     assert parts.served(spot, 100.0) == [long, short]
 

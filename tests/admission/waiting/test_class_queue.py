@@ -23,125 +23,125 @@ def by_size(ticket: Ticket) -> float:
     return float(ticket.view.prompt_tokens)
 
 
-class Row:
+class Waiting:
     """A class queue that serves by size, with methods that add and remove tickets."""
 
     def __init__(self) -> None:
-        self.row = ClassQueue(Lane("m"), 2, KeyedQueue(by_size, 0.0))
+        self.class_queue = ClassQueue(Lane("m"), 2, KeyedQueue(by_size, 0.0))
         self._order = 0
 
     def arrives(self, now: float, tokens: int = 1, **facts: Any) -> Ticket:
         self._order += 1
         ticket = make_ticket(arrival=now, tokens=tokens, **facts)
         ticket.order = self._order
-        self.row.enter(ticket, now)
+        self.class_queue.enter(ticket, now)
         return ticket
 
     def leaves(self, ticket: Ticket) -> None:
-        self.row.line.drop(ticket)
-        ticket.row = None
-        self.row.left(ticket)
+        self.class_queue.line.drop(ticket)
+        ticket.class_queue = None
+        self.class_queue.left(ticket)
 
     def returns(self, ticket: Ticket, now: float) -> None:
-        self.row.enter(ticket, now)
+        self.class_queue.enter(ticket, now)
 
 
 def test_a_ticket_waits_where_it_entered_last() -> None:
-    one, other = Row(), Row()
+    one, other = Waiting(), Waiting()
     ticket = one.arrives(0.0)
-    assert one.row.has(ticket) and not other.row.has(ticket)
+    assert one.class_queue.has(ticket) and not other.class_queue.has(ticket)
     one.leaves(ticket)
-    assert not one.row.has(ticket)
+    assert not one.class_queue.has(ticket)
     other.returns(ticket, 1.0)
-    assert other.row.has(ticket) and not one.row.has(ticket)
+    assert other.class_queue.has(ticket) and not one.class_queue.has(ticket)
 
 
 def test_tickets_with_a_prefix_are_counted() -> None:
-    queue = Row()
+    queue = Waiting()
     plain, prefixed = queue.arrives(0.0), queue.arrives(0.0, look=dict)
-    assert (queue.row.count, queue.row.looking) == (2, 1)
+    assert (queue.class_queue.count, queue.class_queue.looking) == (2, 1)
     queue.leaves(prefixed)
-    assert (queue.row.count, queue.row.looking) == (1, 0)
+    assert (queue.class_queue.count, queue.class_queue.looking) == (1, 0)
     queue.leaves(plain)
-    assert (queue.row.count, queue.row.looking) == (0, 0)
+    assert (queue.class_queue.count, queue.class_queue.looking) == (0, 0)
 
 
 def test_the_oldest_ticket_is_not_the_first_of_the_line() -> None:
-    queue = Row()
+    queue = Waiting()
     old, small = queue.arrives(0.0, tokens=9), queue.arrives(1.0, tokens=1)
-    assert queue.row.eldest() is old
-    assert queue.row.line.first(1.0) is small
+    assert queue.class_queue.eldest() is old
+    assert queue.class_queue.line.first(1.0) is small
 
 
 def test_promotion_is_by_age_and_bounded() -> None:
-    queue = Row()
+    queue = Waiting()
     tickets = [queue.arrives(float(n)) for n in range(5)]
-    assert queue.row.promote(9.0, PROMOTE_S, 99) == 0
-    assert queue.row.promote(12.0, PROMOTE_S, 2) == 2
+    assert queue.class_queue.promote(9.0, PROMOTE_S, 99) == 0
+    assert queue.class_queue.promote(12.0, PROMOTE_S, 2) == 2
     assert [t.starved for t in tickets] == [True, True, False, False, False]
-    assert queue.row.promote(12.0, PROMOTE_S, 99) == 1
-    assert queue.row.eldest_young() is tickets[3]
-    assert queue.row.eldest_starved() is tickets[0]
+    assert queue.class_queue.promote(12.0, PROMOTE_S, 99) == 1
+    assert queue.class_queue.eldest_young() is tickets[3]
+    assert queue.class_queue.eldest_starved() is tickets[0]
 
 
 def test_the_oldest_starved_ticket_that_may_go_to_a_replica() -> None:
-    queue, here, there = Row(), object(), object()
-    assert queue.row.starved_for(here, 9) is None
+    queue, here, there = Waiting(), object(), object()
+    assert queue.class_queue.starved_for(here, 9) is None
     first = queue.arrives(0.0, excluded=(here,))
     second = queue.arrives(0.0, excluded=(here,))
     third = queue.arrives(0.0)
-    queue.row.promote(PROMOTE_S, PROMOTE_S, 9)
-    assert queue.row.starved_for(there, 9) is first
-    assert queue.row.starved_for(here, 9) is third
-    assert queue.row.starved_for(here, 2) is None  # only this number of tickets is examined
+    queue.class_queue.promote(PROMOTE_S, PROMOTE_S, 9)
+    assert queue.class_queue.starved_for(there, 9) is first
+    assert queue.class_queue.starved_for(here, 9) is third
+    assert queue.class_queue.starved_for(here, 2) is None  # only this number of tickets is examined
     queue.leaves(third)
-    assert queue.row.starved_for(here, 9) is None
-    assert queue.row.starved_for(there, 9) is first
+    assert queue.class_queue.starved_for(here, 9) is None
+    assert queue.class_queue.starved_for(there, 9) is first
     queue.leaves(first)
-    assert queue.row.starved_for(there, 9) is second
+    assert queue.class_queue.starved_for(there, 9) is second
 
 
 def test_a_ticket_that_was_put_back_is_the_oldest_again() -> None:
-    queue = Row()
+    queue = Waiting()
     first, second = queue.arrives(0.0), queue.arrives(1.0)
     queue.leaves(first)
-    assert queue.row.eldest() is second
+    assert queue.class_queue.eldest() is second
     queue.returns(first, 2.0)
-    assert queue.row.eldest() is first
+    assert queue.class_queue.eldest() is first
 
 
 def test_a_starved_ticket_that_was_put_back_goes_before_younger_starved_ones() -> None:
-    queue = Row()
+    queue = Waiting()
     first = queue.arrives(0.0)
     queue.leaves(first)  # the ticket is sent before it starves
     second = queue.arrives(1.0)
-    queue.row.promote(11.0, PROMOTE_S, 9)
+    queue.class_queue.promote(11.0, PROMOTE_S, 9)
     queue.returns(first, 12.0)
-    queue.row.promote(12.0, PROMOTE_S, 9)
+    queue.class_queue.promote(12.0, PROMOTE_S, 9)
     assert first.starved and second.starved
-    assert queue.row.eldest() is first
-    assert queue.row.starved_for(object(), 9) is first
+    assert queue.class_queue.eldest() is first
+    assert queue.class_queue.starved_for(object(), 9) is first
 
 
 @pytest.mark.parametrize("promotes", [0, 5])
 def test_entries_of_tickets_that_left_are_not_kept(promotes: int) -> None:
-    queue = Row()
+    queue = Waiting()
     stays = queue.arrives(0.0)
     for n in range(1000):
         ticket = queue.arrives(float(n))
-        queue.row.promote(float(n), PROMOTE_S, promotes)
+        queue.class_queue.promote(float(n), PROMOTE_S, promotes)
         queue.leaves(ticket)
         queue.returns(ticket, float(n))
         queue.leaves(ticket)
-        assert queue.row.held() <= 64 + 2 * queue.row.count + 3
-    assert queue.row.tickets() == [stays]
+        assert queue.class_queue.held() <= 64 + 2 * queue.class_queue.count + 3
+    assert queue.class_queue.tickets() == [stays]
 
 
 def test_a_lane_lists_its_class_queues() -> None:
     lane = Lane("m")
-    assert lane.all_rows() == []
-    row = lane.rows[3] = ClassQueue(lane, 3, KeyedQueue(by_size, 0.0))
-    assert lane.all_rows() == [row]
+    assert lane.all_queues() == []
+    class_queue = lane.class_queues[3] = ClassQueue(lane, 3, KeyedQueue(by_size, 0.0))
+    assert lane.all_queues() == [class_queue]
     assert (lane.name, lane.count) == ("m", 0)
 
 
@@ -154,7 +154,7 @@ STEPS = st.lists(
 @settings(deadline=None)
 @given(STEPS)
 def test_the_oldest_of_each_kind_under_random_operations(steps: list[tuple[str, int]]) -> None:
-    queue, waiting, gone, now = Row(), list[Ticket](), list[Ticket](), 0.0
+    queue, waiting, gone, now = Waiting(), list[Ticket](), list[Ticket](), 0.0
 
     def oldest(of: Callable[[Ticket], bool]) -> Ticket | None:
         return min(filter(of, waiting), key=lambda t: t.order, default=None)
@@ -172,25 +172,25 @@ def test_the_oldest_of_each_kind_under_random_operations(steps: list[tuple[str, 
             queue.returns(ticket, now)
             waiting.append(ticket)
         elif act == "promote":
-            queue.row.promote(now, PROMOTE_S, 1 + number % 3)
+            queue.class_queue.promote(now, PROMOTE_S, 1 + number % 3)
         starved = oldest(lambda t: t.starved)
         young = oldest(lambda t: not t.starved)
-        assert queue.row.eldest_starved() is starved
-        assert queue.row.eldest_young() is young
-        assert queue.row.eldest() is (young if starved is None else starved)
-        assert queue.row.count == len(waiting)
-        assert set(queue.row.tickets()) == set(waiting)
-        assert len(queue.row.tickets()) == len(waiting)
+        assert queue.class_queue.eldest_starved() is starved
+        assert queue.class_queue.eldest_young() is young
+        assert queue.class_queue.eldest() is (young if starved is None else starved)
+        assert queue.class_queue.count == len(waiting)
+        assert set(queue.class_queue.tickets()) == set(waiting)
+        assert len(queue.class_queue.tickets()) == len(waiting)
 
 
 def test_a_row_keeps_few_of_those_that_have_gone() -> None:
     """Tickets leave in the order of their arrival, while many wait."""
     world = World([], config())
     tickets = [world.come(tokens=10, output=10) for _ in range(1000)]
-    row = tickets[0].row
-    assert row.eldest() is tickets[0]
+    class_queue = tickets[0].class_queue
+    assert class_queue.eldest() is tickets[0]
     for gone, eldest in pairwise(tickets[:901]):
         world.leave(gone)
-        assert row.eldest() is eldest
-        assert row.held() <= max(2 * row.count, row.count + 65)
-    assert row.tickets() == tickets[900:]
+        assert class_queue.eldest() is eldest
+        assert class_queue.held() <= max(2 * class_queue.count, class_queue.count + 65)
+    assert class_queue.tickets() == tickets[900:]

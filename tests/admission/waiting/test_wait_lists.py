@@ -50,7 +50,7 @@ def test_a_ticket_waits_until_it_is_dropped() -> None:
     assert lists.tickets() == [ticket]
     lists.drop(ticket, ENDED)
     assert ticket.state == ENDED
-    assert ticket.row is None
+    assert ticket.class_queue is None
     assert not lists.has("m", 2)
     assert is_empty(parts)
 
@@ -71,7 +71,7 @@ def test_a_ticket_that_enters_again_has_its_skips_forgotten() -> None:
     parts = make()
     ticket = parts.waits()
     ticket.skips = 5
-    ticket.row.line.take(ticket, 0.0)
+    ticket.class_queue.line.take(ticket, 0.0)
     parts.wait_lists.left(ticket, SENT)
     parts.enters(ticket, 1.0)
     assert (ticket.skips, ticket.state) == (0, WAITING)
@@ -224,7 +224,7 @@ def test_as_many_tickets_of_a_key_stand_as_it_has_free_places() -> None:
     key.give(False, 2.0)
     assert lists.eligible == 2
     assert second.blocked_in is None  # the first ticket by arrival
-    assert list(lists.woken) == [first.row]
+    assert list(lists.woken) == [first.class_queue]
     assert parts.orders.is_woken
 
 
@@ -238,7 +238,7 @@ def test_a_dropped_ticket_makes_room_for_one_that_is_blocked() -> None:
     assert second.blocked_in is None
     parts.leaves(second)
     assert is_empty(parts)
-    assert key.rows == {}
+    assert key.key_queues == {}
 
 
 def test_batch_waits_until_no_other_request_uses_the_limit() -> None:
@@ -270,9 +270,9 @@ def test_waiting_tickets_move_to_lines_of_a_new_policy() -> None:
     other = make(policy="shortest")
     parts.wait_lists.adopt(other.rules, other.order)
     parts.wait_lists.reline()
-    row = tickets[0].row
-    assert row.line.band(1, 0.0) == [tickets[1]]
-    assert row.eldest() is tickets[0]
+    class_queue = tickets[0].class_queue
+    assert class_queue.line.band(1, 0.0) == [tickets[1]]
+    assert class_queue.eldest() is tickets[0]
     assert blocked[1].blocked_in.line.first(0.0) is blocked[2]
     assert parts.wait_lists.count == 6
     for ticket in (*tickets, *blocked):
@@ -317,9 +317,9 @@ def test_counts_agree_under_random_operations(steps: list[tuple[str, int, float]
         assert lists.eligible_of == [sum(t.urgency == c for t in free) for c in range(5)]
         for lane in lists.active.values():
             assert lane.count == sum(t.lane == lane.name for t in waiting)
-            for row in lane.all_rows():
-                assert (row.line.first(0.0) is None) == (row.count == 0)
+            for class_queue in lane.all_queues():
+                assert (class_queue.line.first(0.0) is None) == (class_queue.count == 0)
     for ticket in waiting:
         parts.leaves(ticket)
     assert is_empty(parts)
-    assert key.rows == {}
+    assert key.key_queues == {}
