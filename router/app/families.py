@@ -74,7 +74,7 @@ def _by_model(parts: Parts) -> dict[tuple[str, ...], float]:
             if model not in shown and len(shown) >= MODELS_MAX:
                 continue
             shown.add(model)
-            key = (model, replica.region, replica.config.type)
+            key = (model, replica.region, replica.type)
             found[key] = found.get(key, 0.0) + (not replica.is_away)
     return found
 

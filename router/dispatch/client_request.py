@@ -65,10 +65,10 @@ class ClientRequest:
         key: Key | None,
         flow: Flow,
         aborter: Aborter | None,
-        named: NamedModel | None = None,
-        model: str | None = None,
+        named: NamedModel | None,
+        model: str | None,
     ) -> None:
-        """`named`: the configured meaning of the name `model` that the client wrote; then
+        """`model`: the name that the client wrote. `named`: its configured meaning; then
         `fields.model` is a name of a replica. `None`: the name means itself."""
         self.head = head
         self.body_bytes = body_bytes
@@ -78,7 +78,7 @@ class ClientRequest:
         # Copies, because the next two fields are read often, and `fields` is slow to read in
         # compiled code.
         # The model that the client named in the body or in `x-router-model`.
-        self.model = fields.model if named is None else model
+        self.model = model
         self.named = named
         self.streamed = bool(fields.stream)
         limit: int | None = output_tokens_of(fields, route)

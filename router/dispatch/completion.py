@@ -137,7 +137,7 @@ class Completion:
                 None if estimate is None else milliseconds(before_s + estimate.high_s),
                 served_in,
                 "" if preferred == served_in else preferred,
-                winner.at.config.type if winner is not None else "",
+                winner.at.type if winner is not None else "",
                 "" if x.target is None or x.target.model == asked.model else x.target.model,
             )
         )

@@ -245,14 +245,14 @@ class Dispatcher(Handler, ExchangeOwner):
         if route is RESPONSES:
             check_no_background(fields)
         # The engine reads the model in the body; the header `x-router-model` is not forwarded.
-        own_model = fields.model
-        if own_model is None and head.routing.model is not None:
-            fields.model = head.routing.model.decode("utf-8", "replace")[:256]
+        own_model: str | None = fields.model
+        model = own_model  # The name that the client wrote.
+        if model is None and head.routing.model is not None:
+            model = fields.model = head.routing.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
         is_open = route is HEALTH or route is PREFLIGHT
         key = tenants.known(head) if is_open else tenants.identify(head)
         is_inference = route.inference
-        model = fields.model  # The name that the client wrote.
         names = self._context.fleet.models.names
         named: NamedModel | None = None
         target: Target | None = None

@@ -100,6 +100,7 @@ class Replica(ReplicaLoad):
         "speed_learner",
         "state_now",
         "state_since",
+        "type",
     )
 
     def __init__(self, config: Config, rules: HealthRules, pool: Pool | None) -> None:
@@ -107,6 +108,7 @@ class Replica(ReplicaLoad):
         super().__init__(config.id, weight=config.weight)
         self.config = config
         self.is_spot = config.spot
+        self.type = config.type
         self.region = config.region  # "": unknown; the replica is in no allowed region.
         # The region of the replica, or the region and the zone of the router, as set by
         # `regions/nearest.py`.
@@ -216,6 +218,7 @@ class Replica(ReplicaLoad):
             self.refuses_priority = False
         self.config = config
         self.is_spot = config.spot
+        self.type = config.type
         self.region = config.region
         self.weight = config.weight
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight

@@ -54,6 +54,8 @@ def asked(
         None,
         Flow("", "10.0.0.1", ""),
         None,
+        None,
+        None,
     )
 
 
