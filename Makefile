@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 COMPILED := build/compiled
 TOOLS := build/tools
 IN_COMPILED := cd $(COMPILED) && PYTHONPATH=$(CURDIR)/$(COMPILED)
-# Four workers: most tests wait for something. All tests of a file run in one worker.
-PARALLEL := -n 4 --dist loadfile
+# Six workers: many tests wait for something. All tests of a file run in one worker; files begin in
+# the order of their names, so that no long file begins last.
+PARALLEL := -n 6 --dist loadfile --no-loadscope-reorder
+DAILY := $(PARALLEL) -m "not nightly"
 # What the default run leaves out.
 APART := -o addopts="--strict-config --strict-markers -q"
 SOURCES := $(shell find router policies bench tests -name '*.py')
@@ -14,7 +16,7 @@ SOURCES := $(shell find router policies bench tests -name '*.py')
 # Every process that a test starts would compile its imports anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install \
+.PHONY: run test test-nightly test-compiled test-abuse soak fuzz mutants test-sdk check check-install \
     check-install-trixie check-deploy wheel test-engine compare-engines prove-replay prove-promise \
     prove-tenants prove-black-hole prove-restart bench-overhead count-instructions \
     bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-plan bench-sidecar \
@@ -23,11 +25,14 @@ export PYTHONDONTWRITEBYTECODE :=
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
 
-test: $(VENV)/.installed-dev  ## every test that needs no real engine
-	$(BIN)/python -m pytest tests $(PARALLEL)
+test: $(VENV)/.installed-dev  ## every test that needs no real engine, properties with few examples
+	$(BIN)/python -m pytest tests $(DAILY)
 
-test-compiled: $(COMPILED)/.built  ## the same tests with the hot path in C
-	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m pytest tests $(PARALLEL)
+test-nightly: $(VENV)/.installed-dev  ## the same with all examples, all sizes and the tests of benches
+	EXAMPLES=all $(BIN)/python -m pytest tests $(PARALLEL)
+
+test-compiled: $(COMPILED)/.built  ## the tests of `make test` with the hot path in C
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m pytest tests $(DAILY)
 
 test-abuse: $(COMPILED)/.built  ## hostile clients and replicas against the compiled program
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m pytest tests/abuse $(APART)
@@ -44,7 +49,7 @@ CORE := $(addprefix router/dispatch/,driver/request_driver.py driver/retried_att
     driver/hedged_attempts.py driver/running_attempts.py driver/attempt_state.py \
     driver/request_end.py queueing/queue_driver.py)
 mutants: $(VENV)/.installed-dev  ## 100 small changes of the core: how many do its tests notice? resumable
-	$(BIN)/python -m tests.mutation build/mutants --goal 90 --modules $(CORE) \
+	EXAMPLES=all $(BIN)/python -m tests.mutation build/mutants --goal 90 --modules $(CORE) \
 	    --tests tests/dispatch tests/app/test_hooks.py tests/app/test_reply.py
 
 TESTS ?=

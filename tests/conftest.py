@@ -1,14 +1,38 @@
-"""Common setup of all tests: enough open files, and no failure because of wall-clock time."""
+"""Common setup of all tests: enough open files, and no failure because of wall-clock time.
+
+Tests of whole benches and long simulations are marked `nightly`; `make test` leaves them out.
+"""
 
 from __future__ import annotations
 
 import resource
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import settings
+
+from tests.examples import examples
 
 _soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))
 
-# No example fails because the machine is busy or its generation was slow.
-settings.register_profile("hedgerow", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("hedgerow", examples(100))
 settings.load_profile("hedgerow")
+
+NIGHTLY = (
+    "tests/bench/findings/test_intervals.py",
+    "tests/bench/hedging/test_hedging_simulated.py",
+    "tests/bench/overhead/test_internal.py",
+    "tests/bench/plan/test_plan_found.py",
+    "tests/bench/priority/test_priority_goals.py",
+    "tests/bench/routing/test_simulated_cli.py",
+    "tests/bench/routing/test_simulated_oracle.py",
+    "tests/bench/sidecar/test_sidecar.py",
+    "tests/bench/test_predictors.py",
+    "tests/lab/replay/test_trust_in_a_replay.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(NIGHTLY):
+            item.add_marker(pytest.mark.nightly)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.conftest import NIGHTLY
 from tests.places import ROOT
 from tests.test_sockets import TESTS, TOOLS, WITH_SOCKETS
 
@@ -53,6 +54,10 @@ def test_a_folder_is_small() -> None:
         for folder in FOLDERS
     }
     assert {folder: size for folder, size in sizes.items() if size > FILES_MOST} == {}
+
+
+def test_the_nightly_files_exist() -> None:
+    assert [path for path in NIGHTLY if not (ROOT / path).is_file()] == []
 
 
 def test_a_test_in_a_folder_above_is_found(tmp_path: Path) -> None:

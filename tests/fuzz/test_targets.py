@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.fuzz.seeds import SEEDS
 from tests.fuzz.targets import TARGETS
 
-EXAMPLES = 400
 TOKENS = st.one_of(
     st.binary(max_size=6),
     st.sampled_from(
@@ -53,7 +53,7 @@ def test_seeds(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_near_the_seeds_and_far_from_them(name: str) -> None:
-    @settings(max_examples=EXAMPLES)
+    @examples(400)
     @given(st.one_of(near(name), near(name), st.binary(max_size=300)))
     def fuzz(data: bytes) -> None:
         TARGETS[name](data)

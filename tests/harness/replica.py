@@ -11,6 +11,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Self
 
 from tests.harness.control import Control, Load
 from tests.harness.messages import LAST_CHUNK
@@ -118,7 +119,10 @@ Behaviour = Callable[[ReplicaConnection], Awaitable[None]]
 
 
 class HostileReplica:
-    """A listening socket whose connections run `behave`, or first the queued `script`."""
+    """A listening socket whose connections run `behave`, or first the queued `script`.
+
+    `async with` starts it and stops it.
+    """
 
     def __init__(
         self,
@@ -139,6 +143,13 @@ class HostileReplica:
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     @property
     def url(self) -> str:

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.ticket import Ticket
@@ -22,6 +22,7 @@ from router.core.errors import Reason
 from router.lab.simulator.scenario import Fault, Scenario
 from router.lab.simulator.simulation import Simulation, simulate
 from router.lab.simulator.traffic import Arrival
+from tests.examples import examples
 from tests.lab.simulator.worlds import Kept, Script, world
 
 QUEUED = Queue(enabled=True, policy="fifo", gates=QueueGates(waiting=1, prefill_tokens=0))
@@ -187,7 +188,7 @@ patience = st.one_of(st.just(inf), st.integers(0, 30).map(lambda tenths: tenths 
 clients = st.tuples(tenths, st.integers(1, 400), st.integers(0, 60), patience, patience)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(clients, max_size=20),
     st.sampled_from([Queue(enabled=False), QUEUED]),

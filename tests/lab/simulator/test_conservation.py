@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.config.model import Health, Hedging
@@ -16,6 +16,7 @@ from router.core.errors import Reason
 from router.lab.simulator.scenario import Fault, Polls, Straggling
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.traffic import Arrival
+from tests.examples import examples
 from tests.lab.simulator.worlds import CORE, Kept, Script, blocks, world
 
 REPLICAS = 3
@@ -45,7 +46,7 @@ faults = st.tuples(
 ).map(lambda f: Fault(at=f[0], replica=f[1], kind=f[2], until=f[0] + f[3], factor=f[4]))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.lists(requests, max_size=25),
     st.lists(faults, max_size=5),

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason
@@ -19,6 +19,7 @@ from router.lab.simulator.scenario import Fault
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.traffic import Arrival
 from router.lab.traces.closed_loop import FULL, ClosedLoop
+from tests.examples import examples
 from tests.lab.simulator.worlds import BLOCK, Kept, world
 
 # In the small scenarios a prompt of 100 tokens with 3 output tokens takes 152 ms alone.
@@ -213,7 +214,7 @@ def turns(log: Log, ended: list[float]) -> list[float]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(rows, max_size=30), st.sampled_from([None, 1, 2, 7]), st.sampled_from([0.0, 5.0]))
 def test_no_arrival_is_lost_and_each_has_its_turn(
     asked: list[Row], held_rows: int | None, ahead_s: float

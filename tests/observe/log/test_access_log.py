@@ -12,13 +12,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason
 from router.observe.log.access_log import TEXT_CHARS_MAX, AccessLog
 from router.observe.log.milliseconds import milliseconds
 from router.observe.log.record import Record
+from tests.examples import examples
 from tests.observe.helpers import run, sink_threads, until, until_sync
 
 
@@ -122,7 +123,7 @@ def test_long_texts_are_cut(tmp_path: Path) -> None:
 any_text = st.text(st.characters(exclude_categories=()), max_size=300)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(
         st.tuples(any_text, st.none() | any_text, any_text, st.floats(), st.integers(0, 2**63)),

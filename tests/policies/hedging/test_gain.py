@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.hedging.curve import Curve, curve_of
@@ -53,7 +53,6 @@ SAMPLES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(SAMPLES, SAMPLES | st.just([]), st.sampled_from([0.01, 0.1, 1.0]), st.floats(0.0, 5.0))
 def test_no_delay_gains_more(
     shown: list[tuple[float, float]],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.accounts import IDLE_KEPT, IDLE_MAX, Account, Accounts
@@ -153,7 +153,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_what_holds_whatever_happens(steps: list[tuple[str, int, float]]) -> None:
     accounts, waiting, time = Accounts(), dict[str, int](), 0.0

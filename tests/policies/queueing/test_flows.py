@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.flows import Book, FlowQueue, Tariff
@@ -124,7 +124,6 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("tariff", TARIFFS)
-@settings(deadline=None)
 @given(STEPS)
 def test_the_first_ticket_is_that_of_the_rule(
     tariff: Tariff, steps: list[tuple[str, int, int, float]]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.ranked import FRONT, Ranked
 from policies.queueing.ticket import Item
+from tests.examples import examples
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 10**6), st.sampled_from((3, 70, 400)))
 def test_it_is_a_sorted_list_whatever_is_done_to_it(seed: int, size: int) -> None:
     rng = Random(seed)

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.deadlines import due
@@ -229,7 +229,6 @@ def expected_first(waiting: list[Ticket], slope: Slope, now: float) -> Ticket | 
     return min(hopeful, key=lambda each: (due(each), each.order))
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

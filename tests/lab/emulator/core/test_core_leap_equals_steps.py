@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.lab.emulator.core.engine_core import CoreConfig, EngineCore, Request
 from router.lab.emulator.core.timing import PROFILES, Timing
+from tests.examples import examples
 
 BLOCK = 4
 # With the exact profiles every time is a multiple of a power of two: sums have no rounding, and
@@ -155,7 +156,7 @@ def live(
 
 
 @pytest.mark.parametrize("timing", TIMINGS)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(arrivals, max_size=14), st.lists(troubles, max_size=6), configs)
 def test_events_times_counters_and_blocks_are_those_of_stepping(
     timing: str, traffic: list[Arrival], trouble: list[Trouble], config: CoreConfig

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.lab.emulator.core.engine_core import (
@@ -20,6 +20,7 @@ from router.lab.emulator.core.engine_core import (
 )
 from router.lab.emulator.core.kv_events import KvEvent, Removed, Stored
 from router.lab.emulator.core.timing import PROFILES
+from tests.examples import examples
 from tests.lab.emulator.core.engine_on_paper import Log
 
 BLOCK, BLOCKS = 4, 12
@@ -144,7 +145,7 @@ def play(
     return log, core
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(arrivals, max_size=12), configs, profiles)
 def test_every_request_ends_once_and_nothing_leaks(
     traffic: list[Arrival], config: CoreConfig, profile: str
@@ -169,7 +170,7 @@ def test_every_request_ends_once_and_nothing_leaks(
             assert id in begun
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(arrivals, max_size=10), configs, profiles)
 def test_the_same_traffic_gives_the_same_events(
     traffic: list[Arrival], config: CoreConfig, profile: str
@@ -177,7 +178,7 @@ def test_the_same_traffic_gives_the_same_events(
     assert play(traffic, config, profile)[0] == play(traffic, config, profile)[0]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(arrivals, max_size=10), configs)
 def test_hits_are_whole_blocks_and_less_than_what_was_asked(
     traffic: list[Arrival], config: CoreConfig

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from router.lab.emulator.core.kv import Block, KvPool
+from tests.examples import examples
 
 
 def filled(pool: KvPool, hashes: list[int]) -> list[Block]:
@@ -147,4 +147,4 @@ class Pool(RuleBasedStateMachine):
 
 
 TestPool = Pool.TestCase
-TestPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPool.settings = examples(60, steps=30)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from router.lab.plan.decision import closed_form, program
 from router.lab.plan.observed import Place
+from tests.examples import examples
 from tests.lab.plan.decision.problems import pool, problem, segment
 
 PLACE = Place("m")
@@ -43,7 +44,7 @@ def test_a_start_cannot_serve_before_its_lead_time() -> None:
     assert found.short == [{PLACE: pytest.approx(0.2)}, {}]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     early=some.integers(0, 6000).map(lambda n: n / 1000.0),
     late=some.integers(0, 6000).map(lambda n: n / 1000.0),
