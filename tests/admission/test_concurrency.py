@@ -84,17 +84,6 @@ def test_blocked_requests_do_not_block_others_and_keep_their_order() -> None:
     assert (limit.own, limit.key_queues) == (0, {})
 
 
-def test_a_slot_is_free_in_the_loop_iteration_in_which_a_request_ends() -> None:
-    world = World([Spot("a"), Spot("b")], config(gates=OPEN))
-    limit = Concurrency(1)
-    first, second = come(world, limit), come(world, limit)
-    ends: list[float] = []
-    world.on_sent = lambda ticket, spot: ends.append(world.now)
-    world.run(60.0)
-    assert ends == [world.done[first]]
-    assert second in world.done
-
-
 def test_a_critical_request_of_the_key_goes_before_its_earlier_ones() -> None:
     world = World([Spot("a")], config(policy="strict", gates=OPEN))
     limit = Concurrency(1)
@@ -198,27 +187,6 @@ def test_blocked_tickets_take_the_order_of_another_policy() -> None:
     world.tick()
     world.run(60.0)
     assert world.order[1:] == [short, long]
-
-
-def test_a_reload_of_the_limit() -> None:
-    world = World([Spot("a")], config(gates=OPEN))
-    limit = Concurrency(1)
-    ours = [come(world, limit) for _ in range(8)]
-    limit.adopt(3, world.now)
-    world.run(0.0)
-    world.after(0.0, lambda: None)
-    world.run(0.0)
-    assert limit.own == 3
-    limit.adopt(1, world.now)
-    world.run(0.5)
-    assert limit.own == 3, "what is at replicas stays there"
-    limit.adopt(None, world.now)
-    world.after(0.0, lambda: None)
-    world.run(0.0)
-    assert limit.own == 8
-    world.run(60.0)
-    assert set(ours) == set(world.done)
-    world.assert_empty()
 
 
 def test_one_key_in_two_pools() -> None:

@@ -14,7 +14,6 @@ from tests.admission.world import Spot, World, config, every_class
 from tests.tickets import make_ticket
 
 NORMAL, BATCH = 2, 4
-ONE_WAITS = {"waiting": 1, "prefill_tokens": 0}
 
 
 def served(

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.run import Run
@@ -308,7 +308,6 @@ def test_a_blocked_ticket_needs_no_poll() -> None:
 # -- the time of the next tick ----------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

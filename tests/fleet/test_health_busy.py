@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.config.model import Health as Rules
-from router.core.errors import Reason
 from router.fleet.health import PAUSE_MAX_S, PAUSE_S, Health
 from router.fleet.table.outcomes import LARGE
 from tests.fleet.helpers import Table
@@ -164,18 +163,4 @@ async def test_dates_and_nonsense() -> None:
     assert 100.0 < two.health.busy_until <= 100.0 + 1.2 * PAUSE_S
     fleet.outcomes.busy(three, b"Sun, 06 Nov 1994 08:49:37 GMT", 100.0)
     assert not three.health.is_busy(100.0)
-    table.close()
-
-
-@scenario
-async def test_many_429_responses_eject_no_replica() -> None:
-    table = Table(eject_after=1)
-    fleet = table.fleet
-    one = table.add("a")
-    table.add("b")
-    for _ in range(100):
-        fleet.outcomes.failed(one, Reason.REPLICA_BUSY)
-        fleet.outcomes.busy(one, None, fleet.clock())
-    assert one.health.breaker(fleet.clock()) == "closed"
-    assert table.ids("m") == ["b"]
     table.close()

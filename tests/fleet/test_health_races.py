@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.config.model import Health as Rules
@@ -13,6 +13,7 @@ from router.fleet.replica import Replica
 from router.fleet.table.checks import WARMING_S
 from router.fleet.table.fleet import Fleet
 from router.wire.sweep import NEVER
+from tests.examples import examples
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
@@ -89,7 +90,7 @@ def test_an_overdue_token_finds_the_suspicion() -> None:
     assert health.overdue(1.0, Random(0), True)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.lists(
         st.tuples(

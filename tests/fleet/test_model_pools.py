@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason
@@ -13,6 +13,7 @@ from router.fleet.membership import Duty
 from router.fleet.model_pools import ModelPool, ModelPools
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS
+from tests.examples import examples
 from tests.fleet.helpers import Table
 from tests.harness.running import run_bounded, scenario
 
@@ -65,7 +66,7 @@ MODELS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(MODELS, st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)), st.floats(0, 1))
 def test_any_fleet(
     lists: list[frozenset[str] | None], away: set[int], out: set[int], share: float

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason, RouterError
@@ -24,6 +24,7 @@ from router.intake.body import (
 from router.intake.fields import Fields, Unread
 from router.intake.routes import OTHER, POSTS, Route
 from router.intake.values import is_given, output_tokens_of, session_of
+from tests.examples import examples
 
 CHAT = POSTS[b"/v1/chat/completions"]
 AUDIO = POSTS[b"/v1/audio/transcriptions"]
@@ -608,7 +609,7 @@ def harmless(body: bytes, route: Route, content_type: bytes | None) -> None:
     assert fields.model is None or len(fields.model) <= MAX_MODEL
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.binary(max_size=200), ROUTES, st.sampled_from([None, FORM, b"application/json"]))
 def test_random_bytes(body: bytes, route: Route, content_type: bytes | None) -> None:
     harmless(body, route, content_type)
@@ -616,7 +617,7 @@ def test_random_bytes(body: bytes, route: Route, content_type: bytes | None) -> 
     harmless(b"--bnd\r\n" + body + b"\r\n--bnd--", route, content_type)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.dictionaries(
         st.sampled_from(["model", "stream", "previous_response_id", "x"])

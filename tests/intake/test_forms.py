@@ -7,11 +7,12 @@ from itertools import pairwise
 from time import process_time
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason, RouterError
 from router.intake.forms import HEAD_BYTES, PARAMETERS, PARTS, VALUE_BYTES, parameters, read_form
+from tests.examples import examples
 
 TYPE = b"multipart/form-data; boundary=bnd"
 MODEL = frozenset({b"model"})
@@ -148,7 +149,7 @@ PIECES = [
 FORMS = st.lists(st.sampled_from(PIECES), max_size=14).map(b"".join)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(FORMS, st.lists(st.integers(0, 20_000), max_size=12))
 @example(b"--bnd\r\nContent-Disposition: form-data; name=model\r\n\r\n--bnd--", [51, 52, 53, 54])
 @example(b"\r\r\n--bnd\r\n\r\n\r\n--bn\r\n--bnd--", [1, 2, 3, 22, 23, 26])

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
@@ -18,6 +18,7 @@ from router.intake.body import SCAN_ABOVE, read_fields, watch
 from router.intake.fields import Fields
 from router.intake.prompt import GENERATES, bounded_bytes, prompt_blocks
 from router.intake.routes import KINDS, POSTS
+from tests.examples import examples
 
 PATHS = {
     "chat": b"/v1/chat/completions",
@@ -389,7 +390,7 @@ RAW_JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.dictionaries(
         st.sampled_from(["prompt", "input", "messages", "text"])
@@ -416,7 +417,7 @@ def test_any_body(body: dict[str, Any], kind: str, block: int, most: int, pretty
     assert msgspec.structs.asdict(fields) == before
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.fixed_dictionaries({"role": st.text(max_size=9), "content": RAW_JSON}), min_size=1),
     st.lists(st.text(max_size=90), max_size=3),

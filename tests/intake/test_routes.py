@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote, unquote_to_bytes
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason, RouterError
@@ -26,6 +26,7 @@ from router.intake.routes import (
     Route,
     classify,
 )
+from tests.examples import examples
 
 NONE: frozenset[bytes] = frozenset()
 METHODS = [b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"]
@@ -228,7 +229,7 @@ def test_other_routes(method: bytes, target: bytes, route: Route, path: bytes) -
     assert classify(method, target, NONE) == (route, path)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.sampled_from(METHODS), st.text(st.characters(codec="ascii"), max_size=30), st.data())
 def test_what_passes_is_never_control_after_any_decoding(
     method: bytes, text: str, data: st.DataObject

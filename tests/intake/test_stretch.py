@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.intake.body import DECODE_UP_TO, read_fields, watch
@@ -17,6 +17,7 @@ from router.intake.prompt import bounded_bytes, prompt_blocks
 from router.intake.routes import POSTS
 from router.intake.stretch import Stretch, contains
 from router.intake.values import bytes_of
+from tests.examples import examples
 
 MARK, RARE = b";base64,", 0
 CUTS = st.lists(st.integers(0, 60), max_size=8)
@@ -52,7 +53,7 @@ def test_the_space_around_a_part_is_left_out(text: str, cuts: list[int]) -> None
     assert stretch.narrowed(0, len(body)).whole() == body.strip(b" \t\r\n")
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(st.sampled_from([b";", b"x" * 9, MARK, MARK[:5], MARK[3:], b";;", b"64,"])))
 def test_a_mark_is_found(parts: list[bytes]) -> None:
     body = b"".join(parts)

@@ -6,13 +6,14 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.contract import order_names
 from router.admission.timers import EARLY_S
 from router.core.kv_estimate import report_kv
 from tests.admission.world import Spot, World, config
+from tests.examples import examples
 
 BATCH = {"number": 4.0}
 NARROW = {"prefill_tokens": 0}
@@ -281,7 +282,7 @@ def test_streams_that_have_begun_use_up_no_learned_limit() -> None:
     assert world.queue.waiting == 0
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.integers(0, 10**6))
 def test_two_early_polls_of_a_replica_are_never_closer_than_half_a_second(seed: int) -> None:
     """Holds for any tick rate and any grants."""
@@ -304,7 +305,7 @@ def test_two_early_polls_of_a_replica_are_never_closer_than_half_a_second(seed: 
         assert min(b - a for a, b in pairwise(times)) >= EARLY_S - 1e-9
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(0, 10**6), st.sampled_from((1, 3, 7)), st.sampled_from(order_names()))
 def test_no_gate_is_ever_passed_by_more_than_its_target(seed: int, target: int, name: str) -> None:
     """The number of waiting requests per replica, over random arrivals, ends, departures and polls.

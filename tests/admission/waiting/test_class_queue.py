@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.keyed import KeyedQueue
@@ -151,7 +151,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_the_oldest_of_each_kind_under_random_operations(steps: list[tuple[str, int]]) -> None:
     queue, waiting, gone, now = Waiting(), list[Ticket](), list[Ticket](), 0.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -14,6 +13,7 @@ from router.admission.rules import Rules
 from router.admission.waiting.reservations import WINDOW_S, Reservations
 from router.config.model import Config
 from tests.admission.world import Spot, World, config
+from tests.examples import examples
 
 SHARES = (0.1, 0.3, 0.4, 0.15, 0.05)
 CAPACITY = 100_000
@@ -253,6 +253,6 @@ class NoBorrowing(Borrowing):
 
 
 TestBorrowing = Borrowing.TestCase
-TestBorrowing.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestBorrowing.settings = examples(40, steps=40)
 TestNoBorrowing = NoBorrowing.TestCase
-TestNoBorrowing.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+TestNoBorrowing.settings = examples(20, steps=40)

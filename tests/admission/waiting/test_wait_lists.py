@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
@@ -290,7 +290,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_counts_agree_under_random_operations(steps: list[tuple[str, int, float]]) -> None:
     parts, key = make(policy="fair"), Concurrency(3)

@@ -6,7 +6,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.dispatch.attempts.body_edit import append, size_of, with_length
@@ -26,7 +26,6 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in zip([0, *at], [*at, len(data)], strict=True)]
 
 
-@settings(deadline=None)
 @given(
     whole=st.dictionaries(st.text(), JSON, max_size=4),
     places=st.lists(st.integers(0, 400), max_size=5),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.config.model import Limits
 from router.dispatch.attempts.upstream_head import attempt_head, common_lines
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.request_reader import RequestReader
+from tests.examples import examples
 from tests.harness.reading import Request
 from tests.harness.reading import RequestReader as Replica
 
@@ -243,7 +244,7 @@ NAMES = st.sampled_from(["X-A", "x-b", "Accept", "Cookie", "Connection", "X-Requ
 TEXTS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=20)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.tuples(NAMES, TEXTS), max_size=12), st.binary(max_size=50))
 def test_whatever_is_accepted_is_read_alike_behind_us(
     fields: list[tuple[str, str]], body: bytes

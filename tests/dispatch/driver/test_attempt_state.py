@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -19,6 +18,7 @@ from router.dispatch.driver.attempt_state import (
     Step,
 )
 from tests.dispatch.replicas import bare
+from tests.examples import examples
 
 REASONS = st.sampled_from(
     [
@@ -221,7 +221,7 @@ class Attempts(RuleBasedStateMachine):
             assert not self.state.content(attempt)
 
 
-Attempts.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+Attempts.TestCase.settings = examples(150, steps=30)
 TestAttempts = Attempts.TestCase
 
 

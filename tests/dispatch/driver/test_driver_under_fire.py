@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import h11
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -48,6 +48,7 @@ from router.wire.client import ClientConnection, Front
 from router.wire.pool import Address, Pool
 from router.wire.replica import ReplicaConnection
 from router.wire.sweep import Sweeper
+from tests.examples import examples
 
 REPLICAS = 4
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -429,10 +430,7 @@ class Fire(RuleBasedStateMachine):
         assert sum(b"from 10.0.0.%d" % n in body for n in range(REPLICAS)) <= 1
 
 
-Fire.TestCase.settings = settings(
-    max_examples=250,
-    stateful_step_count=14,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+Fire.TestCase.settings = examples(
+    250, steps=14, suppressed=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 TestFire = Fire.TestCase

@@ -7,7 +7,7 @@ once, and nothing is held for it.
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -36,6 +36,7 @@ from router.core.urgency import CLASSES
 from router.dispatch.driver.attempt_state import Attempt
 from router.fleet.names import NamedModel
 from tests.dispatch.driven import TOKENS, Driven, World
+from tests.examples import examples
 
 # Classes by name, so that a failure is easy to read.
 HEDGINGS = {
@@ -438,10 +439,7 @@ class Walk(RuleBasedStateMachine):
         world.check_empty()
 
 
-Walk.TestCase.settings = settings(
-    max_examples=250,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+Walk.TestCase.settings = examples(
+    250, steps=40, suppressed=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 TestWalks = Walk.TestCase

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
@@ -26,6 +26,7 @@ from router.fleet.table.eligibility import Eligibility
 from router.fleet.table.outcomes import Outcomes
 from router.observe.metrics import Metrics
 from tests.dispatch.driver.test_driver_under_fire import Fire
+from tests.examples import examples
 
 pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
 
@@ -87,10 +88,7 @@ class Defects(Fire):
             logging.disable(logging.NOTSET)
 
 
-Defects.TestCase.settings = settings(
-    max_examples=250,
-    stateful_step_count=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+Defects.TestCase.settings = examples(
+    250, steps=20, suppressed=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 TestDefects = Defects.TestCase

@@ -130,18 +130,15 @@ async def test_no_copy_to_another_address_of_the_same_engine() -> None:
         (("z1", ""), {"b": ("z1", "n1"), "c": ("z2", "n1")}, "c"),
     ],
 )
-def test_another_zone_then_another_node_is_preferred(
+@scenario
+async def test_another_zone_then_another_node_is_preferred(
     primary: tuple[str, str], others: dict[str, tuple[str, str]], preferred: str
 ) -> None:
-    @scenario
-    async def play() -> None:
-        table = Table()
-        first = table.add("a", zone=primary[0], node=primary[1])
-        rest = [table.add(id, zone=zone, node=node) for id, (zone, node) in others.items()]
-        assert [r.id for r in apart(first, rest)] == list(preferred)
-        table.close()
-
-    play()
+    table = Table()
+    first = table.add("a", zone=primary[0], node=primary[1])
+    rest = [table.add(id, zone=zone, node=node) for id, (zone, node) in others.items()]
+    assert [r.id for r in apart(first, rest)] == list(preferred)
+    table.close()
 
 
 @scenario

@@ -276,16 +276,6 @@ async def test_what_waits_ahead_makes_it_later() -> None:
 
 
 @scenario
-async def test_the_others_may_take_it() -> None:
-    w = World()
-    w.learn()
-    state, attempt = w.late()
-    assert w.ask(attempt) == ["b", "c"]
-    state.end(Reason.CLIENT_GONE, w.now)
-    w.close()
-
-
-@scenario
 async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> None:
     w = World()
     w.learn()
@@ -395,16 +385,6 @@ async def test_immediate_is_for_critical_ones_in_a_pool_known_to_be_idle() -> No
         replica.slots = 1
     assert w.ask(attempt) == []  # 1 of 3
     assert w.refused == {"utilisation": 2}
-    state.end(Reason.CLIENT_GONE, w.now)
-    w.close()
-
-
-@scenario
-async def test_an_unknown_utilisation_stops_no_other_policy() -> None:
-    w = World()
-    w.learn()
-    state, attempt = w.late()
-    assert w.ask(attempt) == ["b", "c"]
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 

@@ -17,6 +17,7 @@ from router.wire.sweep import NEVER
 from tests.dispatch.hedging.hedged_fleet import HedgedFleet, work_much
 from tests.dispatch.hedging.test_hedger import TOKENS, World
 from tests.dispatch.hedging.test_hedger_at_large import PER_S, share
+from tests.examples import ALL
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
@@ -268,7 +269,7 @@ async def test_no_copy_is_free_without_a_budget(rules: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("delay", [{}, {"high": 0.0}], ids=["late", "pairs"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2, 3] if ALL else [1])
 @scenario
 async def test_clients_that_send_all_as_urgent_pay_under_load(
     seed: int, delay: dict[Any, float]

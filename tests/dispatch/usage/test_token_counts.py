@@ -7,7 +7,7 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.dispatch.usage.token_counts import (
@@ -22,6 +22,7 @@ from router.dispatch.usage.usage_numbers import Numbers
 from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.engines.common.registry import ENGINES
 from tests.dispatch.usage.test_usage_tap import HELD, TOLD, body_of, cut, tapped, usage_event
+from tests.examples import examples
 from tests.harness.messages import DONE, event, role, token
 
 
@@ -123,7 +124,6 @@ def test_the_end_of_an_answer_comes_first_then_all_of_it() -> None:
     assert usage_of(b"") is None
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 4000), min_size=1, max_size=6))
 def test_an_answer_in_pieces(sizes: list[int]) -> None:
     body = b'{"text":"' + b"x" * 6000 + b'","usage":{"prompt_tokens":1,"completion_tokens":2}}'
@@ -133,14 +133,14 @@ def test_an_answer_in_pieces(sizes: list[int]) -> None:
     assert end.result(False) == UNKNOWN
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(st.binary(max_size=80), st.sampled_from([b"", b'"usage":{', b'{"usage": {"prompt_tokens":']))
 def test_nothing_is_raised(data: bytes, before: bytes) -> None:
     usage_of(before + data)
     usage_of(data + before)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(
     st.sampled_from(["prompt_tokens", "completion_tokens", "input_tokens", "eval_count"]),
     st.one_of(st.integers(-(10**20), 10**20), st.floats(), st.text(max_size=3), st.none()),

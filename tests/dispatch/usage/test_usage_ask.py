@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.flags import flag_of
@@ -230,7 +230,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(
     options=JSON,
     others=st.dictionaries(st.text(), JSON, max_size=4),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from router.dispatch.usage.usage_numbers import Numbers
+from tests.examples import examples
 
 
 def numbers(*pieces: bytes) -> Numbers:
@@ -138,7 +139,7 @@ def cut(text: bytes, size: int) -> list[bytes]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.sampled_from(COUNTS + FILLERS), max_size=9), st.integers(4097, 20_000))
 @example([FILLERS[0], COUNTS[2], FILLERS[0]], 5005)
 @example([FILLERS[3], COUNTS[0]], 100_000)

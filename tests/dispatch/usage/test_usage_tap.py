@@ -9,12 +9,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.cadence import Cadence
+from tests.examples import examples
 from tests.harness.messages import DONE, event, role, token
 from tests.harness.reading import read_response
 from tests.harness.splits import name_of, ways
@@ -132,7 +133,7 @@ def test_any_other_event_is_kept_in_any_pieces(stays: bytes, takes_out: bool) ->
         assert tapped(pieces, takes_out=takes_out)[0] == stream, name_of(pieces)
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(
     parts=st.lists(st.sampled_from(STAYS + GOES), max_size=8),
     sizes=st.lists(st.integers(1, 300), min_size=1, max_size=12),
@@ -147,7 +148,7 @@ def test_what_comes_out_is_what_was_not_asked_for(
     assert tapped(cut(stream, sizes), takes_out=False)[0] == stream
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.lists(st.binary(max_size=60), max_size=8))
 def test_any_bytes_pass(pieces: list[bytes]) -> None:
     for takes_out in (True, False):
@@ -155,7 +156,6 @@ def test_any_bytes_pass(pieces: list[bytes]) -> None:
         assert tapped(wrapped, takes_out=takes_out)[0] == b"".join(wrapped)
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 300), min_size=1, max_size=12),
     parts=st.lists(st.sampled_from(STAYS), max_size=5),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.fleet.engines.common.base import Facts, JsonSource, Known, Source
 from router.fleet.engines.common.registry import ENGINES
 from router.fleet.signals import Signals
+from tests.examples import examples
 from tests.fleet.engines.pages import Page, page, pages, read
 
 SHORT = [p for p in pages() if len(p.body) < 10_000]
@@ -48,7 +49,7 @@ def test_cut_off_anywhere(page: Page, data: st.DataObject) -> None:
 
 
 @given(st.integers(0, 60_000))
-@settings(max_examples=60)
+@examples(60)
 def test_a_cut_never_makes_another_number(cut: int) -> None:
     """With one series per family, each figure is right or unknown, wherever the page is cut."""
     whole = page("vllm-0.32-recorded.txt")
@@ -59,7 +60,7 @@ def test_a_cut_never_makes_another_number(cut: int) -> None:
 
 
 @given(st.sampled_from(SHORT), st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=8))
-@settings(max_examples=300)
+@examples(300)
 def test_bytes_flipped(page: Page, flips: list[tuple[int, int]]) -> None:
     body = bytearray(page.body)
     for at, byte in flips:
@@ -95,7 +96,7 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from([p for p in SHORT if p.name.endswith(".json")]), st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_values_of_json_replaced(page: Page, data: st.DataObject) -> None:
     document = _replaced(json.loads(page.body), data)
     assert_possible(page.source.parse(json.dumps(document).encode(), page.known))

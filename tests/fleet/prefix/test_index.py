@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from random import Random
 from typing import Any
 
 import pytest
@@ -45,24 +43,6 @@ def test_the_number_of_held_blocks_per_replica() -> None:
     assert index.match(chain("system", "other")) == {A: 1, B: 1}
     assert index.match(chain("other", "one", "two")) == {}
     assert index.match(()) == {}
-
-
-def test_a_burst_of_siblings_lands_together() -> None:
-    index = index_of(A, B)
-    index.insert(A, chain("p", "q"))
-    assert index.match(chain("p", "q", "r")) == {A: 2}
-
-
-def test_a_hole_ends_what_counts_and_later_blocks_are_not_lost() -> None:
-    index = index_of(A, blocks=100)
-    blocks = chain(*"abcdef")
-    index.insert(A, blocks[:2])
-    index.insert(A, blocks[3:])
-    assert index.match(blocks) == {A: 2}
-    index.insert(A, blocks, 2)
-    assert index.match(blocks) == {A: 6}
-    assert index.holding(A) == 6
-    audit(index)
 
 
 def test_replicas_are_identified_by_the_callers_key() -> None:
@@ -172,52 +152,6 @@ def test_unknown_replicas_change_nothing() -> None:
 # -- tentative, confirmed, withdrawn ----------------------------------------------------------
 
 
-def test_a_failed_attempt_leaves_what_was_there_before() -> None:
-    index = index_of(A)
-    sent(index, A, chain("p"))
-    longer = chain("p", "q", "r")
-    held = index.match(longer)[A]
-    index.insert(A, longer, held)
-    index.withdraw(A, longer, held)
-    assert index.match(longer) == {A: 1}
-    assert index.stats.entries == 1
-    audit(index)
-
-
-def test_a_failed_attempt_does_not_take_what_a_sibling_has_confirmed() -> None:
-    index = index_of(A)
-    prompt = chain("p", "q")
-    index.insert(A, prompt, 0)
-    index.insert(A, prompt, 2)
-    index.confirm(A, prompt, 2)
-    index.withdraw(A, prompt, 0)
-    assert index.match(prompt) == {A: 2}
-
-
-def test_a_sibling_confirms_what_a_failed_attempt_took_away() -> None:
-    index = index_of(A)
-    prompt = chain("p", "q")
-    index.insert(A, prompt, 0)
-    index.insert(A, prompt, 2)
-    index.withdraw(A, prompt, 0)
-    assert index.match(prompt) == {}
-    index.confirm(A, prompt, 2)
-    assert index.match(prompt) == {A: 2}
-
-
-def test_when_all_attempts_fail_nothing_is_held() -> None:
-    index = index_of(A, B)
-    prompt = chain("p", "q", "r")
-    helds = []
-    for _ in range(5):
-        helds.append(index.match(prompt).get(A, 0))
-        index.insert(A, prompt, helds[-1])
-    for held in helds:
-        index.withdraw(A, prompt, held)
-    assert index.match(prompt) == {}
-    assert index.stats.entries == index.stats.blocks == 0
-
-
 def test_failing_for_ever_displaces_nothing() -> None:
     index = index_of(A, blocks=100)
     kept = [unique() for _ in range(2)]
@@ -274,24 +208,6 @@ def test_tails_go_before_their_roots() -> None:
     assert len(set(depths)) > 10
 
 
-def test_a_prompt_longer_than_the_cache() -> None:
-    index = index_of(A, blocks=10)
-    long = unique(50)
-    sent(index, A, long)
-    assert index.holding(A) <= 10
-    assert index.match(long).get(A, 0) <= 10
-    index.withdraw(A, long)
-    audit(index)
-
-
-@pytest.mark.parametrize("blocks", [0, -5])
-def test_no_room_at_all(blocks: int) -> None:
-    index = index_of(A, blocks=blocks)
-    sent(index, A, unique())
-    assert index.stats.entries == 0
-    assert index.capacity(A) == 0
-
-
 def test_all_entries_are_shared_out() -> None:
     index = index_of(A, entries=900)
     index.add_replica(B, 200)
@@ -316,18 +232,6 @@ def test_replicas_that_come_together_are_as_if_they_came_one_by_one() -> None:
     audit(index)
 
 
-def test_a_smaller_share_is_reached() -> None:
-    index = index_of(A, entries=1000)
-    while index.holding(A) < 900:
-        sent(index, A, unique())
-    for key in range(9):
-        index.add_replica(key)
-    assert index.holding(A) <= 100
-    index.set_capacity(A, 7)
-    assert index.holding(A) <= 7
-    audit(index)
-
-
 def test_never_more_than_all_entries_while_much_is_left_to_sweep() -> None:
     most = 5 * AT_ONCE
     index = index_of(A, entries=most)
@@ -348,18 +252,6 @@ def test_never_more_than_all_entries_while_much_is_left_to_sweep() -> None:
 
 
 # -- replicas that restart or leave ---------------------------------------------------------
-
-
-def test_a_restarted_replica_holds_nothing() -> None:
-    index = index_of(A, B, blocks=77)
-    for key in (A, B):
-        sent(index, key, chain("p", "q"))
-    index.clear(A)
-    assert index.match(chain("p", "q")) == {B: 2}
-    assert (index.holding(A), index.capacity(A)) == (0, 77)
-    index.confirm(A, chain("p"))  # the request's first token came late
-    assert index.match(chain("p", "q")) == {A: 1, B: 2}
-    audit(index)
 
 
 def test_nothing_is_left_of_a_removed_replica() -> None:
@@ -436,43 +328,3 @@ def test_stats() -> None:
     stats = index.stats
     assert (stats.entries, stats.blocks, stats.evictions) == (3, 2, 0)
     assert (stats.lookups, stats.hits) == (3, 1)
-
-
-def random_life(index: PrefixIndex[Any], keys: Iterable[Any], rng: Random, steps: int) -> None:
-    """Conversations that grow, fail and return, over replicas that join and leave."""
-    keys = list(keys)
-    talks = [unique() for _ in range(20)]
-    for _ in range(steps):
-        number = rng.randrange(len(talks))
-        blocks = talks[number]
-        key = rng.choice(keys)
-        held = index.match(blocks).get(key, 0)
-        index.insert(key, blocks, held)
-        luck = rng.random()
-        if luck < 0.1:
-            index.withdraw(key, blocks, held)
-        elif luck < 0.95:
-            index.confirm(key, blocks, held if luck < 0.6 else None)
-        talks[number] = (*blocks, *unique(rng.randrange(8))) if luck < 0.8 else unique()
-        if luck > 0.995:
-            index.clear(key)
-        elif luck > 0.99:
-            index.remove_replica(key)
-            index.add_replica(key, rng.randrange(2000))
-
-
-@pytest.mark.parametrize("count", [1, 3, 70])
-def test_counts_stay_correct_over_many_operations(count: int) -> None:
-    keys = range(count)
-    index = index_of(*keys, entries=3000)
-    rng = Random(count)
-    for _ in range(20):
-        random_life(index, keys, rng, 100)
-        audit(index)
-        for key in keys:
-            assert index.holding(key) <= index.capacity(key)
-    assert index.stats.evictions > 1000
-    for key in keys:
-        index.remove_replica(key)
-    settle(index)
-    assert not any(index._shards)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from router.fleet.prefix.index import SHARDS, PrefixIndex
+from tests.examples import examples
 from tests.fleet.prefix.prefix_model import Naive, audit, chain
 
 KEYS = [f"r{number}" for number in range(5)]
@@ -89,6 +89,6 @@ class HoldingsInOneDict(Holdings):
 
 
 TestHoldings = Holdings.TestCase
-TestHoldings.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestHoldings.settings = examples(150, steps=60)
 TestHoldingsInOneDict = HoldingsInOneDict.TestCase
-TestHoldingsInOneDict.settings = settings(max_examples=50, stateful_step_count=60, deadline=None)
+TestHoldingsInOneDict.settings = examples(50, steps=60)

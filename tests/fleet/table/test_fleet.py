@@ -5,11 +5,12 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason
 from router.fleet.replica import Replica
+from tests.examples import examples
 from tests.fleet.helpers import Table
 from tests.fleet.table.helpers import eject, listing
 from tests.harness.running import run_bounded, scenario
@@ -107,7 +108,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(EVENTS)
 def test_invariants_hold_under_random_operations(events: list[tuple[str, int]]) -> None:
     async def body() -> None:

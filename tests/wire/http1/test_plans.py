@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.config.model import Limits
@@ -18,6 +18,7 @@ from router.wire.http1.heads import RequestHead, ResponseHead
 from router.wire.http1.plans import CAPACITY, LONGEST, Known, Plans, parts_of
 from router.wire.http1.request_reader import COMPLETE, RequestReader
 from router.wire.http1.response_reader import BadResponse, ResponseReader
+from tests.examples import examples
 from tests.wire.http1.heads import told
 
 LIMITS = Limits(body=1000)
@@ -92,7 +93,7 @@ def test_responses_are_read_alike_whatever_was_read_before() -> None:
     assert not wrong, (len(wrong), wrong[:3])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.sampled_from(REQUESTS), min_size=2, max_size=6))
 def test_requests_in_any_order(several: list[bytes]) -> None:
     plans: Plans[RequestHead] = Plans()
@@ -110,7 +111,7 @@ def test_an_empty_length_does_not_take_the_one_before(length: str) -> None:
     assert read_request(empty, plans) == read_request(empty)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.sampled_from(REQUESTS), min_size=2, max_size=6))
 def test_requests_of_one_connection_in_any_order(several: list[bytes]) -> None:
     """Each head is compared with the one before it first."""

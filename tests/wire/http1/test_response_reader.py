@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.config.model import Limits
 from router.wire.http1.response_reader import COMPLETE, HEAD, BadResponse, ResponseReader
+from tests.examples import examples
 from tests.harness.splits import name_of, ways
 from tests.wire.http1.heads import told
 
@@ -343,7 +344,7 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
     return pieces
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.binary(max_size=600), SIZES, SIZES, st.binary(max_size=8))
 def test_any_chunking_gives_the_same_bytes(
     body: bytes, chunks: list[int], reads: list[int], more: bytes
@@ -356,7 +357,7 @@ def test_any_chunking_gives_the_same_bytes(
     assert (got, whole) == (body, True)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.binary(max_size=600), SIZES, st.binary(max_size=8))
 def test_any_cutting_of_a_sized_body_gives_the_same_bytes(
     body: bytes, reads: list[int], more: bytes
@@ -366,7 +367,7 @@ def test_any_cutting_of_a_sized_body_gives_the_same_bytes(
     assert (got, whole, surplus) == (body, True, bool(more))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.binary(max_size=300), SIZES)
 def test_nothing_but_bad_response_is_raised(noise: bytes, reads: list[int]) -> None:
     read(cut(noise, reads))

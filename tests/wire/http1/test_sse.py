@@ -12,10 +12,11 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.wire.http1.sse import ErrorWatch, EventKind, FirstContent
+from tests.examples import examples
 from tests.harness.reading import read_response
 from tests.harness.splits import name_of, ways
 from tests.places import DATA
@@ -212,7 +213,7 @@ def test_a_recorded_stream_cut_at_every_byte(name: str) -> None:
             assert first.feed(body[at:]) == EventKind.CONTENT, at
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.sampled_from([data for data, _ in SHAPES if len(data) < 2000]), max_size=6),
     st.lists(st.integers(1, 30), min_size=1, max_size=10),
@@ -228,7 +229,7 @@ def test_cutting_never_changes_a_verdict(events: list[bytes], sizes: list[int]) 
     assert verdict(pieces or [b""]) == verdict([data])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=8))
 def test_nothing_is_raised(pieces: list[bytes]) -> None:
     verdicts(pieces)

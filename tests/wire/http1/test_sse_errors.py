@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.wire.http1.sse import ErrorWatch, find_error
+from tests.examples import examples
 from tests.harness.messages import DONE, event, token
 from tests.harness.splits import name_of, ways
 
@@ -100,7 +101,7 @@ def test_what_is_kept_is_bounded() -> None:
         assert len(calm._seam) <= 64
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(
     before=st.lists(st.sampled_from(NONE), max_size=3),
     report=st.sampled_from([None, *OWN, *CLIENTS]),
