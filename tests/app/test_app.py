@@ -116,16 +116,6 @@ async def test_the_admin_port_answers() -> None:
         assert (await router.admin("/reload")).status == 405
 
 
-@scenario
-async def test_nothing_of_the_admin_port_is_on_the_data_port() -> None:
-    async with running(json_ok) as router:
-        assert (await router.ask(request("/metrics"))).status == 404
-        for path, method in (("/reload", "POST"), ("/drain", "POST"), ("/replicas", "GET")):
-            found = await router.ask(request(path, method=method, body=b""))
-            assert found.json()["object"] == "chat.completion"  # the answer is the replica's own
-        assert not router.app.draining
-
-
 async def readiness(router: Router) -> tuple[int, str, int]:
     """The status and the text of /readyz, and the status of /health on the data port."""
     found = await router.admin("/readyz")
@@ -171,16 +161,6 @@ async def test_ready_says_what_the_data_port_does_without_a_replica(
         assert (await client.recv_response()).status == 200
         router.app.drain()
         assert (await router.admin("/readyz")).body == b"draining\n"
-
-
-@scenario
-async def test_a_request_without_a_replica_is_refused_after_its_wait() -> None:
-    async with running(json_ok, health={"fall": 1}) as router:
-        await router.replicas[0].stop_listening()
-        await eventually(lambda: not router.app.parts.fleet.serving.ready, "a probe has failed")
-        refused = await router.ask()
-        assert (refused.status, refused.error()["code"]) == (503, "no_replica")
-        assert refused.header("retry-after")
 
 
 FAMILIES = (

@@ -409,14 +409,6 @@ def test_it_is_ready_when_the_first_replica_comes_up(file: Path) -> None:
     assert said[-1] == "ready"
 
 
-def test_serve_keeps_the_old_configuration_when_the_new_one_is_broken(served: Served) -> None:
-    served.write("nonsense")
-    assert served.ask("POST", "/reload") >= 400
-    served.write("p2c")
-    assert served.ask("POST", "/reload") == 200
-    assert served.process.poll() is None
-
-
 @pytest.mark.parametrize("flag", ["--listen", "--admin"])
 def test_a_port_in_use_is_one_clear_line_and_status_1(flag: str) -> None:
     with socket.socket() as taken:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.app.batches.helpers import open_door
-from tests.harness.behaviours import hang, json_ok, stream_then_hang
+from tests.harness.behaviours import hang, json_ok
 from tests.harness.clocks import NEVER_S
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
-from tests.harness.reading import error_of
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import running, scenario
 
@@ -77,16 +75,13 @@ async def test_a_lame_duck_still_serves() -> None:
         await router.app.drained.wait()
 
 
-def test_a_drain_that_fails_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    @scenario
-    async def story() -> None:
-        async with running(json_ok) as router:
-            with monkeypatch.context() as defect:
-                defect.setattr(router.app.servers, "close_data", None)
-                router.app.drain()
-                await router.app.drained.wait()
-
-    story()
+@scenario
+async def test_a_drain_that_fails_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(json_ok) as router:
+        with monkeypatch.context() as defect:
+            defect.setattr(router.app.servers, "close_data", None)
+            router.app.drain()
+            await router.app.drained.wait()
 
 
 def test_a_handover_goes_on_if_the_folder_of_batches_is_not_released(
@@ -122,48 +117,6 @@ def test_a_handover_goes_on_if_the_folder_of_batches_is_not_released(
 
     loop: asyncio.AbstractEventLoop
     story()
-
-
-@scenario
-async def test_a_response_during_a_drain_says_that_it_is_the_last() -> None:
-    go = asyncio.Event()
-
-    async def behave(connection: ReplicaConnection) -> None:
-        await connection.recv_request()
-        await go.wait()
-        await connection.send(
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
-        )
-        await connection.recv_request()
-
-    async with running(behave, drain=PATIENT) as router:
-        client = await router.client()
-        await client.send(chat())
-        await router.replicas[0].wait_for_requests(1)
-        router.app.drain()
-        await eventually(lambda: router.app.parts.front.draining, "the drain")
-        go.set()
-        found = await client.recv_response()
-        assert (found.status, found.header("connection")) == (200, "close")
-        await client.expect_close()
-        client.close()
-        await router.app.drained.wait()
-
-
-@scenario
-async def test_after_the_grace_a_stream_ends_with_an_error_event() -> None:
-    drain = {"grace_s": 0.05}
-    async with running(stream_then_hang(token("a")), drain=drain) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
-        await client.recv_until(b"data:")
-        router.app.drain()
-        await router.app.drained.wait()
-        await router.app.stop()
-        found = await client.recv_response()
-        assert not found.complete
-        assert error_of(json.loads(found.events()[-1]))["code"] == "draining"
-        client.close()
 
 
 @scenario

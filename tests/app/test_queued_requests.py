@@ -10,12 +10,9 @@ import pytest
 from policies.queueing.ticket import CLASSES, ENDED, SENT
 from router.admission.queue_state import MOST_PREDICTED
 from router.config.model import (
-    BatchClass,
-    Classes,
     Hedging,
     Priority,
     Queue,
-    QueueLimits,
     Reservations,
 )
 from router.config.model import Preemption as PreemptionRules
@@ -38,12 +35,9 @@ from tests.harness.messages import (
     token,
 )
 from tests.harness.queueing import (
-    BY_HAND,
     ONE,
     Turnstile,
     counts,
-    dropped,
-    of_each,
     of_normal,
     queue,
     send,
@@ -55,9 +49,8 @@ from tests.harness.running import Router, assert_error, running, scenario
 
 async def deadline_passes(router: Router, after_s: float) -> None:
     """Wait until the queue has ended the wait of a request at its deadline."""
-    client = await router.client()
-    await client.send(chat(f"x-request-timeout-ms: {1000 * after_s:.0f}", tag="deadline"))
-    assert_error(await client.recv_response(), Reason.DEADLINE_PASSED)
+    data = chat(f"x-request-timeout-ms: {1000 * after_s:.0f}", tag="deadline")
+    assert_error(await router.ask(data), Reason.DEADLINE_PASSED)
 
 
 @scenario
@@ -101,54 +94,6 @@ async def test_each_replica_that_has_room_takes_one() -> None:
 
 
 @scenario
-async def test_a_request_whose_client_disconnects_is_never_sent() -> None:
-    turnstile = Turnstile()
-    async with running(turnstile, replica=ONE, queue=queue()) as router:
-        first = await send(router, "first", queued=False)
-        leaver = await send(router, "leaver", stream=True)
-        stays = await send(router, "stays")
-        leaver.close()
-        await eventually(lambda: waiting(router) == 1, "it is forgotten")
-        assert dropped(router) == {("left", NORMAL): 1}
-        turnstile.open(3)
-        assert (await first.recv_response()).status == 200
-        assert (await stays.recv_response()).status == 200
-        assert turnstile.tags == ["first", "stays"]
-
-
-@scenario
-async def test_a_timeout_in_the_queue_returns_a_reason_and_retry_after() -> None:
-    turnstile = Turnstile()
-    classes = of_normal(wait_s=0.2, starvation_s=0.1)
-    async with running(turnstile, replica=ONE, queue=queue(), classes=classes) as router:
-        first = await send(router, "first", queued=False)
-        second = await send(router, "second")
-        answer = await second.recv_response()
-        assert_error(answer, Reason.QUEUE_TIMEOUT)
-        assert int(answer.header("retry-after") or 0) >= 1
-        assert waiting(router) == 0
-        turnstile.open()
-        assert (await first.recv_response()).status == 200
-        assert turnstile.tags == ["first"]
-        assert dropped(router) == {("queue_timeout", NORMAL): 1}
-
-
-@scenario
-async def test_a_stream_that_times_out_in_the_queue_gets_an_error_status() -> None:
-    turnstile = Turnstile()
-    classes = of_normal(wait_s=0.5, starvation_s=0.1)
-    timeouts = {"commit_after_s": 0.1}
-    async with running(
-        turnstile, replica=ONE, queue=queue(), classes=classes, timeouts=timeouts
-    ) as router:
-        first = await send(router, "first", queued=False)
-        second = await send(router, "second", stream=True)
-        assert_error(await second.recv_response(), Reason.QUEUE_TIMEOUT)
-        turnstile.open()
-        assert (await first.recv_response()).status == 200
-
-
-@scenario
 async def test_the_first_token_timeout_begins_at_the_dispatch() -> None:
     turnstile = Turnstile()
     timeouts = {"first_token_s": 0.6}
@@ -164,73 +109,6 @@ async def test_the_first_token_timeout_begins_at_the_dispatch() -> None:
         router.app.parts.fleet.rebuild()  # the replicas may be polled again
         turnstile.open()
         assert (await second.recv_response()).status == 200
-
-
-@pytest.mark.parametrize(
-    ("rules", "classes", "reason"),
-    [
-        (queue(), of_normal(depth=1), Reason.QUEUE_FULL),
-        (queue(limits=QueueLimits(flow=1)), Classes(), Reason.QUEUE_FLOW_FULL),
-        (queue(limits=QueueLimits(bytes=150)), Classes(), Reason.QUEUE_BYTES_FULL),
-    ],
-)
-def test_requests_above_the_queue_limits_are_refused(
-    rules: Queue, classes: Classes, reason: Reason
-) -> None:
-    @scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        async with running(turnstile, replica=ONE, queue=rules, classes=classes) as router:
-            first = await send(router, "first", queued=False)
-            second = await send(router, "second")
-            third = await router.client()
-            await third.send(chat(tag="third"))
-            answer = await third.recv_response()
-            assert_error(answer, reason, 429)
-            assert int(answer.header("retry-after") or 0) >= 1
-            turnstile.open(2)
-            for client in (first, second):
-                assert (await client.recv_response()).status == 200
-            assert dropped(router) == {(reason.value, NORMAL): 1}
-
-    story()
-
-
-@scenario
-async def test_requests_wait_a_limited_time_for_a_missing_replica() -> None:
-    classes = of_each(absent_s=0.2)
-    async with running(
-        json_ok, queue=queue(), classes=classes, quiet_control_plane=BY_HAND
-    ) as router:
-        unknown = await router.ask(chat(model="other"), "POST")
-        assert_error(unknown, Reason.MODEL_NOT_FOUND)
-        fleet = router.app.parts.fleet
-        (replica,) = fleet.replicas.values()
-        replica.health.up = False
-        fleet.rebuild()
-        waits = await send(router, "waits")
-        assert_error(await waits.recv_response(), Reason.NO_REPLICA)
-        before = sum(counts(router, "queued"))
-        assert_error(await router.ask(chat(), "POST"), Reason.NO_REPLICA)
-        assert sum(counts(router, "queued")) == before, "by then none is expected any more"
-        replica.health.up = True
-        fleet.rebuild()
-        assert (await router.ask(chat(), "POST")).status == 200
-
-
-@scenario
-async def test_a_retry_goes_on_elsewhere() -> None:
-    async def busy(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(json_response({"error": {"message": "later"}}, 503))
-
-    retry = {"backoff_s": 0.0}
-    async with running(
-        busy, json_ok, replica=ONE, queue=queue(), retry=retry, policy="round_robin"
-    ) as router:
-        for _ in range(4):
-            assert (await router.ask(chat(), "POST")).status == 200
-        assert "busy" in str([line["tried"] for line in await router.log(4)])
 
 
 @scenario
@@ -291,59 +169,56 @@ async def test_the_length_of_one_choice_is_learned_without_a_ticket() -> None:
 
 
 @pytest.mark.parametrize("hedged", [False, True])
-def test_the_replica_that_answers_is_charged(hedged: bool) -> None:
+@scenario
+async def test_the_replica_that_answers_is_charged(hedged: bool) -> None:
     """The queue charges the request to the replica that answers, be it a retry or the winning
     copy.
     """
 
-    @scenario
-    async def story() -> None:
-        async def fails(connection: ReplicaConnection) -> None:
-            await connection.recv_request()
-            if hedged:
-                await until_closed(connection)
-            else:
-                await seen.wait()
-                await connection.send(json_response({"error": {"message": "later"}}, 503))
+    async def fails(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        if hedged:
+            await until_closed(connection)
+        else:
+            await seen.wait()
+            await connection.send(json_response({"error": {"message": "later"}}, 503))
 
-        async def answers(connection: ReplicaConnection) -> None:
-            await connection.recv_request()
-            await connection.send(SSE_HEAD, chunk(role()))
-            await moved.wait()
-            await connection.send(chunk(token("a")))
-            await looked.wait()
-            await connection.send(chunk(DONE), LAST_CHUNK)
+    async def answers(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(SSE_HEAD, chunk(role()))
+        await moved.wait()
+        await connection.send(chunk(token("a")))
+        await looked.wait()
+        await connection.send(chunk(DONE), LAST_CHUNK)
 
-        seen, moved, looked = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        rules = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0)
-        behave = in_turn(fails, then=answers)
-        async with running(
-            behave,
-            behave,
-            # With reservations, every request is counted.
-            queue=queue(reservations=Reservations(enabled=True)),
-            retry={"backoff_s": 0.0},
-            hedging=rules,
-            health={"slow_start_s": 0.0},
-        ) as router:
-            priority = "high" if hedged else "normal"
-            client = await send(router, "a", queued=False, stream=True, priority=priority)
-            (exchange,) = router.app.parts.dispatcher.exchanges
-            ticket = exchange.ticket
-            assert ticket is not None
-            first = ticket.place
-            assert (ticket.state, first is not None) == (SENT, True)
-            seen.set()
-            if not hedged:
-                await eventually(lambda: ticket.place is not first, "the retry is the ticket's")
-            moved.set()
-            await client.recv_until(b'"a"')
-            assert ticket.place is exchange.work.replica is not first
-            looked.set()
-            assert (await client.recv_response()).complete
-            assert ticket.state == ENDED
-
-    story()
+    seen, moved, looked = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    rules = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0)
+    behave = in_turn(fails, then=answers)
+    async with running(
+        behave,
+        behave,
+        # With reservations, every request is counted.
+        queue=queue(reservations=Reservations(enabled=True)),
+        retry={"backoff_s": 0.0},
+        hedging=rules,
+        health={"slow_start_s": 0.0},
+    ) as router:
+        priority = "high" if hedged else "normal"
+        client = await send(router, "a", queued=False, stream=True, priority=priority)
+        (exchange,) = router.app.parts.dispatcher.exchanges
+        ticket = exchange.ticket
+        assert ticket is not None
+        first = ticket.place
+        assert (ticket.state, first is not None) == (SENT, True)
+        seen.set()
+        if not hedged:
+            await eventually(lambda: ticket.place is not first, "the retry is the ticket's")
+        moved.set()
+        await client.recv_until(b'"a"')
+        assert ticket.place is exchange.work.replica is not first
+        looked.set()
+        assert (await client.recv_response()).complete
+        assert ticket.state == ENDED
 
 
 @scenario
@@ -357,9 +232,7 @@ async def test_a_preempted_request_is_sent_again_and_its_client_notices_nothing(
     async with running(behave, replica=ONE, queue=rules) as router:
         batch = await send(router, "batch", queued=False, priority="batch", stream=True)
         await router.replica.wait_for_requests(1)
-        high = await router.client()
-        await high.send(chat(tag="high", priority="high"))
-        assert (await high.recv_response()).status == 200
+        assert (await router.ask(chat(tag="high", priority="high"))).status == 200
         whole = await batch.recv_response()
         assert whole.status == 200
         assert whole.events()[-1] == "[DONE]"
@@ -367,30 +240,6 @@ async def test_a_preempted_request_is_sent_again_and_its_client_notices_nothing(
         lines = await router.log(2)
         (tried,) = [line["tried"] for line in lines if line["attempts"] == 2]
         assert "preempted" in str(tried)
-
-
-@scenario
-async def test_running_time_before_a_preemption_is_not_waiting_time() -> None:
-    """The request ran for longer than its queue timeout, and does not expire at once."""
-
-    async def never(connection: ReplicaConnection) -> None:
-        await connection.recv_request()
-        await until_closed(connection)
-
-    rules = queue(preemption=PreemptionRules(enabled=True, after_s=0.05))
-    classes = Classes(batch=BatchClass(wait_s=0.5))
-    behave = in_turn(never, then=chat_either)
-    async with running(behave, replica=ONE, queue=rules, classes=classes) as router:
-        batch = await send(router, "batch", queued=False, priority="batch", stream=True)
-        await router.replica.wait_for_requests(1)
-        # This request waits for `wait_s`, so the running one has then run for longer.
-        other = await send(router, "other", priority="batch")
-        assert_error(await other.recv_response(), Reason.QUEUE_TIMEOUT)
-        high = await router.client()
-        await high.send(chat(tag="high", priority="high"))
-        assert (await high.recv_response()).status == 200
-        assert (await batch.recv_response()).events()[-1] == "[DONE]"
-        assert counts(router, "preempted")[BATCH] == 1
 
 
 @scenario
@@ -459,42 +308,13 @@ async def test_a_reload_makes_room_and_changes_the_rules() -> None:
         await app.reload()
         await eventually(lambda: len(turnstile.tags) == 2, "there is room for the second")
         third = await send(router, "third")
-        fourth = await router.client()
-        await fourth.send(chat(tag="fourth"))
-        assert_error(await fourth.recv_response(), Reason.QUEUE_FULL)
+        assert_error(await router.ask(chat(tag="fourth")), Reason.QUEUE_FULL)
         router.change(queue=Queue(enabled=False))
         with pytest.raises(ConfigError, match="restart"):
             await app.reload()
         turnstile.open(3)
         for client in (first, second, third):
             assert (await client.recv_response()).status == 200
-
-
-@scenario
-async def test_a_stop_answers_waiting_requests() -> None:
-    turnstile = Turnstile()
-    async with running(turnstile, replica=ONE, queue=queue(), drain={"grace_s": 0.2}) as router:
-        await send(router, "first", queued=False)
-        second = await send(router, "second")
-        router.app.drain()
-        await router.app.drained.wait()
-        await router.app.stop()
-        assert waiting(router) == 0
-        assert_error(await second.recv_response(), Reason.DRAINING)
-        assert turnstile.tags == ["first"]
-
-
-@scenario
-async def test_a_drain_serves_waiting_requests_within_its_grace_time() -> None:
-    turnstile = Turnstile()
-    async with running(turnstile, replica=ONE, queue=queue(), drain={"grace_s": 10.0}) as router:
-        first = await send(router, "first", queued=False)
-        second = await send(router, "second")
-        router.app.drain()
-        turnstile.open(2)
-        for client in (first, second):
-            assert (await client.recv_response()).status == 200
-        await router.app.drained.wait()
 
 
 @scenario

@@ -128,22 +128,18 @@ async def test_an_unreadable_slo_is_refused() -> None:
             assert field.partition(":")[0].encode() in answer.body
 
 
-def test_a_key_may_have_a_tighter_slo_than_its_class(tmp_path: Path) -> None:
+@scenario
+async def test_a_key_may_have_a_tighter_slo_than_its_class(tmp_path: Path) -> None:
     keys = tmp_path / "keys.jsonl"
     line = KeyLine(name="acme", hash=hash_of(b"acme-key"), ttft_slo_ms=0.001, tpot_slo_ms=60_000.0)
     keys.write_text(line_of(line))
-
-    @scenario
-    async def story() -> None:
-        async with running(sse_tokens(5), keys=Keys(file=str(keys))) as router:
-            bearer = "Authorization: Bearer acme-key"
-            for priority in ("low", "batch"):
-                data = chat(bearer, stream=True, priority=priority)
-                assert (await router.ask(data, "POST")).complete
-            low, batch = await router.log(2)
-            assert (low["ttft_slo_ms"], low["tpot_slo_ms"]) == (0.001, 60_000.0)
-            assert low["tokens_on_time"] == 4
-            # The key's SLOs are not for batch requests.
-            assert not {"ttft_slo_ms", "tpot_slo_ms", "tokens_on_time"} & set(batch)
-
-    story()
+    async with running(sse_tokens(5), keys=Keys(file=str(keys))) as router:
+        bearer = "Authorization: Bearer acme-key"
+        for priority in ("low", "batch"):
+            data = chat(bearer, stream=True, priority=priority)
+            assert (await router.ask(data, "POST")).complete
+        low, batch = await router.log(2)
+        assert (low["ttft_slo_ms"], low["tpot_slo_ms"]) == (0.001, 60_000.0)
+        assert low["tokens_on_time"] == 4
+        # The key's SLOs are not for batch requests.
+        assert not {"ttft_slo_ms", "tpot_slo_ms", "tokens_on_time"} & set(batch)

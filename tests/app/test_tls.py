@@ -85,40 +85,36 @@ class Files:
 
 
 @pytest.mark.parametrize("watch", [False, True])
-def test_both_ports_use_a_new_certificate_after_a_reload(
+@scenario
+async def test_both_ports_use_a_new_certificate_after_a_reload(
     watch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("router.app.file_watch.INTERVAL_S", 0.02)
     files = Files(tmp_path, "other")
     pair: dict[str, Any] = {"cert": str(files.cert), "key": str(files.key)}
-
-    @scenario
-    async def story() -> None:
-        admin = Admin(listen="127.0.0.1:0", tls=AdminTls(**pair))
-        async with running(json_ok, tls=Tls(**pair), admin=admin, watch=watch) as router:
-            app = router.app
-            ports = {"data": app.port, "admin": app.admin_port}
-            failed = app.metrics.reloads_failed
-            assert not any([await asked(port) for port in ports.values()])
-            files.cert.write_bytes(Path(CERT).read_bytes())  # not the certificate of the key
-            if watch:
-                await eventually(lambda: app.metrics.reloads_failed > failed, "it is refused")
-            else:
-                with pytest.raises(ConfigError, match="is not the key"):
-                    await app.reload()
-            assert not any([await asked(port) for port in ports.values()])
-            before = app.metrics.reloads_ok
-            files.put("one")
-            if watch:
-                await eventually(lambda: app.metrics.reloads_ok > before, "it is read")
-            else:
+    admin = Admin(listen="127.0.0.1:0", tls=AdminTls(**pair))
+    async with running(json_ok, tls=Tls(**pair), admin=admin, watch=watch) as router:
+        app = router.app
+        ports = {"data": app.port, "admin": app.admin_port}
+        failed = app.metrics.reloads_failed
+        assert not any([await asked(port) for port in ports.values()])
+        files.cert.write_bytes(Path(CERT).read_bytes())  # not the certificate of the key
+        if watch:
+            await eventually(lambda: app.metrics.reloads_failed > failed, "it is refused")
+        else:
+            with pytest.raises(ConfigError, match="is not the key"):
                 await app.reload()
-            assert {name: await asked(port) for name, port in ports.items()} == {
-                "data": True,
-                "admin": True,
-            }
-
-    story()
+        assert not any([await asked(port) for port in ports.values()])
+        before = app.metrics.reloads_ok
+        files.put("one")
+        if watch:
+            await eventually(lambda: app.metrics.reloads_ok > before, "it is read")
+        else:
+            await app.reload()
+        assert {name: await asked(port) for name, port in ports.items()} == {
+            "data": True,
+            "admin": True,
+        }
 
 
 @scenario

@@ -152,14 +152,11 @@ async def test_a_truncated_answer_is_asked_for_over_tcp() -> None:
         lambda query: whole(dns.message.make_query("other.test.", "A", id=query.id)),
     ],
 )
-def test_a_bad_answer_over_tcp_is_a_failure(cut: Answers) -> None:
-    @scenario
-    async def check() -> None:
-        async with serving(truncated, cut) as server:
-            with pytest.raises(LookupFailed):
-                await client(server).ask(QUESTION)
-
-    check()
+@scenario
+async def test_a_bad_answer_over_tcp_is_a_failure(cut: Answers) -> None:
+    async with serving(truncated, cut) as server:
+        with pytest.raises(LookupFailed):
+            await client(server).ask(QUESTION)
 
 
 @scenario

@@ -15,7 +15,8 @@ from tests.harness.replica import eventually
 from tests.harness.running import scenario
 
 
-def test_a_defect_ends_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@scenario
+async def test_a_defect_ends_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("router.fleet.discovery.watcher._AFTER_DEFECT_S", 0.01)
     looks: list[Look] = []
     errors: list[BaseException] = []
@@ -25,15 +26,11 @@ def test_a_defect_ends_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         if len(looks) < 5:
             raise RuntimeError("a defect")
 
-    @scenario
-    async def story() -> None:
-        config = Config(discovery=rules(tmp_path / "replicas.json"))
-        watcher = DiscoveryWatcher(config, Random(1), errors.append)
-        watcher.on_look = on_look
-        await watcher.start()
-        await eventually(lambda: len(looks) > 5, "looks after the defect")
-        await watcher.stop()
-        assert [look.problem for look in looks[1:4:2]] == ["RuntimeError('a defect')"] * 2
-        assert [str(err) for err in errors] == ["a defect"] * 2
-
-    story()
+    config = Config(discovery=rules(tmp_path / "replicas.json"))
+    watcher = DiscoveryWatcher(config, Random(1), errors.append)
+    watcher.on_look = on_look
+    await watcher.start()
+    await eventually(lambda: len(looks) > 5, "looks after the defect")
+    await watcher.stop()
+    assert [look.problem for look in looks[1:4:2]] == ["RuntimeError('a defect')"] * 2
+    assert [str(err) for err in errors] == ["a defect"] * 2

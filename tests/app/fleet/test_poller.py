@@ -22,7 +22,7 @@ from tests.app.fleet.servers import Answers, serving
 from tests.fleet.engines.pages import page, read
 from tests.fleet.helpers import Table
 from tests.harness.behaviours import rst_after_request, rst_unread, until_closed
-from tests.harness.listeners import blackhole, dead_url
+from tests.harness.listeners import dead_url
 from tests.harness.messages import head, response
 from tests.harness.open_files import no_files_left
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
@@ -342,14 +342,6 @@ async def test_what_is_wrong_in_one_word(behave: Behaviour, problem: str) -> Non
         assert await fixture.problem(2) == problem
         assert fixture.told.signals == []
         assert fixture.replica.signals is NO_SIGNALS
-
-
-@scenario
-async def test_who_cannot_be_reached() -> None:
-    with blackhole() as hole:
-        async with polling(dead_url(), hole, timeout_s=0.5) as fixture:
-            await eventually(lambda: len(set(fixture.told.problems)) == 2, "both")
-            assert set(fixture.told.problems) == {("r0", "refused"), ("r1", "timeout")}
 
 
 @scenario
@@ -833,10 +825,10 @@ async def test_facts_that_hang_cost_one_poll_its_time_and_no_more() -> None:
 
 
 @scenario
-async def test_a_thousand_replicas_are_asked_one_after_the_other() -> None:
+async def test_many_replicas_are_asked_one_after_the_other() -> None:
     """The first polls are spread over one interval, and later polls never synchronise."""
     table = Table()
-    for index in range(1000):
+    for index in range(200):
         table.add(f"r{index}", None)
     pauses: list[float] = []
 
@@ -851,10 +843,10 @@ async def test_a_thousand_replicas_are_asked_one_after_the_other() -> None:
     poller = Poller(told, told, config, None, Listening(1), errors.append)
     await poller.start()
     await asyncio.sleep(0)
-    assert poller.running == 1000
-    assert len(pauses) == 1000
+    assert poller.running == 200
+    assert len(pauses) == 200
     buckets = [sum(1 for p in pauses if n <= p * 10 < n + 1) for n in range(10)]
-    assert max(buckets) < 150
+    assert max(buckets) < 40
     await poller.stop()
     assert poller.running == 0
     table.close()

@@ -52,18 +52,15 @@ async def served(router: Router, *fields: str, **extra: Any) -> str | None:
     return answer.header("x-served-region")
 
 
-def test_the_header_goes_first_then_the_key_then_the_network(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        rules = Regions(networks={"127.0.0.0/8": "asia"})
-        async with regions(regions=rules, keys=keys(tmp_path, region="us")) as router:
-            assert await served(router, BEARER, "x-region: eu") == "eu"
-            assert await served(router, BEARER, "x-region: mars") == "us"
-            assert await served(router, BEARER) == "us"
-            assert await served(router) == "asia"
-            assert await served(router, stream=True) == "asia"
-
-    story()
+@scenario
+async def test_the_header_goes_first_then_the_key_then_the_network(tmp_path: Path) -> None:
+    rules = Regions(networks={"127.0.0.0/8": "asia"})
+    async with regions(regions=rules, keys=keys(tmp_path, region="us")) as router:
+        assert await served(router, BEARER, "x-region: eu") == "eu"
+        assert await served(router, BEARER, "x-region: mars") == "us"
+        assert await served(router, BEARER) == "us"
+        assert await served(router) == "asia"
+        assert await served(router, stream=True) == "asia"
 
 
 @scenario
@@ -106,12 +103,9 @@ async def test_without_regions_nothing_is_named() -> None:
 
 
 @pytest.mark.parametrize("path", ["/plain", "/v1/responses/resp_1"])
-def test_other_requests_go_to_the_nearest_region(path: str) -> None:
-    @scenario
-    async def story() -> None:
-        async with regions() as router:
-            for _ in range(5):
-                await router.ask(request(path))
-            assert {line["region"] for line in await router.log(5)} == {"eu"}
-
-    story()
+@scenario
+async def test_other_requests_go_to_the_nearest_region(path: str) -> None:
+    async with regions() as router:
+        for _ in range(5):
+            await router.ask(request(path))
+        assert {line["region"] for line in await router.log(5)} == {"eu"}

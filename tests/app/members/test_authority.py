@@ -61,26 +61,22 @@ async def test_on_loopback_without_a_token_nothing_needs_one() -> None:
         assert (await router.admin("/replicas/r0/cordon", "POST")).status == 200
 
 
-def test_a_reload_reads_the_token_file_again(tmp_path: Path) -> None:
+@scenario
+async def test_a_reload_reads_the_token_file_again(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("secret\n")
-
-    @scenario
-    async def check() -> None:
-        admin = Admin(listen="127.0.0.1:0", token_file=str(file))
-        async with running(json_ok, admin=admin) as router:
-            assert (await router.admin("/usage", "GET", BEARER)).status == 200
-            file.write_text("another\n")
-            assert (await router.admin("/reload", "POST", BEARER)).status == 200
-            assert (await router.admin("/usage", "GET", BEARER)).status == 401
-            answer = await router.admin("/usage", "GET", "Authorization: Bearer another")
-            assert answer.status == 200
-            file.write_text("two words")
-            with pytest.raises(ConfigError) as caught:
-                await router.app.reload()
-            assert caught.value.problems[0].startswith("admin.token_file: a token is one word")
-
-    check()
+    admin = Admin(listen="127.0.0.1:0", token_file=str(file))
+    async with running(json_ok, admin=admin) as router:
+        assert (await router.admin("/usage", "GET", BEARER)).status == 200
+        file.write_text("another\n")
+        assert (await router.admin("/reload", "POST", BEARER)).status == 200
+        assert (await router.admin("/usage", "GET", BEARER)).status == 401
+        answer = await router.admin("/usage", "GET", "Authorization: Bearer another")
+        assert answer.status == 200
+        file.write_text("two words")
+        with pytest.raises(ConfigError) as caught:
+            await router.app.reload()
+        assert caught.value.problems[0].startswith("admin.token_file: a token is one word")
 
 
 async def asked(port: int, path: str, method: str = "GET") -> int:

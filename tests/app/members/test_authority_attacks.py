@@ -139,24 +139,20 @@ async def test_a_request_behind_another_needs_the_token_itself() -> None:
         assert untouched(router)
 
 
-def test_a_key_of_a_tenant_is_no_token(tmp_path: Path) -> None:
+@scenario
+async def test_a_key_of_a_tenant_is_no_token(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     line = KeyLine(name="acme", hash=hash_of(b"key-of-a-tenant-123456"))
     file.write_bytes(msgspec.json.encode(line) + b"\n")
-
-    @scenario
-    async def check() -> None:
-        keys = Keys(file=str(file), required=True)
-        async with running(json_ok, admin=WITH_TOKEN, keys=keys) as router:
-            field = "Authorization: Bearer key-of-a-tenant-123456"
-            assert (await router.admin("/usage", "GET", field)).status == 401
-            assert (await router.admin("/drain", "POST", field)).status == 401
-            # Nor is the token a key of the data port.
-            data = request("/v1/models", BEARER, "Connection: close")
-            assert (await router.ask(data)).status == 401
-            assert untouched(router)
-
-    check()
+    keys = Keys(file=str(file), required=True)
+    async with running(json_ok, admin=WITH_TOKEN, keys=keys) as router:
+        field = "Authorization: Bearer key-of-a-tenant-123456"
+        assert (await router.admin("/usage", "GET", field)).status == 401
+        assert (await router.admin("/drain", "POST", field)).status == 401
+        # Nor is the token a key of the data port.
+        data = request("/v1/models", BEARER, "Connection: close")
+        assert (await router.ask(data)).status == 401
+        assert untouched(router)
 
 
 @scenario

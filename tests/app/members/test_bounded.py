@@ -48,9 +48,10 @@ def held() -> Counter[str]:
 
 @long_scenario
 async def test_added_and_removed_replicas_leave_nothing() -> None:
-    other = HostileReplica(json_ok)
-    other.start()
-    async with running(json_ok, policy="round_robin", health={"slow_start_s": 0.0}) as router:
+    async with (
+        HostileReplica(json_ok) as other,
+        running(json_ok, policy="round_robin", health={"slow_start_s": 0.0}) as router,
+    ):
         await rounds(router, other.url, "first")
         before, series = held(), (await router.admin("/metrics")).body.count(b"\n")
         await rounds(router, other.url, "second")
@@ -63,4 +64,3 @@ async def test_added_and_removed_replicas_leave_nothing() -> None:
         # series.
         assert (await router.admin("/metrics")).body.count(b"\n") <= series
         assert not router.app.parts.reclaims._reclaims
-    await other.stop()

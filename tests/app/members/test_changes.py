@@ -40,9 +40,10 @@ class Streams:
 
 @scenario
 async def test_an_added_replica_is_probed_and_serves() -> None:
-    other = HostileReplica(json_ok)
-    other.start()
-    async with running(json_ok, policy="round_robin", health={"slow_start_s": 0.0}) as router:
+    async with (
+        HostileReplica(json_ok) as other,
+        running(json_ok, policy="round_robin", health={"slow_start_s": 0.0}) as router,
+    ):
         entry = {"url": other.url, "id": "new", "max_inflight": 7}
         answer = await router.admin("/replicas", "POST", body=entry)
         assert answer.status == 201
@@ -55,7 +56,6 @@ async def test_an_added_replica_is_probed_and_serves() -> None:
         assert router.app.census()["probes"] == 2
         assert (await router.admin("/replicas/new")).json()["origin"] == "api"
         assert (await router.admin("/replicas/r0")).json()["origin"] == "file"
-    await other.stop()
 
 
 @scenario
@@ -133,16 +133,13 @@ async def test_requests_wait_for_a_cordoned_fleet() -> None:
 
 @scenario
 async def test_an_id_with_slashes() -> None:
-    other = HostileReplica(chat_either)
-    other.start()
-    async with running(json_ok) as router:
+    async with HostileReplica(chat_either) as other, running(json_ok) as router:
         name = f"127.0.0.1:{other.port}/a/cordon"
         shown = await post(router, "/replicas", {"url": f"{other.url}/a/cordon"})
         assert shown["id"] == name
         assert (await post(router, f"/replicas/{name}/cordon"))["state"] == "cordoned"
         assert (await router.admin(f"/replicas/{name}")).json()["id"] == name
         assert (await router.admin(f"/replicas/{name}", "DELETE")).status == 202
-    await other.stop()
 
 
 @pytest.mark.parametrize(
@@ -170,19 +167,16 @@ async def test_an_id_with_slashes() -> None:
         ("POST", "/replicas", {"url": "http://gpu-1", "id": "r0"}, 409, "conflict"),
     ],
 )
-def test_a_refusal(method: str, path: str, body: Any, status: int, code: str) -> None:
-    @scenario
-    async def check() -> None:
-        async with running(json_ok) as router:
-            answer = await router.admin(path, method, body=body)
-            found = answer.json()["error"]["code"] if answer.body else ""
-            assert (answer.status, found) == (status, code), answer
-            if method == "GET" and status == 405:
-                assert answer.header("allow") == "POST"
-                assert answer.json()["error"]["message"] == "this path allows only POST"
-            assert states(router) == {"r0": "ready"}
-
-    check()
+@scenario
+async def test_a_refusal(method: str, path: str, body: Any, status: int, code: str) -> None:
+    async with running(json_ok) as router:
+        answer = await router.admin(path, method, body=body)
+        found = answer.json()["error"]["code"] if answer.body else ""
+        assert (answer.status, found) == (status, code), answer
+        if method == "GET" and status == 405:
+            assert answer.header("allow") == "POST"
+            assert answer.json()["error"]["message"] == "this path allows only POST"
+        assert states(router) == {"r0": "ready"}
 
 
 @scenario
@@ -224,20 +218,18 @@ async def test_the_replicas_of_the_admin_api_have_a_maximum() -> None:
 @scenario
 async def test_a_dead_replica_is_asked_rarely_and_returns() -> None:
     """At an interval of 50 ms, a replica that is down is probed and polled every 150 ms."""
-    dead = HostileReplica(json_ok)
-    dead.start()
-    dead.control.status = 500
-    rules = {"interval_s": 0.05}
-    async with running(json_ok, health=rules, polling=rules) as router:
-        await post(router, "/replicas", {"url": dead.url, "id": "dead"})
-        health = router.app.parts.fleet.replicas["dead"].health
-        await eventually(lambda: health.probe_streak < -12, "it has been down for long")
-        began, probes = asyncio.get_running_loop().time(), health.probe_streak
-        await eventually(lambda: health.probe_streak <= probes - 10, "ten more probes")
-        assert asyncio.get_running_loop().time() - began > 9 * 0.1  # a sleep is never shorter
-        dead.control.status = 200
-        await eventually(lambda: states(router)["dead"] == "ready", "it is repaired")
-    await dead.stop()
+    async with HostileReplica(json_ok) as dead:
+        dead.control.status = 500
+        rules = {"interval_s": 0.05}
+        async with running(json_ok, health=rules, polling=rules) as router:
+            await post(router, "/replicas", {"url": dead.url, "id": "dead"})
+            health = router.app.parts.fleet.replicas["dead"].health
+            await eventually(lambda: health.probe_streak < -12, "it has been down for long")
+            began, probes = asyncio.get_running_loop().time(), health.probe_streak
+            await eventually(lambda: health.probe_streak <= probes - 10, "ten more probes")
+            assert asyncio.get_running_loop().time() - began > 9 * 0.1  # a sleep is never shorter
+            dead.control.status = 200
+            await eventually(lambda: states(router)["dead"] == "ready", "it is repaired")
 
 
 @pytest.mark.parametrize(
@@ -247,15 +239,12 @@ async def test_a_dead_replica_is_asked_rarely_and_returns() -> None:
         {"url": "http://a", "models": [1] * 20_000},
     ],
 )
-def test_an_entry_full_of_errors_gets_the_first_of_them(entry: dict[str, Any]) -> None:
-    @scenario
-    async def story() -> None:
-        async with running(json_ok) as router:
-            answer = await router.admin("/replicas", "POST", body=entry)
-            problems = answer.json()["error"]["problems"]
-            assert (answer.status, 90 <= len(problems) <= 110) == (422, True)
-            assert sum("did you mean" in line for line in problems) <= 10
-            answer = await router.admin("/replicas", "POST", body={**entry, "id": "x" * 70_000})
-            assert answer.status == 413
-
-    story()
+@scenario
+async def test_an_entry_full_of_errors_gets_the_first_of_them(entry: dict[str, Any]) -> None:
+    async with running(json_ok) as router:
+        answer = await router.admin("/replicas", "POST", body=entry)
+        problems = answer.json()["error"]["problems"]
+        assert (answer.status, 90 <= len(problems) <= 110) == (422, True)
+        assert sum("did you mean" in line for line in problems) <= 10
+        answer = await router.admin("/replicas", "POST", body={**entry, "id": "x" * 70_000})
+        assert answer.status == 413

@@ -29,11 +29,9 @@ async def served(router: Router, *fields: str) -> tuple[int, str | None]:
     return answer.status, answer.header("x-served-region")
 
 
-def test_a_region_joins_and_leaves(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        other = HostileReplica(json_ok)
-        other.start()
+@scenario
+async def test_a_region_joins_and_leaves(tmp_path: Path) -> None:
+    async with HostileReplica(json_ok) as other:
         settings = {"region": "eu", "keys": keys(tmp_path), "classes": BRIEF}
         async with running(json_ok, replica={"region": "eu"}, **settings) as router:
             nearest = router.app.parts.fleet.nearest
@@ -54,9 +52,6 @@ def test_a_region_joins_and_leaves(tmp_path: Path) -> None:
             assert await served(router, "x-region: us") == (200, "eu")
             assert nearest.regions == {"eu"} and not nearest.is_used
             assert len(router.replica.requests) == 3, "no request of the limited key"
-        await other.stop()
-
-    story()
 
 
 @scenario

@@ -11,9 +11,7 @@ from tests.harness.running import running, scenario
 
 @scenario
 async def test_a_reload_keeps_what_the_api_added() -> None:
-    other = HostileReplica(json_ok)
-    other.start()
-    async with running(json_ok) as router:
+    async with HostileReplica(json_ok) as other, running(json_ok) as router:
         await post(router, "/replicas", {"url": other.url, "id": "new"})
         kept = router.app.parts.fleet.replicas["new"]
         await router.app.reload()
@@ -22,14 +20,11 @@ async def test_a_reload_keeps_what_the_api_added() -> None:
         await router.admin("/replicas/new", "DELETE")
         await router.app.reload()
         assert list(states(router)) == ["r0"]
-    await other.stop()
 
 
 @scenario
 async def test_the_file_takes_over_what_it_lists_itself() -> None:
-    other = HostileReplica(json_ok)
-    other.start()
-    async with running(json_ok) as router:
+    async with HostileReplica(json_ok) as other, running(json_ok) as router:
         await post(router, "/replicas", {"url": other.url, "id": "new"})
         kept = router.app.parts.fleet.replicas["new"]
         router.change(replicas=(router.at(0), router.at(0, url=other.url, id="new", weight=3.0)))
@@ -47,7 +42,6 @@ async def test_the_file_takes_over_what_it_lists_itself() -> None:
         router.change(replicas=(router.at(0),))
         await router.app.reload()
         assert list(states(router)) == ["r0"]
-    await other.stop()
 
 
 @scenario
@@ -70,9 +64,7 @@ async def test_a_reload_keeps_a_cordon() -> None:
         await router.app.reload()
         assert states(router)["r1"] == "cordoned"
         # Another URL is another engine.
-        other = HostileReplica(json_ok)
-        other.start()
-        router.change(replicas=(router.at(0), router.at(1, url=other.url)))
-        await router.app.reload()
-        assert states(router)["r1"] != "cordoned"
-        await other.stop()
+        async with HostileReplica(json_ok) as other:
+            router.change(replicas=(router.at(0), router.at(1, url=other.url)))
+            await router.app.reload()
+            assert states(router)["r1"] != "cordoned"

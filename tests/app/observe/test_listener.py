@@ -207,33 +207,6 @@ def test_the_json_pages() -> None:
     serve(Actions(), scenario)
 
 
-def test_reload_and_its_refusal() -> None:
-    actions = Actions()
-
-    async def scenario(ask: Client) -> None:
-        answer = await ask("POST", "/reload")
-        assert (answer.status, answer.json) == (200, {"ok": True, "hash": "c0ffee"})
-        actions.problems = ["replicas[2].url: not a URL", "limits.head: negative"]
-        answer = await ask("POST", "/reload")
-        assert answer.status == 400
-        assert answer.json["error"]["code"] == "bad_config"
-        assert answer.json["error"]["problems"] == actions.problems
-        assert actions.reloads == 2
-
-    serve(actions, scenario)
-
-
-def test_drain() -> None:
-    actions = Actions()
-
-    async def scenario(ask: Client) -> None:
-        assert (await ask("POST", "/drain")).status == 202
-        assert (await ask("POST", "/drain")).status == 202
-        assert actions.drains == 2
-
-    serve(actions, scenario)
-
-
 def test_the_index_names_every_route() -> None:
     async def scenario(ask: Client) -> None:
         text = (await ask("GET", "/")).body

@@ -80,44 +80,40 @@ async def planned(server: Server, types: Path, *words: str) -> tuple[int, str, s
     return child.returncode, out.decode(), err.decode()
 
 
-def test_a_plan_for_a_running_router(tmp_path: Path) -> None:
+@long_scenario
+async def test_a_plan_for_a_running_router(tmp_path: Path) -> None:
     types, config, log = (tmp_path / name for name in ("plan.yaml", "hedgerow.yaml", "access.log"))
     types.write_text(LIVE_TYPES)
     config.write_text(
         "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nregion: eu\n"
         f"access_log: {{path: {log}, flush: 20ms}}\n"
     )
+    async with serving(config, "--emulate", "3") as router:
+        await ask(router)  # the counters of the model exist from here on
+        with prometheus(tmp_path, [router.admin_port]) as server:
+            done = asyncio.Event()
 
-    @long_scenario
-    async def story() -> None:
-        async with serving(config, "--emulate", "3") as router:
-            await ask(router)  # the counters of the model exist from here on
-            with prometheus(tmp_path, [router.admin_port]) as server:
-                done = asyncio.Event()
+            async def client() -> None:
+                while not done.is_set():
+                    await ask(router)
 
-                async def client() -> None:
-                    while not done.is_set():
-                        await ask(router)
-
-                clients = [asyncio.create_task(client()) for _ in range(CLIENTS)]
-                while True:
-                    await asyncio.sleep(WINDOW_S)
-                    status, out, err = await planned(server, types)
-                    if status != 0:
-                        assert any(words in err for words in EARLY), err
-                    elif log.read_bytes().count(b"\n") >= ENOUGH:
-                        break
-                done.set()
-                await asyncio.gather(*clients)
-                now_s = time.time() // WINDOW_S * WINDOW_S + WINDOW_S
-                question = Question(window_s=WINDOW_S, history_s=3600.0)
-                source = Prometheus(server.url, server.fetch)
-                await asyncio.sleep(now_s - time.time() + 2.0 * SCRAPE_S)
-                observed = read(source, question, time.time(), parse(LIVE_TYPES))
-            lines = [json.loads(line) for line in log.read_text().splitlines()]
-            check(json.loads(out), observed, lines)
-
-    story()
+            clients = [asyncio.create_task(client()) for _ in range(CLIENTS)]
+            while True:
+                await asyncio.sleep(WINDOW_S)
+                status, out, err = await planned(server, types)
+                if status != 0:
+                    assert any(words in err for words in EARLY), err
+                elif log.read_bytes().count(b"\n") >= ENOUGH:
+                    break
+            done.set()
+            await asyncio.gather(*clients)
+            now_s = time.time() // WINDOW_S * WINDOW_S + WINDOW_S
+            question = Question(window_s=WINDOW_S, history_s=3600.0)
+            source = Prometheus(server.url, server.fetch)
+            await asyncio.sleep(now_s - time.time() + 2.0 * SCRAPE_S)
+            observed = read(source, question, time.time(), parse(LIVE_TYPES))
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        check(json.loads(out), observed, lines)
 
 
 def check(found: dict[str, Any], observed: Observed, lines: list[dict[str, Any]]) -> None:

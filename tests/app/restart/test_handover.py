@@ -52,19 +52,16 @@ class NewProcess:
         self.is_abandoned = True
 
 
-def test_a_change_after_the_last_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    @scenario
-    async def story() -> None:
-        async with running(json_ok, json_ok) as router:
-            new = NewProcess(router)
-            monkeypatch.setattr("router.app.restart.handover.Successor", new)
-            handover = Handover(router.app, Notifier({}))
-            handover.begin()
-            await eventually(lambda: handover._task is None, "the end of the restart")
-            assert new.is_abandoned
-            assert new.statuses == [503] * len(CHANGES)
-            assert list(router.app.parts.fleet.replicas) == ["r0", "r1"]
-            # The restart has failed, so this process goes on.
-            assert (await router.admin("/replicas/r1/uncordon", "POST")).status == 200
-
-    story()
+@scenario
+async def test_a_change_after_the_last_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(json_ok, json_ok) as router:
+        new = NewProcess(router)
+        monkeypatch.setattr("router.app.restart.handover.Successor", new)
+        handover = Handover(router.app, Notifier({}))
+        handover.begin()
+        await eventually(lambda: handover._task is None, "the end of the restart")
+        assert new.is_abandoned
+        assert new.statuses == [503] * len(CHANGES)
+        assert list(router.app.parts.fleet.replicas) == ["r0", "r1"]
+        # The restart has failed, so this process goes on.
+        assert (await router.admin("/replicas/r1/uncordon", "POST")).status == 200

@@ -69,26 +69,23 @@ CASES = [
 
 
 @pytest.mark.parametrize(("asked", "least"), CASES)
-def test_a_request_without_token_counts_costs_its_charge(
+@scenario
+async def test_a_request_without_token_counts_costs_its_charge(
     tmp_path: Path, asked: bytes, least: float
 ) -> None:
-    @scenario
-    async def story() -> None:
-        rules = keys(tmp_path, tokens_per_day=1e6, tokens_per_minute=2000)
-        async with running(works, keys=rules) as router:
-            began = monotonic()
-            assert (await router.ask(asked, "POST")).status == 200
-            await router.log()
-            cost = await used(router, "tokens_per_day")
-            # Seconds count, too: at most 100 tokens each.
-            assert ceil(least) <= cost <= least + 1000
-            for account in router.app.parts.dispatcher.tenants._accounts.values():
-                left = account.left(0.0)[1]
-                assert left is not None
-                # The limit refills by 33 tokens a second.
-                assert cost - 1 - 34 * (monotonic() - began) <= 2000 - left <= cost + 1
-
-    story()
+    rules = keys(tmp_path, tokens_per_day=1e6, tokens_per_minute=2000)
+    async with running(works, keys=rules) as router:
+        began = monotonic()
+        assert (await router.ask(asked, "POST")).status == 200
+        await router.log()
+        cost = await used(router, "tokens_per_day")
+        # Seconds count, too: at most 100 tokens each.
+        assert ceil(least) <= cost <= least + 1000
+        for account in router.app.parts.dispatcher.tenants._accounts.values():
+            left = account.left(0.0)[1]
+            assert left is not None
+            # The limit refills by 33 tokens a second.
+            assert cost - 1 - 34 * (monotonic() - began) <= 2000 - left <= cost + 1
 
 
 def charged(charge: Charge, **paths: Charge) -> dict[str, Any]:
@@ -103,48 +100,39 @@ def charged(charge: Charge, **paths: Charge) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("asked", [case[0] for case in CASES])
-def test_a_budget_limits_requests_without_token_counts(tmp_path: Path, asked: bytes) -> None:
-    @scenario
-    async def story() -> None:
-        rules = keys(tmp_path, tokens_per_day=2000)
-        async with running(works, keys=rules, **charged(Charge(request=1000))) as router:
-            for _ in range(2):
-                assert (await router.ask(asked, "POST")).status == 200
-            answer = await router.ask(asked, "POST")
-            assert answer.json()["error"]["code"] == Reason.INSUFFICIENT_QUOTA
-
-    story()
+@scenario
+async def test_a_budget_limits_requests_without_token_counts(tmp_path: Path, asked: bytes) -> None:
+    rules = keys(tmp_path, tokens_per_day=2000)
+    async with running(works, keys=rules, **charged(Charge(request=1000))) as router:
+        for _ in range(2):
+            assert (await router.ask(asked, "POST")).status == 200
+        answer = await router.ask(asked, "POST")
+        assert answer.json()["error"]["code"] == Reason.INSUFFICIENT_QUOTA
 
 
-def test_a_path_has_its_own_charge(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        images = {"/v1/images/generations": Charge(request=500)}
-        settings = charged(Charge(), **images)
-        async with running(works, keys=keys(tmp_path, tokens_per_day=1e6), **settings) as router:
-            for path in ("/v1/images/generations", "/v1/images/edits"):
-                sent = post_json(path, {"model": "m", "prompt": "x"}, ACME)
-                assert (await router.ask(sent, "POST")).status == 200
-            await router.log(2)
-            assert 500 <= await used(router, "tokens_per_day") < 600
-
-    story()
+@scenario
+async def test_a_path_has_its_own_charge(tmp_path: Path) -> None:
+    images = {"/v1/images/generations": Charge(request=500)}
+    settings = charged(Charge(), **images)
+    async with running(works, keys=keys(tmp_path, tokens_per_day=1e6), **settings) as router:
+        for path in ("/v1/images/generations", "/v1/images/edits"):
+            sent = post_json(path, {"model": "m", "prompt": "x"}, ACME)
+            assert (await router.ask(sent, "POST")).status == 200
+        await router.log(2)
+        assert 500 <= await used(router, "tokens_per_day") < 600
 
 
 @pytest.mark.parametrize("asked", [CASES[0][0], CASES[2][0], CASES[5][0]])
-def test_a_client_that_leaves_pays_the_charge(tmp_path: Path, asked: bytes) -> None:
-    @scenario
-    async def story() -> None:
-        rules = keys(tmp_path, tokens_per_day=1e6)
-        async with running(hang, keys=rules, **charged(Charge(request=1000))) as router:
-            client = await router.client()
-            await client.send(asked)
-            await router.replica.wait_for_requests(1)
-            client.rst()
-            await eventually(lambda: not router.app.parts.dispatcher.exchanges, "it has ended")
-            assert await used(router, "tokens_per_day") >= 1000
-
-    story()
+@scenario
+async def test_a_client_that_leaves_pays_the_charge(tmp_path: Path, asked: bytes) -> None:
+    rules = keys(tmp_path, tokens_per_day=1e6)
+    async with running(hang, keys=rules, **charged(Charge(request=1000))) as router:
+        client = await router.client()
+        await client.send(asked)
+        await router.replica.wait_for_requests(1)
+        client.rst()
+        await eventually(lambda: not router.app.parts.dispatcher.exchanges, "it has ended")
+        assert await used(router, "tokens_per_day") >= 1000
 
 
 @pytest.mark.parametrize("path", ["v1/images", "/v1/images/", "/v1?x=1"])
@@ -161,17 +149,14 @@ def test_a_charge_that_is_partly_stated_keeps_its_other_defaults() -> None:
     assert (charges.audio.request, charges.audio.second, charges.tokenize.request) == (5, 50, 1)
 
 
-def test_a_refused_request_costs_nothing(tmp_path: Path) -> None:
+@scenario
+async def test_a_refused_request_costs_nothing(tmp_path: Path) -> None:
     async def refuses(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
             await connection.send(json_response({"error": {"message": "no"}}, 400))
 
-    @scenario
-    async def story() -> None:
-        async with running(refuses, keys=keys(tmp_path, tokens_per_day=1e6)) as router:
-            for asked, _ in CASES:
-                assert (await router.ask(asked, "POST")).status == 400
-            await router.log(len(CASES))
-            assert await used(router, "tokens_per_day") == 0
-
-    story()
+    async with running(refuses, keys=keys(tmp_path, tokens_per_day=1e6)) as router:
+        for asked, _ in CASES:
+            assert (await router.ask(asked, "POST")).status == 400
+        await router.log(len(CASES))
+        assert await used(router, "tokens_per_day") == 0

@@ -85,86 +85,74 @@ CHAT = {"messages": [{"role": "user", "content": "x"}]}
     ids=["limit", "n", "no limit", "prompts", "lists of token ids", "token ids"],
 )
 @pytest.mark.parametrize("is_taught", [False, True], ids=["fresh", "taught"])
-def test_a_crowd_exceeds_a_budget_by_one_request_at_most(
+@scenario
+async def test_a_crowd_exceeds_a_budget_by_one_request_at_most(
     tmp_path: Path, path: str, prompt: dict[str, Any], most: int, is_taught: bool
 ) -> None:
-    @scenario
-    async def story() -> None:
-        engine = Generous()
-        async with running(engine, keys=keys(tmp_path, tokens_per_day=3000)) as router:
-            if is_taught:
-                await teach(router, engine, path, prompt)
-            answers = await crowd(router, engine, path, prompt)
-            statuses = [answer.status for answer in answers]
-            assert set(statuses) == {200, 429}
-            assert statuses.count(200) >= 3000 // (most + 200)
-            assert await used(router, "tokens_per_day") == engine.tokens
-            assert engine.tokens <= 3000 + most
-
-    story()
+    engine = Generous()
+    async with running(engine, keys=keys(tmp_path, tokens_per_day=3000)) as router:
+        if is_taught:
+            await teach(router, engine, path, prompt)
+        answers = await crowd(router, engine, path, prompt)
+        statuses = [answer.status for answer in answers]
+        assert set(statuses) == {200, 429}
+        assert statuses.count(200) >= 3000 // (most + 200)
+        assert await used(router, "tokens_per_day") == engine.tokens
+        assert engine.tokens <= 3000 + most
 
 
 @pytest.mark.parametrize("body", [{"max_tokens": 300}, {"max_tokens": 100, "n": 3}, {}])
-def test_a_crowd_with_a_fresh_key_is_within_the_tokens_of_a_minute(
+@scenario
+async def test_a_crowd_with_a_fresh_key_is_within_the_tokens_of_a_minute(
     tmp_path: Path, body: dict[str, Any]
 ) -> None:
-    @scenario
-    async def story() -> None:
-        engine = Generous()
-        async with running(engine, keys=keys(tmp_path, tokens_per_minute=1000)) as router:
-            answers = await crowd(router, engine, "/v1/chat/completions", {**CHAT, **body})
-            assert engine.tokens <= 1010 + (0 if body else MOST)
-            refused = [answer for answer in answers if answer.status == 429]
-            assert len(refused) < CROWD
-            for answer in refused:
-                assert_error(answer, Reason.KEY_TOKENS)
-                assert int(answer.header("retry-after") or 0) <= 120
-
-    story()
+    engine = Generous()
+    async with running(engine, keys=keys(tmp_path, tokens_per_minute=1000)) as router:
+        answers = await crowd(router, engine, "/v1/chat/completions", {**CHAT, **body})
+        assert engine.tokens <= 1010 + (0 if body else MOST)
+        refused = [answer for answer in answers if answer.status == 429]
+        assert len(refused) < CROWD
+        for answer in refused:
+            assert_error(answer, Reason.KEY_TOKENS)
+            assert int(answer.header("retry-after") or 0) <= 120
 
 
-def test_a_large_answer_locks_a_key_for_two_minutes_at_most(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        engine = Generous()
-        engine.go.set()
-        async with running(engine, keys=keys(tmp_path, tokens_per_minute=100)) as router:
-            body = {"model": "m", **CHAT, "max_tokens": 50_000}
-            for status in (200, 429):
-                answer = await router.ask(post_json("/v1/chat/completions", body, ACME), "POST")
-                assert answer.status == status
-            assert 60 < int(answer.header("retry-after") or 0) <= 120
-
-    story()
+@scenario
+async def test_a_large_answer_locks_a_key_for_two_minutes_at_most(tmp_path: Path) -> None:
+    engine = Generous()
+    engine.go.set()
+    async with running(engine, keys=keys(tmp_path, tokens_per_minute=100)) as router:
+        body = {"model": "m", **CHAT, "max_tokens": 50_000}
+        for status in (200, 429):
+            answer = await router.ask(post_json("/v1/chat/completions", body, ACME), "POST")
+            assert answer.status == status
+        assert 60 < int(answer.header("retry-after") or 0) <= 120
 
 
 @pytest.mark.parametrize("cuts", [True, False])
-def test_streams_of_a_spent_key_are_cut_if_configured(tmp_path: Path, cuts: bool) -> None:
-    @scenario
-    async def story() -> None:
-        behave = stream_then_hang(role(), *[token("a")] * 30)
-        rules = keys(tmp_path, tokens_per_day=2 * 1024 + 100)
-        usage = UsageConfig(cut_spent=cuts)
-        async with running(behave, keys=rules, usage=usage) as router:
-            clients = [await router.client() for _ in range(2)]
-            body = {"model": "m", **CHAT, "stream": True}
+@scenario
+async def test_streams_of_a_spent_key_are_cut_if_configured(tmp_path: Path, cuts: bool) -> None:
+    behave = stream_then_hang(role(), *[token("a")] * 30)
+    rules = keys(tmp_path, tokens_per_day=2 * 1024 + 100)
+    usage = UsageConfig(cut_spent=cuts)
+    async with running(behave, keys=rules, usage=usage) as router:
+        clients = [await router.client() for _ in range(2)]
+        body = {"model": "m", **CHAT, "stream": True}
+        for client in clients:
+            await client.send(post_json("/v1/chat/completions", body, ACME))
+            await client.recv_until(b'"a"')
+        spending = router.app.parts.dispatcher.budgets.by_tenant["acme"]
+        other = await router.client()
+        await other.send(post_json("/v1/chat/completions", body))
+        await other.recv_until(b'"a"')
+        spending.windows[0].token_limit = 60.0  # Two streams of 30 tokens use it up.
+        if cuts:
             for client in clients:
-                await client.send(post_json("/v1/chat/completions", body, ACME))
-                await client.recv_until(b'"a"')
-            spending = router.app.parts.dispatcher.budgets.by_tenant["acme"]
-            other = await router.client()
-            await other.send(post_json("/v1/chat/completions", body))
-            await other.recv_until(b'"a"')
-            spending.windows[0].token_limit = 60.0  # Two streams of 30 tokens use it up.
-            if cuts:
-                for client in clients:
-                    answer = await client.recv_response("POST")
-                    assert_cut_stream(answer, Reason.INSUFFICIENT_QUOTA)
-                await router.log(2)
-                assert await used(router, "tokens_per_day") >= 60
-            else:
-                await eventually(lambda: spending.holds == 2, "both run")
-            exchanges = router.app.parts.dispatcher.exchanges
-            assert len(exchanges) == (1 if cuts else 3)
-
-    story()
+                answer = await client.recv_response("POST")
+                assert_cut_stream(answer, Reason.INSUFFICIENT_QUOTA)
+            await router.log(2)
+            assert await used(router, "tokens_per_day") >= 60
+        else:
+            await eventually(lambda: spending.holds == 2, "both run")
+        exchanges = router.app.parts.dispatcher.exchanges
+        assert len(exchanges) == (1 if cuts else 3)

@@ -66,48 +66,45 @@ async def tenants(router: Router) -> dict[str, Any]:
     return {each.pop("tenant"): each for each in (await page(router, "/usage"))["tenants"]}
 
 
-def test_tokens_and_costs_by_key_and_class(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        async with running(tells, keys=keys(tmp_path), usage=PRICES) as router:
-            assert (await page(router, "/usage"))["tenants"] == []
-            for stream in (False, True):
-                sent = chat(ACME, stream=stream, priority="high")
-                assert (await router.ask(sent, "POST")).status == 200
-            await router.ask(chat(), "POST")
-            await router.ask(request("/v1/models"))  # no inference: charged to no tenant
-            told = await page(router, "/usage")
-            assert told["total"]["requests"] == 3
-            assert told["total"]["cost"] == pytest.approx(3 * COST)
-            assert told["seconds"] >= 0.0 and told["since"] > 1.7e9
-            found = {each.pop("tenant"): each for each in told["tenants"]}
-            assert list(found) == ["acme", "(none)"]  # tenants are sorted by use, highest first
-            acme = found["acme"]
-            logged = [line["tenant"] for line in await router.log(4) if line.get("class") == "high"]
-            assert logged == [acme.pop("logged_as")] * 2
-            assert "logged_as" not in found["(none)"]
-            assert acme["classes"].keys() == {"high"}
-            assert acme["classes"]["high"] == {k: v for k, v in acme.items() if k != "classes"}
-            assert acme["classes"]["high"] == {
-                "requests": 2,
-                "prompt_tokens": 2000,
-                "cached_tokens": 1200,
-                "output_tokens": 200,
-                "estimated": 0,
-                "cost": pytest.approx(2 * COST),
-                "unpriced_tokens": 0,
-            }
-            assert found["(none)"]["classes"].keys() == {"normal"}
-            port = router.app.admin_port
-            name = "hedgerow_tenant_tokens_total"
-            assert await number(port, name, tenant="acme", kind="prompt") == 2000
-            assert await number(port, name, tenant="acme", kind="cached") == 1200
-            assert await number(port, name, tenant="(none)", kind="output") == 100
-            assert await number(port, "hedgerow_tenant_requests_total", tenant="acme") == 2
-            cost = await number(port, "hedgerow_tenant_cost_total", tenant="acme")
-            assert cost == pytest.approx(2 * COST)
-
-    story()
+@scenario
+async def test_tokens_and_costs_by_key_and_class(tmp_path: Path) -> None:
+    async with running(tells, keys=keys(tmp_path), usage=PRICES) as router:
+        assert (await page(router, "/usage"))["tenants"] == []
+        for stream in (False, True):
+            sent = chat(ACME, stream=stream, priority="high")
+            assert (await router.ask(sent, "POST")).status == 200
+        await router.ask(chat(), "POST")
+        await router.ask(request("/v1/models"))  # no inference: charged to no tenant
+        told = await page(router, "/usage")
+        assert told["total"]["requests"] == 3
+        assert told["total"]["cost"] == pytest.approx(3 * COST)
+        assert told["seconds"] >= 0.0 and told["since"] > 1.7e9
+        found = {each.pop("tenant"): each for each in told["tenants"]}
+        assert list(found) == ["acme", "(none)"]  # tenants are sorted by use, highest first
+        acme = found["acme"]
+        logged = [line["tenant"] for line in await router.log(4) if line.get("class") == "high"]
+        assert logged == [acme.pop("logged_as")] * 2
+        assert "logged_as" not in found["(none)"]
+        assert acme["classes"].keys() == {"high"}
+        assert acme["classes"]["high"] == {k: v for k, v in acme.items() if k != "classes"}
+        assert acme["classes"]["high"] == {
+            "requests": 2,
+            "prompt_tokens": 2000,
+            "cached_tokens": 1200,
+            "output_tokens": 200,
+            "estimated": 0,
+            "cost": pytest.approx(2 * COST),
+            "unpriced_tokens": 0,
+        }
+        assert found["(none)"]["classes"].keys() == {"normal"}
+        port = router.app.admin_port
+        name = "hedgerow_tenant_tokens_total"
+        assert await number(port, name, tenant="acme", kind="prompt") == 2000
+        assert await number(port, name, tenant="acme", kind="cached") == 1200
+        assert await number(port, name, tenant="(none)", kind="output") == 100
+        assert await number(port, "hedgerow_tenant_requests_total", tenant="acme") == 2
+        cost = await number(port, "hedgerow_tenant_cost_total", tenant="acme")
+        assert cost == pytest.approx(2 * COST)
 
 
 @scenario
@@ -239,38 +236,34 @@ async def paces_then_hangs(connection: ReplicaConnection) -> None:
 
 
 @pytest.mark.parametrize("path", ["passes", "waits"])
-def test_work_is_charged_even_if_its_client_disconnects(tmp_path: Path, path: str) -> None:
+@scenario
+async def test_work_is_charged_even_if_its_client_disconnects(tmp_path: Path, path: str) -> None:
     """The cost of an abandoned whole answer is not reported: it is estimated."""
-
-    @scenario
-    async def story() -> None:
-        limited = tmp_path / "keys.jsonl"
-        line = KeyLine(name="acme", hash=hash_of(b"acme-key"), tokens_per_minute=600)
-        limited.write_text(line_of(line) + "\n")
-        rules = Queue(enabled=path == "waits")
-        async with running(
-            paces_then_hangs, keys=Keys(file=str(limited)), queue=rules, usage=PRICES
-        ) as router:
-            assert (await router.ask(chat(stream=True), "POST")).complete
-            (replica,) = router.app.parts.fleet.replicas.values()
-            assert replica.tpot_s is not None
-            client = await router.client()
-            await client.send(chat(ACME, messages=LONG, max_tokens=100))
-            await router.replica.wait_for_requests(2)
-            # As if the engine had worked for the time of 30 tokens.
-            (exchange,) = router.app.parts.dispatcher.exchanges
-            (attempt,) = exchange.driver.live
-            attempt.began -= 30 * replica.tpot_s
-            client.rst()
-            await router.log(2)
-            told = (await tenants(router))["acme"]
-            assert told["estimated"] == 1
-            assert told["prompt_tokens"] >= 300
-            assert 10 <= told["output_tokens"] <= 100
-            later = await router.ask(chat(ACME, messages=LONG, max_tokens=100), "POST")
-            assert_error(later, Reason.KEY_TOKENS)
-
-    story()
+    limited = tmp_path / "keys.jsonl"
+    line = KeyLine(name="acme", hash=hash_of(b"acme-key"), tokens_per_minute=600)
+    limited.write_text(line_of(line) + "\n")
+    rules = Queue(enabled=path == "waits")
+    async with running(
+        paces_then_hangs, keys=Keys(file=str(limited)), queue=rules, usage=PRICES
+    ) as router:
+        assert (await router.ask(chat(stream=True), "POST")).complete
+        (replica,) = router.app.parts.fleet.replicas.values()
+        assert replica.tpot_s is not None
+        client = await router.client()
+        await client.send(chat(ACME, messages=LONG, max_tokens=100))
+        await router.replica.wait_for_requests(2)
+        # As if the engine had worked for the time of 30 tokens.
+        (exchange,) = router.app.parts.dispatcher.exchanges
+        (attempt,) = exchange.driver.live
+        attempt.began -= 30 * replica.tpot_s
+        client.rst()
+        await router.log(2)
+        told = (await tenants(router))["acme"]
+        assert told["estimated"] == 1
+        assert told["prompt_tokens"] >= 300
+        assert 10 <= told["output_tokens"] <= 100
+        later = await router.ask(chat(ACME, messages=LONG, max_tokens=100), "POST")
+        assert_error(later, Reason.KEY_TOKENS)
 
 
 @scenario
@@ -287,22 +280,21 @@ async def test_a_request_that_was_not_sent_is_free() -> None:
         assert (await first.recv_response()).status == 200
 
 
-def test_a_limit_of_output_that_the_engine_may_not_read_lowers_no_estimate(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        async with running(paces_then_hangs, keys=keys(tmp_path)) as router:
-            assert (await router.ask(chat(stream=True), "POST")).complete
-            (replica,) = router.app.parts.fleet.replicas.values()
-            assert replica.tpot_s is not None
-            client = await router.client()
-            await client.send(chat(ACME, max_tokens=100, max_completion_tokens=1))
-            await router.replica.wait_for_requests(2)
-            # As if the engine had worked for the time of 30 tokens.
-            (exchange,) = router.app.parts.dispatcher.exchanges
-            (attempt,) = exchange.driver.live
-            attempt.began -= 30 * replica.tpot_s
-            client.rst()
-            await router.log(2)
-            assert 10 <= (await tenants(router))["acme"]["output_tokens"] <= 100
-
-    story()
+@scenario
+async def test_a_limit_of_output_that_the_engine_may_not_read_lowers_no_estimate(
+    tmp_path: Path,
+) -> None:
+    async with running(paces_then_hangs, keys=keys(tmp_path)) as router:
+        assert (await router.ask(chat(stream=True), "POST")).complete
+        (replica,) = router.app.parts.fleet.replicas.values()
+        assert replica.tpot_s is not None
+        client = await router.client()
+        await client.send(chat(ACME, max_tokens=100, max_completion_tokens=1))
+        await router.replica.wait_for_requests(2)
+        # As if the engine had worked for the time of 30 tokens.
+        (exchange,) = router.app.parts.dispatcher.exchanges
+        (attempt,) = exchange.driver.live
+        attempt.began -= 30 * replica.tpot_s
+        client.rst()
+        await router.log(2)
+        assert 10 <= (await tenants(router))["acme"]["output_tokens"] <= 100

@@ -22,20 +22,17 @@ async def says_500(connection: ReplicaConnection) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_it_needs_no_key_and_reaches_no_replica(method: str, tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme()), required=True)
-        async with running(json_ok, keys=keys) as router:
-            for field in ((), ("Authorization: Bearer wrong",)):
-                answer = await router.ask(request("/health", *field, method=method), method)
-                assert (answer.status, answer.body) == (200, b"")
-            assert_error(await router.ask(), Reason.KEY_REQUIRED)
-            posted = request("/health", method="POST", body=b"{}")
-            assert_error(await router.ask(posted), Reason.KEY_REQUIRED)
-            assert router.replica.requests == []
-
-    story()
+@scenario
+async def test_it_needs_no_key_and_reaches_no_replica(method: str, tmp_path: Path) -> None:
+    keys = Keys(file=file_of(tmp_path, acme()), required=True)
+    async with running(json_ok, keys=keys) as router:
+        for field in ((), ("Authorization: Bearer wrong",)):
+            answer = await router.ask(request("/health", *field, method=method), method)
+            assert (answer.status, answer.body) == (200, b"")
+        assert_error(await router.ask(), Reason.KEY_REQUIRED)
+        posted = request("/health", method="POST", body=b"{}")
+        assert_error(await router.ask(posted), Reason.KEY_REQUIRED)
+        assert router.replica.requests == []
 
 
 @scenario
