@@ -65,6 +65,4 @@ async def test_it_is_answered_when_there_is_room(fails: Behaviour) -> None:
 @scenario
 async def test_a_retry_does_not_wait_for_a_lost_fleet() -> None:
     async with running(resets) as router:
-        client = await router.client()
-        await client.send(chat())
-        assert_error(await client.recv_response("POST"), Reason.REPLICA_RESET)
+        assert_error(await router.ask(chat(), "POST"), Reason.REPLICA_RESET)

@@ -211,9 +211,7 @@ async def test_a_retry_that_hangs_gets_a_copy() -> None:
     dies.go.set()
     answers.go.set()
     async with racing(dies, hangs, answers, delay_s=0.5) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
-        got = await client.recv_response("POST")
+        got = await router.ask(chat(URGENT, stream=True), "POST")
         assert "from the copy" in "".join(got.events())
         assert hangs.asked.is_set() and (await router.log())[0]["attempts"] == 3
         assert await counts(router) == (1, 1, 0, 0)

@@ -74,21 +74,17 @@ ANSWERS: dict[str, tuple[str, bytes]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_its_tokens_are_counted(tmp_path: Path, name: str) -> None:
+@scenario
+async def test_its_tokens_are_counted(tmp_path: Path, name: str) -> None:
     """5600 tokens, reported or relayed, are more than the key may use per minute."""
     path, answer = ANSWERS[name]
-
-    @scenario
-    async def story() -> None:
-        file = tmp_path / "keys.jsonl"
-        line = KeyLine(name="acme", hash=hash_of(b"acme-key"), tokens_per_minute=2000)
-        file.write_text(line_of(line) + "\n")
-        async with running(behave_as(answer), keys=Keys(file=str(file)), prefix=Prefix()) as router:
-            sent = post_json(path, {"model": "m", "prompt": "x"}, ACME)
-            assert (await router.ask(sent, "POST")).status == 200
-            (line_,) = await router.log()
-            assert line_["output_tokens"] >= 5000
-            assert (await router.ask(sent, "POST")).status == 429
-            assert (await router.log(2))[1]["reason"] == Reason.KEY_TOKENS.value
-
-    story()
+    file = tmp_path / "keys.jsonl"
+    line = KeyLine(name="acme", hash=hash_of(b"acme-key"), tokens_per_minute=2000)
+    file.write_text(line_of(line) + "\n")
+    async with running(behave_as(answer), keys=Keys(file=str(file)), prefix=Prefix()) as router:
+        sent = post_json(path, {"model": "m", "prompt": "x"}, ACME)
+        assert (await router.ask(sent, "POST")).status == 200
+        (line_,) = await router.log()
+        assert line_["output_tokens"] >= 5000
+        assert (await router.ask(sent, "POST")).status == 429
+        assert (await router.log(2))[1]["reason"] == Reason.KEY_TOKENS.value

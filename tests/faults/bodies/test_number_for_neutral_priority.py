@@ -37,23 +37,20 @@ async def classes_of(router: Router, *bodies: dict[str, Any]) -> list[str]:
     ("persona", "neutral", "high", "low"),
     [("vllm", 0, -10, 10), ("sglang", 0, 10, -10), ("trtllm", 0.5, 0.75, 0.25)],
 )
-def test_a_number_means_what_the_engine_makes_of_it(
+@scenario
+async def test_a_number_means_what_the_engine_makes_of_it(
     persona: str, neutral: float, high: float, low: float
 ) -> None:
-    @scenario
-    async def story() -> None:
-        async with (
-            emulated(persona) as engine,
-            running(engine.url, health={"models_interval_s": 0.05, "interval_s": 0.05}) as router,
-        ):
-            (replica,) = router.app.parts.fleet.replicas.values()
-            await eventually(lambda: replica.engine == persona, "it is detected")
-            found = await classes_of(
-                router, {"priority": neutral}, {"priority": high}, {"priority": low}, {}
-            )
-            assert found == ["normal", "high", "low", "normal"]
-
-    story()
+    async with (
+        emulated(persona) as engine,
+        running(engine.url, health={"models_interval_s": 0.05, "interval_s": 0.05}) as router,
+    ):
+        (replica,) = router.app.parts.fleet.replicas.values()
+        await eventually(lambda: replica.engine == persona, "it is detected")
+        found = await classes_of(
+            router, {"priority": neutral}, {"priority": high}, {"priority": low}, {}
+        )
+        assert found == ["normal", "high", "low", "normal"]
 
 
 def test_a_number_in_a_mixed_pool_is_ignored_with_one_warning(
@@ -107,31 +104,25 @@ async def test_a_configured_dialect_is_read_without_an_engine() -> None:
 
 
 @pytest.mark.parametrize("way", ["body", "header"])
-def test_a_client_without_a_key_is_not_critical(way: str) -> None:
-    @scenario
-    async def story() -> None:
-        async with running(echo) as router:
-            headers = ["x-priority: critical"] if way == "header" else []
-            body = {"priority": "critical"} if way == "body" else {}
-            assert (await router.ask(chat_of(*headers, **body), "POST")).status == 200
-            assert [line["class"] for line in await router.log(1)] == ["high"]
-
-    story()
+@scenario
+async def test_a_client_without_a_key_is_not_critical(way: str) -> None:
+    async with running(echo) as router:
+        headers = ["x-priority: critical"] if way == "header" else []
+        body = {"priority": "critical"} if way == "body" else {}
+        assert (await router.ask(chat_of(*headers, **body), "POST")).status == 200
+        assert [line["class"] for line in await router.log(1)] == ["high"]
 
 
-def test_a_client_gains_nothing_by_leaving_its_key_away(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        file = tmp_path / "keys.jsonl"
-        lines = [KeyLine(name=tier, hash=hash_of(tier.encode()), tier=tier) for tier in TIERS]
-        file.write_text("".join(line_of(line) + "\n" for line in lines))
-        async with running(echo, keys=Keys(file=str(file))) as router:
-            for tier in (*TIERS, "nobody"):
-                data = chat_of(f"authorization: Bearer {tier}", priority="critical")
-                assert (await router.ask(data, "POST")).status == 200
-            assert [line["class"] for line in await router.log(3)] == ["high", "low", "low"]
-
-    story()
+@scenario
+async def test_a_client_gains_nothing_by_leaving_its_key_away(tmp_path: Path) -> None:
+    file = tmp_path / "keys.jsonl"
+    lines = [KeyLine(name=tier, hash=hash_of(tier.encode()), tier=tier) for tier in TIERS]
+    file.write_text("".join(line_of(line) + "\n" for line in lines))
+    async with running(echo, keys=Keys(file=str(file))) as router:
+        for tier in (*TIERS, "nobody"):
+            data = chat_of(f"authorization: Bearer {tier}", priority="critical")
+            assert (await router.ask(data, "POST")).status == 200
+        assert [line["class"] for line in await router.log(3)] == ["high", "low", "low"]
 
 
 @pytest.mark.parametrize(

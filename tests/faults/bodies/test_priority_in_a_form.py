@@ -70,29 +70,23 @@ async def test_what_no_ceiling_concerns_passes(
         assert posts(router) == [asked.partition(b"\r\n\r\n")[2]]
 
 
-def test_the_ceiling_of_a_key(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(ceiling="low")))
-        rules = Priority(ceiling="critical")
-        async with running(json_ok, keys=keys, priority=rules) as router:
-            asked = form(AUDIO, ("priority", "-5"), key=BEARER)
-            assert_error(await router.ask(asked, "POST"), Reason.BAD_PRIORITY, 400)
-            asked = form(AUDIO, key=f"{BEARER}\r\nx-priority: critical")
-            assert (await router.ask(asked, "POST")).status == 200
-            assert (await router.log(2))[1]["class"] == "low"
-
-    story()
+@scenario
+async def test_the_ceiling_of_a_key(tmp_path: Path) -> None:
+    keys = Keys(file=file_of(tmp_path, acme(ceiling="low")))
+    rules = Priority(ceiling="critical")
+    async with running(json_ok, keys=keys, priority=rules) as router:
+        asked = form(AUDIO, ("priority", "-5"), key=BEARER)
+        assert_error(await router.ask(asked, "POST"), Reason.BAD_PRIORITY, 400)
+        asked = form(AUDIO, key=f"{BEARER}\r\nx-priority: critical")
+        assert (await router.ask(asked, "POST")).status == 200
+        assert (await router.log(2))[1]["class"] == "low"
 
 
 @pytest.mark.parametrize("name", ["lora", "lora_path"])
-def test_an_adapter_in_a_form(name: str, tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(models=["m"])))
-        async with running(json_ok, keys=keys) as router:
-            asked = form(AUDIO, (name, "secret"), key=BEARER)
-            assert_error(await router.ask(asked, "POST"), Reason.MODEL_NOT_ALLOWED, 403)
-            assert posts(router) == []
-
-    story()
+@scenario
+async def test_an_adapter_in_a_form(name: str, tmp_path: Path) -> None:
+    keys = Keys(file=file_of(tmp_path, acme(models=["m"])))
+    async with running(json_ok, keys=keys) as router:
+        asked = form(AUDIO, (name, "secret"), key=BEARER)
+        assert_error(await router.ask(asked, "POST"), Reason.MODEL_NOT_ALLOWED, 403)
+        assert posts(router) == []

@@ -61,18 +61,15 @@ async def leave(router: Router, **body: Any) -> None:
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("path", ["passes", "waits"])
 @pytest.mark.parametrize("behave", [hang, shows_a_role])
-def test_prompts_that_are_left_use_up_the_limit(
+@scenario
+async def test_prompts_that_are_left_use_up_the_limit(
     tmp_path: Path, behave: Behaviour, path: str, stream: bool
 ) -> None:
-    @scenario
-    async def story() -> None:
-        rules = Queue(enabled=path == "waits")
-        async with running(behave, keys=keys(tmp_path), prefix=Prefix(), queue=rules) as router:
-            await leave(router, stream=stream, messages=LONG)
-            answer = await router.ask(chat(ACME, stream=stream, messages=LONG), "POST")
-            assert_error(answer, Reason.KEY_TOKENS)
-
-    story()
+    rules = Queue(enabled=path == "waits")
+    async with running(behave, keys=keys(tmp_path), prefix=Prefix(), queue=rules) as router:
+        await leave(router, stream=stream, messages=LONG)
+        answer = await router.ask(chat(ACME, stream=stream, messages=LONG), "POST")
+        assert_error(answer, Reason.KEY_TOKENS)
 
 
 @scenario

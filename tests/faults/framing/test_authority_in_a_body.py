@@ -76,21 +76,18 @@ async def test_what_no_ceiling_concerns_passes(engine: str, ceiling: Any, priori
         assert json.loads(posts(router)[0].body) == body
 
 
-def test_a_body_that_an_engine_reads_and_the_router_does_not(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme()))
-        async with running(json_ok, replica=LOW, keys=keys) as router:
-            body = json.dumps({"model": "m", "priority": URGENT}).encode()
-            hidden = body.decode().encode("utf-16")
-            answer = await router.ask(post_json(BATCH, hidden, BEARER), "POST")
-            assert_error(answer, Reason.UNREAD_BODY, 415)
-            hidden = body[:-1] + b',"x":NaN}'
-            answer = await router.ask(post_json(BATCH, hidden, BEARER), "POST")
-            assert_error(answer, Reason.BAD_PRIORITY, 400)
-            assert posts(router) == []
-
-    story()
+@scenario
+async def test_a_body_that_an_engine_reads_and_the_router_does_not(tmp_path: Path) -> None:
+    keys = Keys(file=file_of(tmp_path, acme()))
+    async with running(json_ok, replica=LOW, keys=keys) as router:
+        body = json.dumps({"model": "m", "priority": URGENT}).encode()
+        hidden = body.decode().encode("utf-16")
+        answer = await router.ask(post_json(BATCH, hidden, BEARER), "POST")
+        assert_error(answer, Reason.UNREAD_BODY, 415)
+        hidden = body[:-1] + b',"x":NaN}'
+        answer = await router.ask(post_json(BATCH, hidden, BEARER), "POST")
+        assert_error(answer, Reason.BAD_PRIORITY, 400)
+        assert posts(router) == []
 
 
 ADAPTERS: list[tuple[str, dict[str, Any]]] = [
@@ -117,37 +114,31 @@ LONG = [
 
 
 @pytest.mark.parametrize("members", LONG, ids=["list", "text", "parameters"])
-def test_a_value_that_takes_long_to_check_is_refused(
+@scenario
+async def test_a_value_that_takes_long_to_check_is_refused(
     members: dict[str, Any], tmp_path: Path
 ) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(models=["m", "n"])))
-        async with running(json_ok, replica=LOW, keys=keys) as router:
-            body = {"model": "m", "text": "hi", **members}
-            answer = await router.ask(post_json("/generate", body, BEARER), "POST")
-            assert_error(answer, Reason.UNREAD_BODY, 415)
-            assert posts(router) == []
-
-    story()
+    keys = Keys(file=file_of(tmp_path, acme(models=["m", "n"])))
+    async with running(json_ok, replica=LOW, keys=keys) as router:
+        body = {"model": "m", "text": "hi", **members}
+        answer = await router.ask(post_json("/generate", body, BEARER), "POST")
+        assert_error(answer, Reason.UNREAD_BODY, 415)
+        assert posts(router) == []
 
 
 @pytest.mark.parametrize(("path", "members"), ADAPTERS, ids=range(len(ADAPTERS)))
-def test_an_adapter_that_its_key_may_not_use(
+@scenario
+async def test_an_adapter_that_its_key_may_not_use(
     path: str, members: dict[str, Any], tmp_path: Path
 ) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(models=["m", "n"])))
-        async with running(json_ok, replica=LOW, keys=keys) as router:
-            body = {"model": "m", "text": "hi", **members}
-            answer = await router.ask(post_json(path, body, BEARER), "POST")
-            assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
-            assert posts(router) == []
-            assert "this key" in answer.error()["message"]
-            own = {"model": "m", "lora_path": ["n", None], "parameters": {"lora_path": "n"}}
-            own |= {"lora": None}
-            assert (await router.ask(post_json(path, own, BEARER), "POST")).status == 200
-            assert (await router.ask(post_json(path, body), "POST")).status == 200  # no key
-
-    story()
+    keys = Keys(file=file_of(tmp_path, acme(models=["m", "n"])))
+    async with running(json_ok, replica=LOW, keys=keys) as router:
+        body = {"model": "m", "text": "hi", **members}
+        answer = await router.ask(post_json(path, body, BEARER), "POST")
+        assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
+        assert posts(router) == []
+        assert "this key" in answer.error()["message"]
+        own = {"model": "m", "lora_path": ["n", None], "parameters": {"lora_path": "n"}}
+        own |= {"lora": None}
+        assert (await router.ask(post_json(path, own, BEARER), "POST")).status == 200
+        assert (await router.ask(post_json(path, body), "POST")).status == 200  # no key

@@ -73,25 +73,23 @@ CASES: list[tuple[str, str, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{e}{p}{n}" for n, (e, p, *_) in enumerate(CASES)])
-def test_a_key_for_an_adapter(case: tuple[str, str, dict[str, Any], int], tmp_path: Path) -> None:
+@scenario
+async def test_a_key_for_an_adapter(
+    case: tuple[str, str, dict[str, Any], int], tmp_path: Path
+) -> None:
     engine, path, members, status = case
-
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(models=["lora"])))
-        replica = HostileReplica(json_ok, lists("base"))
-        async with running(replica, replica={"engine": engine}, keys=keys) as router:
-            body = {"model": "lora", "text": "hi", "messages": [], **members}
-            answer = await router.ask(post_json(path, body, BEARER), "POST")
-            assert answer.status == status, answer
-            assert posts(router) == (status == 200)
-            if status == 403:
-                assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
-                assert "engine ignores `model`" in answer.error()["message"]
-            body["model"] = "base"
-            assert (await router.ask(post_json(path, body), "POST")).status == 200  # no key
-
-    story()
+    keys = Keys(file=file_of(tmp_path, acme(models=["lora"])))
+    replica = HostileReplica(json_ok, lists("base"))
+    async with running(replica, replica={"engine": engine}, keys=keys) as router:
+        body = {"model": "lora", "text": "hi", "messages": [], **members}
+        answer = await router.ask(post_json(path, body, BEARER), "POST")
+        assert answer.status == status, answer
+        assert posts(router) == (status == 200)
+        if status == 403:
+            assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
+            assert "engine ignores `model`" in answer.error()["message"]
+        body["model"] = "base"
+        assert (await router.ask(post_json(path, body), "POST")).status == 200  # no key
 
 
 @pytest.mark.parametrize(
@@ -102,48 +100,38 @@ def test_a_key_for_an_adapter(case: tuple[str, str, dict[str, Any], int], tmp_pa
         (["alias"], ("base", "alias"), "/generate"),  # the model has two names
     ],
 )
-def test_a_key_for_the_replicas_own_model(
+@scenario
+async def test_a_key_for_the_replicas_own_model(
     models: list[str], names: tuple[str, ...], path: str, tmp_path: Path
 ) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(models=models)))
-        replica = HostileReplica(json_ok, lists(*names))
-        async with running(replica, replica={"engine": "sglang"}, keys=keys) as router:
-            body = {"model": models[-1], "text": "hi"}
-            assert (await router.ask(post_json(path, body, BEARER), "POST")).status == 200
-
-    story()
+    keys = Keys(file=file_of(tmp_path, acme(models=models)))
+    replica = HostileReplica(json_ok, lists(*names))
+    async with running(replica, replica={"engine": "sglang"}, keys=keys) as router:
+        body = {"model": models[-1], "text": "hi"}
+        assert (await router.ask(post_json(path, body, BEARER), "POST")).status == 200
 
 
-def test_any_replica_may_get_the_request(tmp_path: Path) -> None:
+@scenario
+async def test_any_replica_may_get_the_request(tmp_path: Path) -> None:
     """Two replicas have the adapter; one of them serves its own model, which the key may not
     use.
     """
-
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(models=["lora", "base"])))
-        first = HostileReplica(json_ok, lists("base"))
-        second = HostileReplica(json_ok, lists("secret"))
-        async with running(first, second, replica={"engine": "sglang"}, keys=keys) as router:
-            asked = post_json("/generate", {"model": "lora", "text": "hi"}, BEARER)
-            assert_error(await router.ask(asked, "POST"), Reason.MODEL_NOT_ALLOWED, 403)
-            asked = post_json("/generate", {"model": "base", "text": "hi"}, BEARER)
-            assert (await router.ask(asked, "POST")).status == 200
-
-    story()
+    keys = Keys(file=file_of(tmp_path, acme(models=["lora", "base"])))
+    first = HostileReplica(json_ok, lists("base"))
+    second = HostileReplica(json_ok, lists("secret"))
+    async with running(first, second, replica={"engine": "sglang"}, keys=keys) as router:
+        asked = post_json("/generate", {"model": "lora", "text": "hi"}, BEARER)
+        assert_error(await router.ask(asked, "POST"), Reason.MODEL_NOT_ALLOWED, 403)
+        asked = post_json("/generate", {"model": "base", "text": "hi"}, BEARER)
+        assert (await router.ask(asked, "POST")).status == 200
 
 
-def test_a_configured_list_does_not_hide_the_model_behind_an_adapter(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(models=["lora"])))
-        replica = HostileReplica(json_ok, lists("base"))
-        rules = {"engine": "sglang", "models": ("lora",)}
-        async with running(replica, replica=rules, keys=keys) as router:
-            asked = post_json("/generate", {"model": "lora", "text": "hi"}, BEARER)
-            assert_error(await router.ask(asked, "POST"), Reason.MODEL_NOT_ALLOWED, 403)
-            assert posts(router) == 0
-
-    story()
+@scenario
+async def test_a_configured_list_does_not_hide_the_model_behind_an_adapter(tmp_path: Path) -> None:
+    keys = Keys(file=file_of(tmp_path, acme(models=["lora"])))
+    replica = HostileReplica(json_ok, lists("base"))
+    rules = {"engine": "sglang", "models": ("lora",)}
+    async with running(replica, replica=rules, keys=keys) as router:
+        asked = post_json("/generate", {"model": "lora", "text": "hi"}, BEARER)
+        assert_error(await router.ask(asked, "POST"), Reason.MODEL_NOT_ALLOWED, 403)
+        assert posts(router) == 0

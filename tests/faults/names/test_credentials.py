@@ -90,9 +90,7 @@ async def test_a_replica_that_refuses_or_shows_the_credential(stream: bool) -> N
     async with running(engine, replicas=fleet) as router:
         for status in (401, 403, 400, 429, 500):
             statuses.append(status)
-            client = await router.client()
-            await client.send(chat(stream=stream))
-            answer = await client.recv_response()
+            answer = await router.ask(chat(stream=stream))
             if status in (401, 403):
                 assert_error(answer, Reason.CREDENTIAL_REFUSED, 502)
             else:

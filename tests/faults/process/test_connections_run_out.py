@@ -43,22 +43,19 @@ def clients(router: Router) -> int:
 
 
 @pytest.mark.parametrize("sends", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nHost: "])
-def test_connections_that_ask_for_nothing_make_room(sends: bytes) -> None:
-    @scenario
-    async def story() -> None:
-        async with running(json_ok, limits=LIMITS) as router:
-            for _ in range(MOST):
-                greedy = await client_at(router, GREEDY)
-                if sends:
-                    await greedy.send(sends)
-            await eventually(lambda: clients(router) >= MOST - MOST // 16, "all are taken")
-            for _ in range(3):
-                modest = await client_at(router, MODEST)
-                await modest.send(chat())
-                assert (await modest.recv_response("POST")).status == 200
-            assert clients(router) <= MOST
-
-    story()
+@scenario
+async def test_connections_that_ask_for_nothing_make_room(sends: bytes) -> None:
+    async with running(json_ok, limits=LIMITS) as router:
+        for _ in range(MOST):
+            greedy = await client_at(router, GREEDY)
+            if sends:
+                await greedy.send(sends)
+        await eventually(lambda: clients(router) >= MOST - MOST // 16, "all are taken")
+        for _ in range(3):
+            modest = await client_at(router, MODEST)
+            await modest.send(chat())
+            assert (await modest.recv_response("POST")).status == 200
+        assert clients(router) <= MOST
 
 
 @scenario
@@ -107,73 +104,68 @@ async def test_a_connection_with_a_request_is_never_closed_for_another() -> None
             assert (await client.recv_response("POST")).status == 200
 
 
-def test_a_flow_that_holds_the_connections_in_the_queue_gives_way(tmp_path: Path) -> None:
+@long_scenario
+async def test_a_flow_that_holds_the_connections_in_the_queue_gives_way(tmp_path: Path) -> None:
     """All connections come through one trusted proxy, so that the client is known only from the
     head.
     """
-
-    @long_scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        keys = keys_of(tmp_path, "acme")
-        most = 160
-        async with running(
-            turnstile,
-            replica=ONE,
-            queue=Queue(),
-            keys=keys,
-            trusted_proxies=PROXY,
-            limits={"connections": most},
-        ) as router:
-            soft = most - most // 16
-            crowd = Crowd(router.port)
-            await crowd.connect(soft)
-            crowd.send(range(soft), lambda n: chat(*of("greedy"), tag="greedy"))
-            await reaches(lambda: waiting(router), soft - 1, "wait")
-            refused = await router.client()
-            await refused.send(chat(*of("greedy")))
-            assert_error(await refused.recv_response("POST"), Reason.NO_FILES)
-            others = (of("modest"), of("other", "192.0.2.2"), [bearer("acme")])
-            for gone, fields in enumerate(others, 1):
-                client = await router.client()
-                await client.send(chat(*fields, tag="other"))
-                await reaches(lambda: len(crowd.answered), gone, "gave way")
-            assert set(crowd.statuses.values()) == {429}
-            assert counts(router, Reason.QUEUE_EVICTED)[NORMAL] == 3
-            turnstile.open(most)
-            for client in router.clients[1:]:
-                assert (await client.recv_response("POST")).status == 200
-            await reaches(lambda: len(crowd.answered), soft, "answered")
-            await crowd.close()
-
-    story()
+    turnstile = Turnstile()
+    keys = keys_of(tmp_path, "acme")
+    most = 160
+    async with running(
+        turnstile,
+        replica=ONE,
+        queue=Queue(),
+        keys=keys,
+        trusted_proxies=PROXY,
+        limits={"connections": most},
+    ) as router:
+        soft = most - most // 16
+        crowd = Crowd(router.port)
+        await crowd.connect(soft)
+        crowd.send(range(soft), lambda n: chat(*of("greedy"), tag="greedy"))
+        await reaches(lambda: waiting(router), soft - 1, "wait")
+        refused = await router.client()
+        await refused.send(chat(*of("greedy")))
+        assert_error(await refused.recv_response("POST"), Reason.NO_FILES)
+        others = (of("modest"), of("other", "192.0.2.2"), [bearer("acme")])
+        for gone, fields in enumerate(others, 1):
+            client = await router.client()
+            await client.send(chat(*fields, tag="other"))
+            await reaches(lambda: len(crowd.answered), gone, "gave way")
+        assert set(crowd.statuses.values()) == {429}
+        assert counts(router, Reason.QUEUE_EVICTED)[NORMAL] == 3
+        turnstile.open(most)
+        for client in router.clients[1:]:
+            assert (await client.recv_response("POST")).status == 200
+        await reaches(lambda: len(crowd.answered), soft, "answered")
+        await crowd.close()
 
 
-def test_bodies_in_memory_are_taken_back_from_the_flow_that_holds_most(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        async with running(
-            turnstile,
-            replica=ONE,
-            queue=Queue(),
-            trusted_proxies=PROXY,
-            limits={"bodies_total": 40_000},
-        ) as router:
-            served = []
-            for n in range(4):
-                client = await router.client()
-                await client.send(chat(*of("greedy"), tag="x" * 9_000))
-                await reaches(lambda: len(router.app.parts.dispatcher.exchanges), n + 1, "are here")
-                served.append(client)
-            newest = served.pop()
-            refused = await router.ask(chat(*of("greedy"), tag="y" * 9_000), "POST")
-            assert_error(refused, Reason.MEMORY_LIMIT)
-            modest = await router.client()
-            await modest.send(chat(*of("modest", "192.0.2.2"), tag="z" * 9_000))
-            assert_error(await newest.recv_response("POST"), Reason.QUEUE_EVICTED)
-            turnstile.open(4)
-            for client in (*served, modest):
-                assert (await client.recv_response("POST")).status == 200
-
-    story()
+@scenario
+async def test_bodies_in_memory_are_taken_back_from_the_flow_that_holds_most(
+    tmp_path: Path,
+) -> None:
+    turnstile = Turnstile()
+    async with running(
+        turnstile,
+        replica=ONE,
+        queue=Queue(),
+        trusted_proxies=PROXY,
+        limits={"bodies_total": 40_000},
+    ) as router:
+        served = []
+        for n in range(4):
+            client = await router.client()
+            await client.send(chat(*of("greedy"), tag="x" * 9_000))
+            await reaches(lambda: len(router.app.parts.dispatcher.exchanges), n + 1, "are here")
+            served.append(client)
+        newest = served.pop()
+        refused = await router.ask(chat(*of("greedy"), tag="y" * 9_000), "POST")
+        assert_error(refused, Reason.MEMORY_LIMIT)
+        modest = await router.client()
+        await modest.send(chat(*of("modest", "192.0.2.2"), tag="z" * 9_000))
+        assert_error(await newest.recv_response("POST"), Reason.QUEUE_EVICTED)
+        turnstile.open(4)
+        for client in (*served, modest):
+            assert (await client.recv_response("POST")).status == 200

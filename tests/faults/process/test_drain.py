@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.harness.behaviours import json_ok
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, request, token
 from tests.harness.process import RouterProcess, serving, write_config
 from tests.harness.replica import HostileReplica, ReplicaConnection
@@ -81,22 +80,6 @@ async def test_streams_finish_and_new_clients_are_turned_away(tmp_path: Path) ->
             assert answer.events()[-1] == "[DONE]"
             client.close()
         assert await router.exit_status() == 0
-
-
-@scenario
-async def test_idle_connections_are_closed_and_busy_ones_get_connection_close(
-    tmp_path: Path,
-) -> None:
-    hostile = HostileReplica(json_ok)
-    hostile.start()
-    async with draining(tmp_path, hostile, "lame_duck: 0, grace: 30") as router:
-        idle = await router.client()
-        await idle.send(chat())
-        assert (await idle.recv_response()).status == 200
-        router.signal(signal.SIGTERM)
-        await idle.expect_silence_then_close()
-        assert await router.exit_status() == 0
-        idle.close()
 
 
 @scenario

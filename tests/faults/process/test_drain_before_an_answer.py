@@ -1,22 +1,20 @@
-"""SIGTERM while a request has no answer yet: it gets one, or 503 and a close, within the grace
+"""A drain while a request has no answer yet: it gets one, or 503 and a close, within the grace
 period.
 """
 
 from __future__ import annotations
 
 import asyncio
-import signal
-import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any
 
 import pytest
 
 from router.core.errors import Reason
-from tests.faults.process.test_drain import refused
+from tests.faults.connections.test_connect_is_dropped import once_well
 from tests.harness.behaviours import hang, json_ok
-from tests.harness.client import RawClient
+from tests.harness.listeners import blackhole
 from tests.harness.messages import (
     DONE,
     LAST_CHUNK,
@@ -24,67 +22,57 @@ from tests.harness.messages import (
     chat,
     chunk,
     completion,
-    request,
     role,
     token,
 )
-from tests.harness.process import RouterProcess, serving, write_config
-from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection
-from tests.harness.running import assert_error, assert_error_event, scenario
+from tests.harness.reading import Response
+from tests.harness.replica import Behaviour, ReplicaConnection, eventually
+from tests.harness.running import Router, assert_error, assert_error_event, running, scenario
 
-LONG = "drain: {lame_duck: 0, grace: 60}\n"
-SHORT = "drain: {lame_duck: 0, grace: 0.2}\n"
-PATIENT = "timeouts: {connect: 60, first_token: 60}\n"
-
-
-def replica(behave: Behaviour) -> HostileReplica:
-    made = HostileReplica(behave)
-    made.start()
-    return made
+LONG, SHORT = {"grace_s": 60.0}, {"grace_s": 0.2}
+PATIENT = {"connect_s": 60.0, "first_token_s": 60.0}
 
 
-@contextmanager
-def blackholed(made: HostileReplica) -> Iterator[None]:
-    """From now on the replica's backlog is full: connects hang, as behind a firewall."""
-    assert made._accepting is not None
-    assert made._listener is not None
-    made._accepting.cancel()
-    made._listener.listen(0)
-    fillers = []
-    for _ in range(4):
-        filler = socket.socket()
-        filler.setblocking(False)
-        filler.connect_ex(("127.0.0.1", made.port))
-        fillers.append(filler)
-    try:
-        yield
-    finally:
-        for filler in fillers:
-            filler.close()
+async def drains(router: Router) -> None:
+    """Begin a drain, and wait until the data port no longer accepts."""
+    router.app.drain()
+    await eventually(lambda: router.app.parts.front.draining, "the drain")
+    with pytest.raises(OSError):
+        await router.client()
+
+
+async def passes(router: Router) -> None:
+    """Drain for the grace period, and stop."""
+    await drains(router)
+    await router.app.drained.wait()
+    await router.app.stop()
+
+
+def assert_refused(answer: Response) -> None:
+    assert_error(answer, Reason.DRAINING, 503)
+    assert answer.header("retry-after")
+    assert answer.header("connection") == "close"
 
 
 @asynccontextmanager
-async def asked(router: RouterProcess, *requests: bytes) -> AsyncIterator[list[RawClient]]:
-    """Clients whose requests have reached the router, because a later request was already
-    answered.
-    """
-    clients = []
-    try:
-        for data in requests:
-            clients.append(await router.client())
-            await clients[-1].send(data)
-        clients.append(await router.client())
-        await clients[-1].send(request("/metrics", "Connection: close"))
-        assert (await clients[-1].recv_response()).status == 404
-        yield clients[:-1]
-    finally:
-        for client in clients:
-            client.close()
+async def asked(
+    *behaviours: Behaviour | str, data: tuple[bytes, ...], **config: Any
+) -> AsyncIterator[tuple[Router, list[Any]]]:
+    """A router that has these requests, and their clients."""
+    async with running(*behaviours, health={"slow_start_s": 0.0}, **config) as router:
+        once_well(router)
+        clients = [await router.client() for _ in data]
+        for client, sent in zip(clients, data, strict=True):
+            await client.send(sent)
+        exchanges = router.app.parts.dispatcher.exchanges
+        await eventually(lambda: len(exchanges) + len(router.lines()) >= len(data), "the requests")
+        yield router, clients
+        await router.app.drained.wait()
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 @scenario
-async def test_its_first_token_comes_in_time(tmp_path: Path, stream: bool) -> None:
+async def test_its_first_token_comes_in_time(stream: bool) -> None:
     go = asyncio.Event()
 
     async def behave(connection: ReplicaConnection) -> None:
@@ -98,126 +86,72 @@ async def test_its_first_token_comes_in_time(tmp_path: Path, stream: bool) -> No
             await connection.send(completion())
         await connection.recv_request()
 
-    engine = replica(behave)
-    write_config(tmp_path / "config.yaml", engine.url, extra=LONG)
-    try:
-        async with (
-            serving(tmp_path / "config.yaml") as router,
-            asked(router, chat(stream=stream)) as (client,),
-        ):
-            await engine.wait_for_requests(1)
-            router.signal(signal.SIGTERM)
-            await refused(router)
-            go.set()
-            answer = await client.recv_response()
-            assert (answer.status, answer.complete) == (200, True)
-            assert answer.header("connection") == "close"
-            await client.expect_silence_then_close()
-            assert await router.exit_status() == 0
-    finally:
-        await engine.stop()
-    assert not engine.failures
+    async with asked(behave, data=(chat(stream=stream),), drain=LONG) as (router, (client,)):
+        await router.replica.wait_for_requests(1)
+        await drains(router)
+        go.set()
+        answer = await client.recv_response()
+        assert (answer.status, answer.complete) == (200, True)
+        assert answer.header("connection") == "close"
+        await client.expect_silence_then_close()
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 @scenario
-async def test_its_first_token_never_comes(tmp_path: Path, stream: bool) -> None:
-    engine = replica(hang)
-    write_config(tmp_path / "config.yaml", engine.url, extra=SHORT + PATIENT)
-    try:
-        async with (
-            serving(tmp_path / "config.yaml") as router,
-            asked(router, chat(stream=stream)) as (client,),
-        ):
-            await engine.wait_for_requests(1)
-            router.signal(signal.SIGTERM)
-            answer = await client.recv_response()
-            assert_error(answer, Reason.DRAINING, 503)
-            assert answer.header("retry-after")
-            assert answer.header("connection") == "close"
-            await client.expect_silence_then_close()
-            assert await router.exit_status() == 0
-    finally:
-        await engine.stop()
+async def test_its_first_token_never_comes(stream: bool) -> None:
+    data = (chat(stream=stream),)
+    async with asked(hang, data=data, drain=SHORT, timeouts=PATIENT) as (router, (client,)):
+        await router.replica.wait_for_requests(1)
+        await passes(router)
+        assert_refused(await client.recv_response())
+        await client.expect_silence_then_close()
 
 
 @scenario
-async def test_it_has_its_200_and_comments_only(tmp_path: Path) -> None:
-    engine = replica(hang)
-    extra = SHORT + "timeouts: {commit_after: 0.1, first_token: 60}\n"
-    write_config(tmp_path / "config.yaml", engine.url, extra=extra)
-    try:
-        async with (
-            serving(tmp_path / "config.yaml") as router,
-            asked(router, chat(stream=True)) as (client,),
-        ):
-            while b": waiting" not in client.unread:
-                assert await client.fill()
-            router.signal(signal.SIGTERM)
-            answer = await client.recv_response()
-            assert_error_event(answer, Reason.DRAINING)
-            await client.expect_close()
-            assert await router.exit_status() == 0
-    finally:
-        await engine.stop()
+async def test_it_has_its_200_and_comments_only() -> None:
+    timeouts = {"commit_after_s": 0.1, "first_token_s": 60.0}
+    data = (chat(stream=True),)
+    async with asked(hang, data=data, drain=SHORT, timeouts=timeouts) as (router, (client,)):
+        await router.answers_early()
+        await passes(router)
+        assert_error_event(await client.recv_response(), Reason.DRAINING)
+        await client.expect_close()
 
 
 @scenario
-async def test_its_connect_is_refused_in_time(tmp_path: Path) -> None:
-    """Connecting and retrying continue after the signal."""
-    dark, light = replica(hang), replica(json_ok)
-    extra = LONG + "timeouts: {connect: 0.5}\nrouting: {policy: round_robin}\n"
-    write_config(tmp_path / "config.yaml", dark.url, light.url, extra=extra)
-    try:
-        async with serving(tmp_path / "config.yaml") as router:
-            with blackholed(dark):
-                async with asked(router, chat(), chat()) as clients:
-                    router.signal(signal.SIGTERM)
-                    for client in clients:
-                        assert (await client.recv_response()).status == 200
-                    assert await router.exit_status() == 0
-            assert len(light.requests) == 2
-    finally:
-        await dark.stop()
-        await light.stop()
+async def test_its_connect_is_refused_in_time() -> None:
+    """Connecting and retrying continue after the drain has begun."""
+    data, rules = (chat(), chat()), {"timeouts": {"connect_s": 0.5}, "policy": "round_robin"}
+    with blackhole() as dark:
+        async with asked(dark, json_ok, data=data, drain=LONG, **rules) as (router, clients):
+            await drains(router)
+            for client in clients:
+                assert (await client.recv_response()).status == 200
+            assert len(router.replica.requests) == 2
 
 
 @scenario
-async def test_its_connect_never_ends(tmp_path: Path) -> None:
-    dark = replica(hang)
-    write_config(tmp_path / "config.yaml", dark.url, extra=SHORT + PATIENT)
-    try:
-        async with serving(tmp_path / "config.yaml") as router:
-            with blackholed(dark):
-                async with asked(router, chat(), chat(stream=True)) as clients:
-                    router.signal(signal.SIGTERM)
-                    for client in clients:
-                        answer = await client.recv_response()
-                        assert_error(answer, Reason.DRAINING, 503)
-                        assert answer.header("connection") == "close"
-                        await client.expect_silence_then_close()
-                    assert await router.exit_status() == 0
-    finally:
-        await dark.stop()
+async def test_its_connect_never_ends() -> None:
+    data = (chat(), chat(stream=True))
+    with blackhole() as dark:
+        async with asked(dark, data=data, drain=SHORT, timeouts=PATIENT) as (router, clients):
+            await passes(router)
+            for client in clients:
+                assert_refused(await client.recv_response())
+                await client.expect_silence_then_close()
 
 
 @pytest.mark.parametrize("where", ["connecting", "first token"])
 @scenario
-async def test_a_second_signal_does_not_wait(tmp_path: Path, where: str) -> None:
-    engine = replica(hang)
-    extra = "drain: {lame_duck: 60, grace: 600}\n" + PATIENT
-    write_config(tmp_path / "config.yaml", engine.url, extra=extra)
-    try:
-        async with serving(tmp_path / "config.yaml") as router:
-            with blackholed(engine) if where == "connecting" else nullcontext():
-                async with asked(router, chat()) as (client,):
-                    if where != "connecting":
-                        await engine.wait_for_requests(1)
-                    router.signal(signal.SIGTERM)
-                    await router.next_event("draining")
-                    assert client.ended is None
-                    router.signal(signal.SIGTERM)
-                    assert_error(await client.recv_response(), Reason.DRAINING, 503)
-                    assert await router.exit_status() == 0
-    finally:
-        await engine.stop()
+async def test_a_stop_does_not_wait(where: str) -> None:
+    with blackhole() if where == "connecting" else nullcontext(hang) as replica:
+        drain = {"grace_s": 600.0}
+        async with asked(replica, data=(chat(),), drain=drain, timeouts=PATIENT) as (
+            router,
+            (one,),
+        ):
+            await drains(router)
+            assert one.ended is None
+            await router.app.stop()
+            assert_error(await one.recv_response(), Reason.DRAINING, 503)
+            await router.app.drained.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from pathlib import Path
 
@@ -101,33 +100,3 @@ async def test_a_good_one_is_swapped_in_and_streams_stay(tmp_path: Path, way: st
     finally:
         await old.stop()
         await new.stop()
-
-
-@scenario
-async def test_a_hundred_under_load(tmp_path: Path) -> None:
-    fleet = [replica(json_ok), replica(json_ok)]
-    config = tmp_path / "config.yaml"
-    write_config(config, fleet[0].url, fleet[1].url)
-    statuses: list[int] = []
-    try:
-        async with serving(config) as router:
-            over = asyncio.Event()
-
-            async def load() -> None:
-                client = await router.client()
-                while not over.is_set():
-                    await client.send(chat())
-                    statuses.append((await client.recv_response()).status)
-                client.close()
-
-            loads = [asyncio.create_task(load()) for _ in range(4)]
-            for index in range(100):
-                write_config(config, *(item.url for item in fleet[index % 2 :]))
-                assert (await post_reload(router)).status == 200
-            over.set()
-            await asyncio.gather(*loads)
-            assert len(statuses) > 100
-            assert set(statuses) == {200}
-    finally:
-        for item in fleet:
-            await item.stop()

@@ -172,9 +172,7 @@ async def test_in_the_middle_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> Non
         return found
 
     async with running(streams) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
-        assert_cut_stream(await client.recv_response(), Reason.INTERNAL)
+        assert_cut_stream(await router.ask(chat(stream=True)), Reason.INTERNAL)
         assert await router.reason() == "internal"
 
 

@@ -45,36 +45,34 @@ raise SystemExit(main())
 @scenario
 async def test_signals_that_order_nothing_cut_no_stream(tmp_path: Path) -> None:
     go = asyncio.Event()
-    replica = HostileReplica(held(go))
-    replica.start()
-    try:
-        async with serving(configured(tmp_path, replica.url)) as process:
-            client = await process.client()
-            await client.send(chat(stream=True))
-            await client.recv_until(b'"a"')
-            for number in NOISE:
-                process.signal(number)
-                event = await process.next_event("signal ignored")
-                assert event["signal"] == number.name
-            process.signal(signal.SIGUSR1)
-            await process.next_event("access log opened again")
-            go.set()
-            assert (await client.recv_response()).complete
-            client.close()
-            assert await ask(process) == 200
-    finally:
-        await replica.stop()
+    async with (
+        HostileReplica(held(go)) as replica,
+        serving(configured(tmp_path, replica.url)) as process,
+    ):
+        client = await process.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b'"a"')
+        for number in NOISE:
+            process.signal(number)
+            event = await process.next_event("signal ignored")
+            assert event["signal"] == number.name
+        process.signal(signal.SIGUSR1)
+        await process.next_event("access log opened again")
+        go.set()
+        assert (await client.recv_response()).complete
+        client.close()
+        assert await ask(process) == 200
 
 
 @scenario
 async def test_sigusr1_opens_a_renamed_access_log_again_and_reads_no_configuration(
     tmp_path: Path,
 ) -> None:
-    replica = HostileReplica(json_ok)
-    replica.start()
-    log, old = tmp_path / "access.log", tmp_path / "access.log.1"
-    config = configured(tmp_path, replica.url, more=f"access_log: {{path: {log}, flush: 10ms}}\n")
-    try:
+    async with HostileReplica(json_ok) as replica:
+        log, old = tmp_path / "access.log", tmp_path / "access.log.1"
+        config = configured(
+            tmp_path, replica.url, more=f"access_log: {{path: {log}, flush: 10ms}}\n"
+        )
         async with serving(config) as process:
             config.write_text("nonsense: 1\n")
             assert await ask(process) == 200
@@ -88,15 +86,11 @@ async def test_sigusr1_opens_a_renamed_access_log_again_and_reads_no_configurati
             assert old.read_text().count("\n") == 1
             rest = [*process.events, *await process.rest()]
             assert not [event for event in rest if "reload" in event["message"]]
-    finally:
-        await replica.stop()
 
 
 @scenario
 async def test_signals_before_the_configuration_is_read_are_obeyed_later(tmp_path: Path) -> None:
-    replica = HostileReplica(json_ok)
-    replica.start()
-    try:
+    async with HostileReplica(json_ok) as replica:
         command = (sys.executable, "-c", EARLY)
         async with serving(configured(tmp_path, replica.url), command=command) as process:
             assert await ask(process) == 200
@@ -104,5 +98,3 @@ async def test_signals_before_the_configuration_is_read_are_obeyed_later(tmp_pat
             for message in ("access log opened again", "reloaded"):
                 if message not in known:
                     await process.next_event(message)
-    finally:
-        await replica.stop()

@@ -30,46 +30,39 @@ LIMITS: list[tuple[dict[str, Any], Reason]] = [
 
 
 @pytest.mark.parametrize(("limits", "reason"), LIMITS)
-def test_queued_batch_requests_refuse_no_chat(
+@scenario
+async def test_queued_batch_requests_refuse_no_chat(
     tmp_path: Path, limits: dict[str, Any], reason: Reason
 ) -> None:
     """The waiting batch requests use the key's whole limit; a chat is queued before them."""
-
-    @scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        keys = keys_of(tmp_path, "acme", acme=limits)
-        async with running(turnstile, replica=ONE, queue=queue(), keys=keys) as router:
-            first = await router.client()
-            await first.send(chat(tag="other"))
-            await eventually(lambda: len(turnstile.tags) == 1, "another's is being served")
-            batch = [await router.client() for _ in range(2)]
-            for n, client in enumerate(batch, 1):
-                await client.send(ask("batch"))
-                await eventually(lambda n=n: waiting(router) == n, "it waits")  # type: ignore[misc]
-            assert_error(await router.ask(ask("batch"), "POST"), reason, 429)
-            talk = await router.client()
-            await talk.send(ask("normal"))
-            await eventually(lambda: waiting(router) == 3, "the chat waits")
-            turnstile.open(4)
-            for client in (first, talk, *batch):
-                assert (await client.recv_response()).status == 200
-            assert turnstile.tags == ["other", "normal", "batch", "batch"]
-
-    story()
+    turnstile = Turnstile()
+    keys = keys_of(tmp_path, "acme", acme=limits)
+    async with running(turnstile, replica=ONE, queue=queue(), keys=keys) as router:
+        first = await router.client()
+        await first.send(chat(tag="other"))
+        await eventually(lambda: len(turnstile.tags) == 1, "another's is being served")
+        batch = [await router.client() for _ in range(2)]
+        for n, client in enumerate(batch, 1):
+            await client.send(ask("batch"))
+            await eventually(lambda n=n: waiting(router) == n, "it waits")  # type: ignore[misc]
+        assert_error(await router.ask(ask("batch"), "POST"), reason, 429)
+        talk = await router.client()
+        await talk.send(ask("normal"))
+        await eventually(lambda: waiting(router) == 3, "the chat waits")
+        turnstile.open(4)
+        for client in (first, talk, *batch):
+            assert (await client.recv_response()).status == 200
+        assert turnstile.tags == ["other", "normal", "batch", "batch"]
 
 
-def test_batch_gets_what_the_chat_leaves(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        keys = keys_of(tmp_path, "acme", acme={"requests_per_minute": 3})
-        async with running(json_ok, queue=queue(), keys=keys) as router:
-            for cls in ("normal", "normal", "batch"):
-                assert (await router.ask(ask(cls), "POST")).status == 200
-            refused = await router.ask(ask("batch"), "POST")
-            assert_error(refused, Reason.KEY_REQUESTS, 429)
-            assert int(refused.header("retry-after") or 0) >= 1
-            assert (await router.ask(ask("normal"), "POST")).status == 200
-            assert_error(await router.ask(ask("normal"), "POST"), Reason.KEY_REQUESTS, 429)
-
-    story()
+@scenario
+async def test_batch_gets_what_the_chat_leaves(tmp_path: Path) -> None:
+    keys = keys_of(tmp_path, "acme", acme={"requests_per_minute": 3})
+    async with running(json_ok, queue=queue(), keys=keys) as router:
+        for cls in ("normal", "normal", "batch"):
+            assert (await router.ask(ask(cls), "POST")).status == 200
+        refused = await router.ask(ask("batch"), "POST")
+        assert_error(refused, Reason.KEY_REQUESTS, 429)
+        assert int(refused.header("retry-after") or 0) >= 1
+        assert (await router.ask(ask("normal"), "POST")).status == 200
+        assert_error(await router.ask(ask("normal"), "POST"), Reason.KEY_REQUESTS, 429)

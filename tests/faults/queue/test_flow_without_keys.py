@@ -44,16 +44,13 @@ async def single_goes_next(
 
 
 @pytest.mark.parametrize("where", ["same address", "other address"])
-def test_three_hundred_requests_of_one_bearer(where: str) -> None:
-    @long_scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        single = of("single", "192.0.2.1" if where == "same address" else "192.0.2.2")
-        rules = Queue()
-        async with running(turnstile, replica=ONE, queue=rules, trusted_proxies=PROXY) as router:
-            await single_goes_next(router, turnstile, lambda n: of("greedy"), single)
-
-    story()
+@long_scenario
+async def test_three_hundred_requests_of_one_bearer(where: str) -> None:
+    turnstile = Turnstile()
+    single = of("single", "192.0.2.1" if where == "same address" else "192.0.2.2")
+    rules = Queue()
+    async with running(turnstile, replica=ONE, queue=rules, trusted_proxies=PROXY) as router:
+        await single_goes_next(router, turnstile, lambda n: of("greedy"), single)
 
 
 @long_scenario
@@ -92,26 +89,22 @@ class Checking:
 
 
 @pytest.mark.parametrize("checks", [True, False])
-def test_a_success_confirms_only_where_keys_are_checked(checks: bool) -> None:
+@scenario
+async def test_a_success_confirms_only_where_keys_are_checked(checks: bool) -> None:
     """Before a success, a credential counts within its client's address; afterwards it counts on
     its own, from every address.
     """
-
-    @scenario
-    async def story() -> None:
-        async with running(Checking(checks=checks), trusted_proxies=PROXY) as router:
-            for bearer in ("bad", "good", "good"):
-                answer = await router.ask(chat(*of(bearer)), "POST")
-                assert answer.status == (401 if checks and bearer == "bad" else 200)
-            await router.ask(chat(*of("good", "192.0.2.9")), "POST")
-            lines = await router.log(4)
-            assert len({line["tenant"] for line in lines[1:]}) == 1
-            assert lines[0]["tenant"] != lines[1]["tenant"]
-            assert lines[0]["within"] == lines[1]["within"] != ""
-            is_confirmed = ["within" not in line for line in lines[2:]]
-            assert is_confirmed == [checks, checks]
-
-    story()
+    async with running(Checking(checks=checks), trusted_proxies=PROXY) as router:
+        for bearer in ("bad", "good", "good"):
+            answer = await router.ask(chat(*of(bearer)), "POST")
+            assert answer.status == (401 if checks and bearer == "bad" else 200)
+        await router.ask(chat(*of("good", "192.0.2.9")), "POST")
+        lines = await router.log(4)
+        assert len({line["tenant"] for line in lines[1:]}) == 1
+        assert lines[0]["tenant"] != lines[1]["tenant"]
+        assert lines[0]["within"] == lines[1]["within"] != ""
+        is_confirmed = ["within" not in line for line in lines[2:]]
+        assert is_confirmed == [checks, checks]
 
 
 @scenario

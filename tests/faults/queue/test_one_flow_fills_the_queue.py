@@ -43,7 +43,8 @@ async def flooded(router: Router, turnstile: Turnstile, ask: Callable[[int], byt
 
 
 @pytest.mark.parametrize("flood", ["one bearer", "invented bearers"])
-def test_a_flood_of_one_flow_does_not_block_others(tmp_path: Path, flood: str) -> None:
+@long_scenario
+async def test_a_flood_of_one_flow_does_not_block_others(tmp_path: Path, flood: str) -> None:
     """Each new request of another flow evicts the flood's newest request, and is served before
     it.
     """
@@ -51,38 +52,34 @@ def test_a_flood_of_one_flow_does_not_block_others(tmp_path: Path, flood: str) -
     def ask(number: int) -> bytes:
         return chat(*of("greedy" if flood == "one bearer" else f"invented-{number}"), tag="flood")
 
-    @long_scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        others = {
-            "other address": of("other", "192.0.2.2"),
-            "same address": of("modest"),
-            "known key": [bearer("acme")],
-        }
-        if flood != "one bearer":
-            del others["same address"]  # this request looks like one with an invented credential
-        settings: dict[str, Any] = {
-            "classes": of_normal(depth=DEPTH),
-            "keys": keys_of(tmp_path, "acme"),
-            "trusted_proxies": PROXY,
-        }
-        async with running(turnstile, replica=ONE, **settings) as router:
-            crowd = await flooded(router, turnstile, ask)
-            for tag, fields in others.items():
-                client = await router.client()
-                await client.send(chat(*fields, tag=tag))
-                gone = len(crowd.answered) + 1
-                await reaches(lambda: len(crowd.answered), gone, "gave way")
-            assert waiting(router) == DEPTH
-            assert counts(router, Reason.QUEUE_EVICTED)[NORMAL] == len(others)
-            turnstile.open(1 + 2 * len(others))
-            for client in router.clients:
-                assert (await client.recv_response()).status == 200
-            turnstile.open(DEPTH)
-            await crowd.all_answered(SENT)
-            await crowd.close()
-
-    story()
+    turnstile = Turnstile()
+    others = {
+        "other address": of("other", "192.0.2.2"),
+        "same address": of("modest"),
+        "known key": [bearer("acme")],
+    }
+    if flood != "one bearer":
+        del others["same address"]  # this request looks like one with an invented credential
+    settings: dict[str, Any] = {
+        "classes": of_normal(depth=DEPTH),
+        "keys": keys_of(tmp_path, "acme"),
+        "trusted_proxies": PROXY,
+    }
+    async with running(turnstile, replica=ONE, **settings) as router:
+        crowd = await flooded(router, turnstile, ask)
+        for tag, fields in others.items():
+            client = await router.client()
+            await client.send(chat(*fields, tag=tag))
+            gone = len(crowd.answered) + 1
+            await reaches(lambda: len(crowd.answered), gone, "gave way")
+        assert waiting(router) == DEPTH
+        assert counts(router, Reason.QUEUE_EVICTED)[NORMAL] == len(others)
+        turnstile.open(1 + 2 * len(others))
+        for client in router.clients:
+            assert (await client.recv_response()).status == 200
+        turnstile.open(DEPTH)
+        await crowd.all_answered(SENT)
+        await crowd.close()
 
 
 async def waits(router: Router, *fields: str, **body: Any) -> RawClient:

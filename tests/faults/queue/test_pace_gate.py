@@ -46,9 +46,9 @@ async def test_the_gate_opens_while_the_streams_that_closed_it_go_on() -> None:
     ):
         (replica,) = router.app.parts.fleet.replicas.values()
         engine.engine.set_faults(SLOW)
-        short = await router.client()
-        await short.send(chat(stream=True, max_tokens=5, ignore_eos=True))
-        await short.recv_response()  # the replica's token pace is known, and too slow
+        await router.ask(
+            chat(stream=True, max_tokens=5, ignore_eos=True)
+        )  # the replica's token pace is known, and too slow
         long = await begun(router)
         await eventually(lambda: (replica.cadence_s or 0.0) > BOUND_S, "the pace is bad")
         late = await waits(router)
@@ -70,9 +70,7 @@ async def test_a_bound_of_one_class_closes_nothing_to_the_others() -> None:
         long = await begun(router)
         await eventually(lambda: (replica.cadence_s or 0.0) > BOUND_S, "the pace is bad")
         late = await waits(router)
-        urgent = await router.client()
-        await urgent.send(chat(max_tokens=1, priority="high"))
-        assert (await urgent.recv_response()).status == 200
+        assert (await router.ask(chat(max_tokens=1, priority="high"))).status == 200
         assert waiting(router) == 1
         for client in (long, late):
             client.close()

@@ -53,28 +53,27 @@ async def asks(router: Router, *fields: str, **body: Any) -> Any:
         "x-stainless-read-timeout: 0.15",
     ],
 )
-def test_a_request_that_waits_past_its_deadline_is_answered_and_never_sent(field: str) -> None:
-    @scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        async with running(turnstile, replica=ONE, queue=queue()) as router:
-            first = await send(router, "first", queued=False)
-            late = await asks(router, field, tag="late")
-            patient = await asks(router, tag="patient")
-            answer = await late.recv_response()
-            assert_error(answer, Reason.DEADLINE_PASSED, 408)
-            assert int(answer.header("retry-after") or 0) >= 1
-            assert answer.error()["type"] == "invalid_request_error"
-            assert waiting(router) == 1
-            assert counts(router, "expired")[NORMAL] == 1
-            turnstile.open(3)
-            for client in (first, patient):
-                assert (await client.recv_response()).status == 200
-            await late.send(chat(tag="again"))  # the refused client's connection is still usable
-            assert (await late.recv_response()).status == 200
-            assert turnstile.tags == ["first", "patient", "again"]
-
-    story()
+@scenario
+async def test_a_request_that_waits_past_its_deadline_is_answered_and_never_sent(
+    field: str,
+) -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue()) as router:
+        first = await send(router, "first", queued=False)
+        late = await asks(router, field, tag="late")
+        patient = await asks(router, tag="patient")
+        answer = await late.recv_response()
+        assert_error(answer, Reason.DEADLINE_PASSED, 408)
+        assert int(answer.header("retry-after") or 0) >= 1
+        assert answer.error()["type"] == "invalid_request_error"
+        assert waiting(router) == 1
+        assert counts(router, "expired")[NORMAL] == 1
+        turnstile.open(3)
+        for client in (first, patient):
+            assert (await client.recv_response()).status == 200
+        await late.send(chat(tag="again"))  # the refused client's connection is still usable
+        assert (await late.recv_response()).status == 200
+        assert turnstile.tags == ["first", "patient", "again"]
 
 
 @scenario
@@ -90,31 +89,25 @@ async def test_an_expired_stream_gets_an_error_status() -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-30"])
-def test_one_that_comes_too_late_is_refused_at_once(value: str) -> None:
-    @scenario
-    async def story() -> None:
-        async with running(json_ok, queue=queue()) as router:
-            answer = await router.ask(chat(f"x-request-timeout-ms: {value}"), "POST")
-            assert_error(answer, Reason.DEADLINE_PASSED, 408)
-            assert answer.header("retry-after") == "1"
-            assert router.replica.requests == []
-            assert sum(counts(router, "queued")) == 0
-            assert await router.reason() == "deadline_passed"
-
-    story()
+@scenario
+async def test_one_that_comes_too_late_is_refused_at_once(value: str) -> None:
+    async with running(json_ok, queue=queue()) as router:
+        answer = await router.ask(chat(f"x-request-timeout-ms: {value}"), "POST")
+        assert_error(answer, Reason.DEADLINE_PASSED, 408)
+        assert answer.header("retry-after") == "1"
+        assert router.replica.requests == []
+        assert sum(counts(router, "queued")) == 0
+        assert await router.reason() == "deadline_passed"
 
 
 @pytest.mark.parametrize("value", ["soon", "10s", "1e9", "", "inf"])
-def test_what_is_no_time_is_refused_with_what_is(value: str) -> None:
-    @scenario
-    async def story() -> None:
-        async with running(json_ok, queue=queue()) as router:
-            answer = await router.ask(chat(f"x-request-timeout-ms: {value}"), "POST")
-            assert_error(answer, Reason.BAD_HEADER, 400)
-            assert "x-request-timeout-ms must be milliseconds" in answer.error()["message"]
-            assert router.replica.requests == []
-
-    story()
+@scenario
+async def test_what_is_no_time_is_refused_with_what_is(value: str) -> None:
+    async with running(json_ok, queue=queue()) as router:
+        answer = await router.ask(chat(f"x-request-timeout-ms: {value}"), "POST")
+        assert_error(answer, Reason.BAD_HEADER, 400)
+        assert "x-request-timeout-ms must be milliseconds" in answer.error()["message"]
+        assert router.replica.requests == []
 
 
 @scenario
@@ -145,23 +138,19 @@ async def test_the_deadline_header_is_not_forwarded_and_other_timeout_headers_ar
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_an_sdks_time_is_for_a_first_byte_and_may_be_ignored(streams: bool) -> None:
+@scenario
+async def test_an_sdks_time_is_for_a_first_byte_and_may_be_ignored(streams: bool) -> None:
     """A waiting stream gets comments, after which the SDK restarts its timeout."""
-
-    @scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        rules = queue(sdk_timeouts=streams)
-        async with running(turnstile, replica=ONE, queue=rules) as router:
-            first = await send(router, "first", queued=False)
-            second = await asks(router, "x-stainless-read-timeout: 0.1", stream=streams)
-            await asyncio.sleep(0.3)
-            assert waiting(router) == 1
-            turnstile.open(2)
-            for client in (first, second):
-                assert (await client.recv_response()).status == 200
-
-    story()
+    turnstile = Turnstile()
+    rules = queue(sdk_timeouts=streams)
+    async with running(turnstile, replica=ONE, queue=rules) as router:
+        first = await send(router, "first", queued=False)
+        second = await asks(router, "x-stainless-read-timeout: 0.1", stream=streams)
+        await asyncio.sleep(0.3)
+        assert waiting(router) == 1
+        turnstile.open(2)
+        for client in (first, second):
+            assert (await client.recv_response()).status == 200
 
 
 @scenario

@@ -30,28 +30,25 @@ def leave(client: RawClient, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["fin", "rst", "half"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_one_that_leaves_is_never_sent(way: str, stream: bool) -> None:
-    @scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        timeouts = {"commit_after_s": 0.05}
-        async with running(turnstile, replica=ONE, queue=queue(), timeouts=timeouts) as router:
-            first = await send(router, "first", queued=False)
-            leaver = await send(router, "leaver", stream=stream)
-            stays = await send(router, "stays")
-            if stream:
-                await leaver.recv_until(b": waiting")  # the client has its early 200
-            leave(leaver, way)
-            await eventually(lambda: waiting(router) == 1, "it is forgotten")
-            assert counts(router, "left")[NORMAL] == 1
-            turnstile.open(2)
-            for client in (first, stays):
-                assert (await client.recv_response()).status == 200
-            assert turnstile.tags == ["first", "stays"]
-            (line,) = [line for line in await router.log(3) if line["reason"] == "client_gone"]
-            assert line["attempts"] == 0
-
-    story()
+@scenario
+async def test_one_that_leaves_is_never_sent(way: str, stream: bool) -> None:
+    turnstile = Turnstile()
+    timeouts = {"commit_after_s": 0.05}
+    async with running(turnstile, replica=ONE, queue=queue(), timeouts=timeouts) as router:
+        first = await send(router, "first", queued=False)
+        leaver = await send(router, "leaver", stream=stream)
+        stays = await send(router, "stays")
+        if stream:
+            await leaver.recv_until(b": waiting")  # the client has its early 200
+        leave(leaver, way)
+        await eventually(lambda: waiting(router) == 1, "it is forgotten")
+        assert counts(router, "left")[NORMAL] == 1
+        turnstile.open(2)
+        for client in (first, stays):
+            assert (await client.recv_response()).status == 200
+        assert turnstile.tags == ["first", "stays"]
+        (line,) = [line for line in await router.log(3) if line["reason"] == "client_gone"]
+        assert line["attempts"] == 0
 
 
 @scenario
@@ -134,7 +131,8 @@ class Books:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_grants_deadlines_and_departures_race_to_one_end_each(seed: int) -> None:
+@long_scenario
+async def test_grants_deadlines_and_departures_race_to_one_end_each(seed: int) -> None:
     """Three hundred waiting requests, with deadlines and disconnects at the time of their
     grants.
     """
@@ -144,36 +142,32 @@ def test_grants_deadlines_and_departures_race_to_one_end_each(seed: int) -> None
             await asyncio.sleep(0.001)
             await connection.send(completion())
 
-    @long_scenario
-    async def story() -> None:
-        rng = Random(seed)
-        count = 300
-        replica = {"max_inflight": 2}
-        async with running(quick, replica=replica, queue=queue(policy="fifo")) as router:
-            crowd = Crowd(router.port)
-            await crowd.connect(count)
-            crowd.send(
-                range(count),
-                lambda _: chat(f"x-request-timeout-ms: {rng.choice((100, 200, 300, 60_000))}"),
-            )
-            await reaches(lambda: came_to(router), count, "came")
-            leavers = rng.sample(range(count), count // 3)
-            while leavers:
-                some, leavers = leavers[:5], leavers[5:]
-                crowd.leave(some)
-                await asyncio.sleep(0.002)
-            stay = count - count // 3
-            await reaches(lambda: len(router.lines()), count, "have ended")
-            await crowd.close()
-            await router.quiet()
-            books = Books(router)
-            assert sum(books.reasons.values()) == count
-            assert books.queued == books.granted + books.expired + books.left
-            assert books.expired <= books.reasons["deadline_passed"]
-            assert books.left <= books.reasons["client_gone"] <= count // 3
-            assert set(books.reasons) <= {"ok", "client_gone", "deadline_passed"}
-            sent = len(router.replica.requests)
-            assert sent <= books.granted + sum(counts(router, "passed"))
-            assert len(set(crowd.answered)) == len(crowd.answered) >= stay
-
-    story()
+    rng = Random(seed)
+    count = 300
+    replica = {"max_inflight": 2}
+    async with running(quick, replica=replica, queue=queue(policy="fifo")) as router:
+        crowd = Crowd(router.port)
+        await crowd.connect(count)
+        crowd.send(
+            range(count),
+            lambda _: chat(f"x-request-timeout-ms: {rng.choice((100, 200, 300, 60_000))}"),
+        )
+        await reaches(lambda: came_to(router), count, "came")
+        leavers = rng.sample(range(count), count // 3)
+        while leavers:
+            some, leavers = leavers[:5], leavers[5:]
+            crowd.leave(some)
+            await asyncio.sleep(0.002)
+        stay = count - count // 3
+        await reaches(lambda: len(router.lines()), count, "have ended")
+        await crowd.close()
+        await router.quiet()
+        books = Books(router)
+        assert sum(books.reasons.values()) == count
+        assert books.queued == books.granted + books.expired + books.left
+        assert books.expired <= books.reasons["deadline_passed"]
+        assert books.left <= books.reasons["client_gone"] <= count // 3
+        assert set(books.reasons) <= {"ok", "client_gone", "deadline_passed"}
+        sent = len(router.replica.requests)
+        assert sent <= books.granted + sum(counts(router, "passed"))
+        assert len(set(crowd.answered)) == len(crowd.answered) >= stay

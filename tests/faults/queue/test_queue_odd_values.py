@@ -51,24 +51,21 @@ def body_of(**raw: bytes) -> bytes:
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens", "n", "best_of"])
 @pytest.mark.parametrize("name", list(ODD))
-def test_odd_numbers_wait_like_others_and_pass_untouched(field: str, name: str) -> None:
-    @scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        rules = Queue(enabled=True, reservations=Reservations(enabled=True))
-        async with running(turnstile, replica=ONE, queue=rules) as router:
-            first = await send(router, "first", queued=False)
-            body = body_of(**{field: ODD[name]})
-            client = await router.client()
-            await client.send(post_json(PATH, body))
-            await eventually(lambda: router.app.census()["queued"] == 1, "it waits")
-            assert 0 <= ticket_of(router).view.output_tokens < LARGEST
-            turnstile.open(2)
-            for asked in (first, client):
-                assert (await asked.recv_response()).status == 200
-            assert without_priority(bytes(router.replica.requests[-1].body)) == body
-
-    story()
+@scenario
+async def test_odd_numbers_wait_like_others_and_pass_untouched(field: str, name: str) -> None:
+    turnstile = Turnstile()
+    rules = Queue(enabled=True, reservations=Reservations(enabled=True))
+    async with running(turnstile, replica=ONE, queue=rules) as router:
+        first = await send(router, "first", queued=False)
+        body = body_of(**{field: ODD[name]})
+        client = await router.client()
+        await client.send(post_json(PATH, body))
+        await eventually(lambda: router.app.census()["queued"] == 1, "it waits")
+        assert 0 <= ticket_of(router).view.output_tokens < LARGEST
+        turnstile.open(2)
+        for asked in (first, client):
+            assert (await asked.recv_response()).status == 200
+        assert without_priority(bytes(router.replica.requests[-1].body)) == body
 
 
 @pytest.mark.parametrize(
@@ -84,23 +81,20 @@ def test_odd_numbers_wait_like_others_and_pass_untouched(field: str, name: str) 
         ({"n": b"100", "max_tokens": b"9223372036854775807"}, 100 * USUAL),
     ],
 )
-def test_many_choices_count_as_many_outputs(members: dict[str, bytes], output: int) -> None:
-    @scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        async with running(turnstile, replica=ONE, queue=queue()) as router:
-            first = await send(router, "first", queued=False)
-            client = await router.client()
-            await client.send(post_json(PATH, body_of(**members)))
-            await eventually(lambda: router.app.census()["queued"] == 1, "it waits")
-            assert ticket_of(router).view.output_tokens == output
-            turnstile.open(2)
-            for asked in (first, client):
-                assert (await asked.recv_response()).status == 200
-            sent = without_priority(bytes(router.replica.requests[-1].body))
-            assert sent == body_of(**members)
-
-    story()
+@scenario
+async def test_many_choices_count_as_many_outputs(members: dict[str, bytes], output: int) -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue()) as router:
+        first = await send(router, "first", queued=False)
+        client = await router.client()
+        await client.send(post_json(PATH, body_of(**members)))
+        await eventually(lambda: router.app.census()["queued"] == 1, "it waits")
+        assert ticket_of(router).view.output_tokens == output
+        turnstile.open(2)
+        for asked in (first, client):
+            assert (await asked.recv_response()).status == 200
+        sent = without_priority(bytes(router.replica.requests[-1].body))
+        assert sent == body_of(**members)
 
 
 @scenario

@@ -38,35 +38,30 @@ FULL = [
 
 @pytest.mark.parametrize(("rules", "classes", "reason"), FULL)
 @pytest.mark.parametrize("stream", [False, True])
-def test_full_is_429_and_only_for_whom_it_is_full(
+@scenario
+async def test_full_is_429_and_only_for_whom_it_is_full(
     rules: Queue, classes: Classes, reason: Reason, stream: bool
 ) -> None:
-    @scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        keys = Keys(names_users=True)
-        async with running(
-            turnstile, replica=ONE, queue=rules, classes=classes, keys=keys
-        ) as router:
-            clients = [await send(router, "first", queued=False)]
-            clients += [await send(router, tag, user="one") for tag in ("a", "b")]
-            refused = await router.client()
-            await refused.send(chat(user="one", stream=stream))
-            assert_told(await refused.recv_response(), reason, 429)
-            if reason is Reason.QUEUE_FULL:
-                clients.append(await send(router, "urgent", user="one", priority="high"))
-            elif reason is Reason.QUEUE_FLOW_FULL:
-                clients.append(await send(router, "other", user="two"))
-            turnstile.open(len(clients))
-            for client in clients:
-                assert (await client.recv_response()).status == 200
-            turnstile.open()
-            await refused.send(chat(tag="again"))  # the refused client's connection is still usable
-            assert (await refused.recv_response()).status == 200
-            reasons = [line["reason"] for line in await router.log(len(clients) + 2)]
-            assert reasons.count(reason.value) == 1
-
-    story()
+    turnstile = Turnstile()
+    keys = Keys(names_users=True)
+    async with running(turnstile, replica=ONE, queue=rules, classes=classes, keys=keys) as router:
+        clients = [await send(router, "first", queued=False)]
+        clients += [await send(router, tag, user="one") for tag in ("a", "b")]
+        refused = await router.client()
+        await refused.send(chat(user="one", stream=stream))
+        assert_told(await refused.recv_response(), reason, 429)
+        if reason is Reason.QUEUE_FULL:
+            clients.append(await send(router, "urgent", user="one", priority="high"))
+        elif reason is Reason.QUEUE_FLOW_FULL:
+            clients.append(await send(router, "other", user="two"))
+        turnstile.open(len(clients))
+        for client in clients:
+            assert (await client.recv_response()).status == 200
+        turnstile.open()
+        await refused.send(chat(tag="again"))  # the refused client's connection is still usable
+        assert (await refused.recv_response()).status == 200
+        reasons = [line["reason"] for line in await router.log(len(clients) + 2)]
+        assert reasons.count(reason.value) == 1
 
 
 @scenario
@@ -89,9 +84,9 @@ async def test_what_is_longer_than_its_client_waits_is_408() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)
-        second = await router.client()
-        await second.send(chat("x-request-timeout-ms: 100"))
-        assert_told(await second.recv_response(), Reason.DEADLINE_PASSED, 408)
+        assert_told(
+            await router.ask(chat("x-request-timeout-ms: 100")), Reason.DEADLINE_PASSED, 408
+        )
         turnstile.open()
         assert (await first.recv_response()).status == 200
 

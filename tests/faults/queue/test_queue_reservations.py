@@ -74,9 +74,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
 
         async def held() -> float:
             """The capacity reserved for high, after the queue's next update."""
-            client = await router.client()
-            await client.send(chat(max_tokens=1))
-            assert (await client.recv_response()).status == 200
+            assert (await router.ask(chat(max_tokens=1))).status == 200
             return only.held_tokens(HIGH)
 
         async def becomes(tokens: float) -> None:
@@ -98,9 +96,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
         runs = await send(router, "runs", queued=False, **half)
         waits = await send(router, "waits", **half)
         assert waiting(router) == 1
-        high = await router.client()
-        await high.send(chat(priority="high", max_tokens=1))
-        assert (await high.recv_response()).status == 200
+        assert (await router.ask(chat(priority="high", max_tokens=1))).status == 200
 
         # The other engine is back: there is room for the waiting requests.
         again = await stack.enter_async_context(emulated("vllm", port=port, **sizes))

@@ -15,6 +15,7 @@ from router.admission.output_lengths import FLOWS_MAX
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys, Queue
 from router.core.urgency import LOW
+from tests.examples import ALL
 from tests.harness.behaviours import json_ok, until_closed
 from tests.harness.crowd import Crowd, needs_files, reaches
 from tests.harness.messages import (
@@ -31,7 +32,7 @@ from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, long_scenario, running, scenario
 
 MANY = 1000
-NAMES = 10_000
+NAMES = 10_000 if ALL else 5_000
 CROWD = 100
 FAIR = Queue(enabled=True)  # the default order shares fairly
 
@@ -52,44 +53,40 @@ def bearer(name: str) -> str:
 
 
 @pytest.mark.parametrize("way", ["header", "body", "endpoint"])
-def test_a_tenants_ceiling_holds_in_the_queue_however_he_asks(tmp_path: Path, way: str) -> None:
+@scenario
+async def test_a_tenants_ceiling_holds_in_the_queue_however_he_asks(
+    tmp_path: Path, way: str
+) -> None:
     """The tenant is limited to low; it requests critical and waits after another's normal
     request.
     """
-
-    @scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        keys = keys_of(tmp_path, "small", "large", small={"ceiling": "low"})
-        async with running(turnstile, replica=ONE, queue=queue(), keys=keys) as router:
-            clients = [await send(router, "first", queued=False)]
-            fields = [bearer("small")]
-            body: dict[str, Any] = {}
-            if way == "header":
-                fields.append("x-priority: critical")
-            elif way == "body":
-                body["priority"] = "critical"
-            data = chat(*fields, tag="small", **body)
-            if way == "endpoint":
-                data = data.replace(b"/v1/chat", b"/v1/priority/chat", 1)
-            for request in (data, chat(bearer("large"), tag="large")):
-                clients.append(await router.client())
-                before = waiting(router)
-                await clients[-1].send(request)
-                await eventually(lambda b=before: waiting(router) == b + 1, "it waits")  # type: ignore[misc]
-            turnstile.open(3)
-            for client in clients:
-                assert (await client.recv_response()).status == 200
-            assert turnstile.tags == ["first", "large", "small"]
-            classes = [line["class"] for line in await router.log(3)]
-            assert classes == ["normal", "normal", "low"]
-            clamped = router.app.parts.dispatcher.tenants.judge.clamped
-            assert {source: sum(found) for source, found in clamped.items() if any(found)} == {
-                way: 1
-            }
-            assert clamped[way][LOW] == 1
-
-    story()
+    turnstile = Turnstile()
+    keys = keys_of(tmp_path, "small", "large", small={"ceiling": "low"})
+    async with running(turnstile, replica=ONE, queue=queue(), keys=keys) as router:
+        clients = [await send(router, "first", queued=False)]
+        fields = [bearer("small")]
+        body: dict[str, Any] = {}
+        if way == "header":
+            fields.append("x-priority: critical")
+        elif way == "body":
+            body["priority"] = "critical"
+        data = chat(*fields, tag="small", **body)
+        if way == "endpoint":
+            data = data.replace(b"/v1/chat", b"/v1/priority/chat", 1)
+        for request in (data, chat(bearer("large"), tag="large")):
+            clients.append(await router.client())
+            before = waiting(router)
+            await clients[-1].send(request)
+            await eventually(lambda b=before: waiting(router) == b + 1, "it waits")  # type: ignore[misc]
+        turnstile.open(3)
+        for client in clients:
+            assert (await client.recv_response()).status == 200
+        assert turnstile.tags == ["first", "large", "small"]
+        classes = [line["class"] for line in await router.log(3)]
+        assert classes == ["normal", "normal", "low"]
+        clamped = router.app.parts.dispatcher.tenants.judge.clamped
+        assert {source: sum(found) for source, found in clamped.items() if any(found)} == {way: 1}
+        assert clamped[way][LOW] == 1
 
 
 # -- one against many --------------------------------------------------------------------------
@@ -120,7 +117,8 @@ async def overtakes(router: Router, turnstile: Turnstile, many: Callable[[int], 
 
 
 @pytest.mark.parametrize("crowd", ["a user of the same key", "a key", "a key of many users"])
-def test_a_thousand_requests_and_one(tmp_path: Path, crowd: str) -> None:
+@long_scenario
+async def test_a_thousand_requests_and_one(tmp_path: Path, crowd: str) -> None:
     def many(number: int) -> bytes:
         if crowd == "a user of the same key":
             return chat(bearer("single"), "x-user-id: greedy", tag="many")
@@ -128,18 +126,15 @@ def test_a_thousand_requests_and_one(tmp_path: Path, crowd: str) -> None:
             return chat(bearer("greedy"), tag="many")
         return chat(bearer("greedy"), f"x-user-id: {number}", tag="many")
 
-    @long_scenario
-    async def story() -> None:
-        turnstile = Turnstile()
-        users = {"names_users": True}
-        keys = keys_of(tmp_path, "single", "greedy", single=users, greedy=users)
-        async with running(turnstile, replica=ONE, queue=FAIR, keys=keys) as router:
-            await overtakes(router, turnstile, many)
-
-    story()
+    turnstile = Turnstile()
+    users = {"names_users": True}
+    keys = keys_of(tmp_path, "single", "greedy", single=users, greedy=users)
+    async with running(turnstile, replica=ONE, queue=FAIR, keys=keys) as router:
+        await overtakes(router, turnstile, many)
 
 
-def test_work_whose_client_leaves_is_charged(tmp_path: Path) -> None:
+@scenario
+async def test_work_whose_client_leaves_is_charged(tmp_path: Path) -> None:
     """If it were not charged, a tenant that disconnects just before each end would get too much."""
     go = asyncio.Event()
     tags: list[str] = []
@@ -160,27 +155,23 @@ def test_work_whose_client_leaves_is_charged(tmp_path: Path) -> None:
                 usage = {"prompt_tokens": 30, "completion_tokens": 1, "total_tokens": 31}
                 await connection.send(json_response({"choices": [], "usage": usage}))
 
-    @scenario
-    async def story() -> None:
-        keys = keys_of(tmp_path, "leaves", "stays")
-        async with running(engine, replica=ONE, queue=FAIR, keys=keys) as router:
-            assert (await router.ask(chat(stream=True, tag="paced"))).complete
-            clients = [await send(router, "first", queued=False)]
-            sent = (("leaves", "left"), ("stays", "one"), ("leaves", "two"), ("stays", "three"))
-            for name, tag in sent:
-                clients.append(await router.client())
-                before = waiting(router)
-                await clients[-1].send(chat(bearer(name), tag=tag, max_tokens=1000))
-                await eventually(lambda b=before: waiting(router) == b + 1, "it waits")  # type: ignore[misc]
-            go.set()
-            await eventually(lambda: tags[-1] == "left", "it is served")
-            await asyncio.sleep(0.6)  # the time of about sixty tokens
-            clients[1].rst()
-            for client in (clients[0], *clients[2:]):
-                assert (await client.recv_response()).status == 200
-            assert tags == ["paced", "first", "left", "one", "three", "two"]
-
-    story()
+    keys = keys_of(tmp_path, "leaves", "stays")
+    async with running(engine, replica=ONE, queue=FAIR, keys=keys) as router:
+        assert (await router.ask(chat(stream=True, tag="paced"))).complete
+        clients = [await send(router, "first", queued=False)]
+        sent = (("leaves", "left"), ("stays", "one"), ("leaves", "two"), ("stays", "three"))
+        for name, tag in sent:
+            clients.append(await router.client())
+            before = waiting(router)
+            await clients[-1].send(chat(bearer(name), tag=tag, max_tokens=1000))
+            await eventually(lambda b=before: waiting(router) == b + 1, "it waits")  # type: ignore[misc]
+        go.set()
+        await eventually(lambda: tags[-1] == "left", "it is served")
+        await asyncio.sleep(0.6)  # the time of about sixty tokens
+        clients[1].rst()
+        for client in (clients[0], *clients[2:]):
+            assert (await client.recv_response()).status == 200
+        assert tags == ["paced", "first", "left", "one", "three", "two"]
 
 
 # -- many names --------------------------------------------------------------------------------
@@ -210,7 +201,7 @@ def users_of(key: Account) -> list[Account]:
 
 
 @long_scenario
-async def test_ten_thousand_users_leave_little_behind() -> None:
+async def test_thousands_of_users_leave_little_behind() -> None:
     """Each user sends one request and never returns, and the queue is never empty."""
     needs_files(2 * CROWD)
     keys = Keys(names_users=True)

@@ -262,23 +262,20 @@ async def test_the_clients_own_key_opens_the_endpoint() -> None:
 
 
 @pytest.mark.parametrize("forward", [True, False])
-def test_a_key_that_is_ours_goes_with_the_abort_only_where_it_goes_with_requests(
+@scenario
+async def test_a_key_that_is_ours_goes_with_the_abort_only_where_it_goes_with_requests(
     tmp_path: Path, forward: bool
 ) -> None:
-    @scenario
-    async def story() -> None:
-        scripted = Scripted()
-        keys = Keys(file=file_of(tmp_path, acme()), forward=forward)
-        async with running(scripted, replica=SGLANG, keys=keys) as router:
-            client = await router.client()
-            await client.send(chat(BEARER, stream=True))
-            await client.recv_until(b"content")
-            client.rst()
-            await eventually(lambda: bool(scripted.aborts), "it is told")
-            for told in (*scripted.asked, *scripted.aborts):
-                assert ("authorization" in dict(told.headers)) == forward
-
-    story()
+    scripted = Scripted()
+    keys = Keys(file=file_of(tmp_path, acme()), forward=forward)
+    async with running(scripted, replica=SGLANG, keys=keys) as router:
+        client = await router.client()
+        await client.send(chat(BEARER, stream=True))
+        await client.recv_until(b"content")
+        client.rst()
+        await eventually(lambda: bool(scripted.aborts), "it is told")
+        for told in (*scripted.asked, *scripted.aborts):
+            assert ("authorization" in dict(told.headers)) == forward
 
 
 @scenario

@@ -95,14 +95,11 @@ async def test_a_replica_without_any_sign_of_work_is_blamed() -> None:
     "field",
     ["x-stainless-timeout: 600", "x-stainless-read-timeout: 600.0", "x-request-timeout-ms: 600000"],
 )
-def test_a_client_that_waits_longer_is_not_cut_off(field: str) -> None:
-    @scenario
-    async def story() -> None:
-        async with running(slow, timeouts={"whole_s": 0.3}, health=FIRM) as router:
-            assert (await router.ask(chat(field), "POST")).status == 200
-            assert (await router.log())[0]["reason"] == "ok"
-
-    story()
+@scenario
+async def test_a_client_that_waits_longer_is_not_cut_off(field: str) -> None:
+    async with running(slow, timeouts={"whole_s": 0.3}, health=FIRM) as router:
+        assert (await router.ask(chat(field), "POST")).status == 200
+        assert (await router.log())[0]["reason"] == "ok"
 
 
 @scenario

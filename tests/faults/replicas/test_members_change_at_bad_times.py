@@ -36,29 +36,25 @@ def states(router: Router) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("method", "path", "connect_s"), ACTIONS)
-def test_while_a_request_connects(method: str, path: str, connect_s: float) -> None:
+@scenario
+async def test_while_a_request_connects(method: str, path: str, connect_s: float) -> None:
     """A request that has no connection yet is served, by another replica if it must leave."""
-
-    @scenario
-    async def check() -> None:
-        dark = HostileReplica(json_ok)
-        dark.start()
-        why = "a probe would find the port dark"
-        async with running(
-            dark, json_ok, policy=FIRST, timeouts={"connect_s": connect_s}, quiet_control_plane=why
-        ) as router:
-            router.app.parts.fleet.replicas["r0"].close_idle()
-            await dark.stop_listening()
-            with blackhole(dark.port):
-                client = await router.client()
-                await client.send(chat())
-                await eventually(lambda: router.app.census()["replica_connecting"] == 1, "connect")
-                answered = await router.admin(f"/replicas/r0{path}", method)
-                assert answered.status < 300
-                assert (await client.recv_response()).status == 200
-            assert len(router.replicas[1].requests) == 1
-
-    check()
+    dark = HostileReplica(json_ok)
+    dark.start()
+    why = "a probe would find the port dark"
+    async with running(
+        dark, json_ok, policy=FIRST, timeouts={"connect_s": connect_s}, quiet_control_plane=why
+    ) as router:
+        router.app.parts.fleet.replicas["r0"].close_idle()
+        await dark.stop_listening()
+        with blackhole(dark.port):
+            client = await router.client()
+            await client.send(chat())
+            await eventually(lambda: router.app.census()["replica_connecting"] == 1, "connect")
+            answered = await router.admin(f"/replicas/r0{path}", method)
+            assert answered.status < 300
+            assert (await client.recv_response()).status == 200
+        assert len(router.replicas[1].requests) == 1
 
 
 @scenario
@@ -78,9 +74,7 @@ async def test_the_next_replica_leaves_during_a_pause_before_a_retry() -> None:
 
 @scenario
 async def test_every_replica_leaves_and_another_comes() -> None:
-    other = HostileReplica(json_ok)
-    other.start()
-    async with running(json_ok, policy=FIRST) as router:
+    async with HostileReplica(json_ok) as other, running(json_ok, policy=FIRST) as router:
         assert (await router.admin("/replicas/r0", "DELETE")).status == 202
         assert states(router) == {}
         assert not router.app.parts.fleet.serving.ready
@@ -93,7 +87,6 @@ async def test_every_replica_leaves_and_another_comes() -> None:
         assert added.status == 201  # the ID of a removed replica may be used again
         assert (await client.recv_response()).status == 200
         assert len(other.requests) == 1
-    await other.stop()
 
 
 @scenario
@@ -169,18 +162,16 @@ async def test_changes_and_reloads_at_the_same_time() -> None:
 @scenario
 async def test_a_replica_that_is_added_during_the_stop_is_not_probed() -> None:
     """`scenario` fails if a task of the replica remains."""
-    other = HostileReplica(json_ok)
-    other.start()
-    body = json.dumps({"url": other.url, "id": "late"}).encode()
-    async with running(json_ok) as router:
-        app = router.app
-        client = await RawClient.connect(app.admin_port)
-        await client.send(request("/replicas", method="POST", body=body)[:-1])
-        await asyncio.sleep(0.05)  # the listener waits for the last byte
-        stop = asyncio.create_task(app.stop())
-        await asyncio.sleep(0)
-        await client.send(body[-1:])
-        await stop
-        assert app.census()["probes"] == app.census()["polls"] == 0
-        client.close()
-    await other.stop()
+    async with HostileReplica(json_ok) as other:
+        body = json.dumps({"url": other.url, "id": "late"}).encode()
+        async with running(json_ok) as router:
+            app = router.app
+            client = await RawClient.connect(app.admin_port)
+            await client.send(request("/replicas", method="POST", body=body)[:-1])
+            await asyncio.sleep(0.05)  # the listener waits for the last byte
+            stop = asyncio.create_task(app.stop())
+            await asyncio.sleep(0)
+            await client.send(body[-1:])
+            await stop
+            assert app.census()["probes"] == app.census()["polls"] == 0
+            client.close()

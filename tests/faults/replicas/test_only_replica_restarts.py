@@ -19,7 +19,6 @@ from tests.harness.queueing import (
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
-BATCH = 4
 CROWD = 20
 
 

@@ -64,22 +64,19 @@ async def reaches(router: Router, state: str, why: str, name: str = "r0") -> dic
     ],
     ids=["503", "timeout"],
 )
-def test_down(path: str, reply: Answer, why: str) -> None:
-    @scenario
-    async def story() -> None:
-        replica = HostileReplica(json_ok)
-        async with running(replica, json_ok, health={**FAST, "timeout_s": 0.5}) as router:
-            replica.control.at[path] = reply
-            found = await reaches(router, "down", why)
-            assert "(1 down); " in await text_page(router, "/fleet")
-            again = await shown(router)
-            assert again["since_s"] >= found["since_s"]
-            del replica.control.at[path]
-            await eventually(lambda: len(router.app.parts.fleet.serving.ready) == 2, "up")
-            healthy = await shown(router)
-            assert (healthy["state"], healthy["why"]) == ("ready", None)
-
-    story()
+@scenario
+async def test_down(path: str, reply: Answer, why: str) -> None:
+    replica = HostileReplica(json_ok)
+    async with running(replica, json_ok, health={**FAST, "timeout_s": 0.5}) as router:
+        replica.control.at[path] = reply
+        found = await reaches(router, "down", why)
+        assert "(1 down); " in await text_page(router, "/fleet")
+        again = await shown(router)
+        assert again["since_s"] >= found["since_s"]
+        del replica.control.at[path]
+        await eventually(lambda: len(router.app.parts.fleet.serving.ready) == 2, "up")
+        healthy = await shown(router)
+        assert (healthy["state"], healthy["why"]) == ("ready", None)
 
 
 @scenario
@@ -99,23 +96,19 @@ async def test_unknown_before_the_first_probe() -> None:
 
 
 @pytest.mark.parametrize("code", [401, 403])
-def test_an_engine_key_that_is_missing_or_wrong(code: int) -> None:
+@scenario
+async def test_an_engine_key_that_is_missing_or_wrong(code: int) -> None:
     """vLLM answers /health without a key, and refuses /v1/models."""
-
-    @scenario
-    async def story() -> None:
-        replica = HostileReplica(json_ok)
-        replica.control.at[MODELS] = status(code)
-        why = f"/v1/models answered {code}: the engine does not accept the router's key"
-        async with running(replica, json_ok, health=FAST) as router:
-            await reaches(router, "unknown", why)
-            replica.control.at[MODELS] = status(503)
-            await reaches(router, "unknown", "/v1/models answered 503")
-            del replica.control.at[MODELS]
-            await eventually(lambda: len(router.app.parts.fleet.serving.ready) == 2, "up")
-            assert (await shown(router))["why"] is None
-
-    story()
+    replica = HostileReplica(json_ok)
+    replica.control.at[MODELS] = status(code)
+    why = f"/v1/models answered {code}: the engine does not accept the router's key"
+    async with running(replica, json_ok, health=FAST) as router:
+        await reaches(router, "unknown", why)
+        replica.control.at[MODELS] = status(503)
+        await reaches(router, "unknown", "/v1/models answered 503")
+        del replica.control.at[MODELS]
+        await eventually(lambda: len(router.app.parts.fleet.serving.ready) == 2, "up")
+        assert (await shown(router))["why"] is None
 
 
 @scenario

@@ -52,22 +52,17 @@ async def why_down(process: RouterProcess) -> str:
     ],
     ids=["refused", "500", "timeout"],
 )
-def test_one_that_was_up(
+@scenario
+async def test_one_that_was_up(
     change: Callable[[HostileReplica], Awaitable[None]], why: str, tmp_path: Path
 ) -> None:
-    @scenario
-    async def story() -> None:
-        replica = HostileReplica(json_ok)
-        replica.start()
-        try:
-            async with serving(config_of(tmp_path, replica.url)) as process:
-                assert process.events[-1]["message"] == "ready"
-                await change(replica)
-                assert why in await why_down(process)
-        finally:
-            await replica.stop()
-
-    story()
+    async with (
+        HostileReplica(json_ok) as replica,
+        serving(config_of(tmp_path, replica.url)) as process,
+    ):
+        assert process.events[-1]["message"] == "ready"
+        await change(replica)
+        assert why in await why_down(process)
 
 
 @scenario

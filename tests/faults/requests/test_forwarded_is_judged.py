@@ -76,31 +76,23 @@ READ = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_an_encoded_body_is_judged(name: str, tmp_path: Path) -> None:
+@scenario
+async def test_an_encoded_body_is_judged(name: str, tmp_path: Path) -> None:
     path, body, *fields = READ[name]
-
-    @scenario
-    async def story() -> None:
-        async with one_key(tmp_path) as router:
-            answer = await router.ask(post(path, body, ALLOWED, *fields), "POST")
-            assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
-            assert router.replica.requests == []
-
-    story()
+    async with one_key(tmp_path) as router:
+        answer = await router.ask(post(path, body, ALLOWED, *fields), "POST")
+        assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
+        assert router.replica.requests == []
 
 
 @pytest.mark.parametrize("name", UNREAD)
-def test_a_body_that_cannot_be_judged_passes_no_key(name: str, tmp_path: Path) -> None:
+@scenario
+async def test_a_body_that_cannot_be_judged_passes_no_key(name: str, tmp_path: Path) -> None:
     path, body, *fields = UNREAD[name]
-
-    @scenario
-    async def story() -> None:
-        async with one_key(tmp_path) as router:
-            answer = await router.ask(post(path, body, ALLOWED, *fields), "POST")
-            assert_error(answer, Reason.UNREAD_BODY, 415)
-            assert router.replica.requests == []
-
-    story()
+    async with one_key(tmp_path) as router:
+        answer = await router.ask(post(path, body, ALLOWED, *fields), "POST")
+        assert_error(answer, Reason.UNREAD_BODY, 415)
+        assert router.replica.requests == []
 
 
 @pytest.mark.parametrize(
@@ -111,110 +103,90 @@ def test_a_body_that_cannot_be_judged_passes_no_key(name: str, tmp_path: Path) -
         ("/v1/x", {"tokens_per_minute": 1000.0}),
     ],
 )
-def test_each_limit_of_a_key_demands_it(path: str, rules: dict[str, Any], tmp_path: Path) -> None:
+@scenario
+async def test_each_limit_of_a_key_demands_it(
+    path: str, rules: dict[str, Any], tmp_path: Path
+) -> None:
     body = chat(model="m", x=LARGE) + chat(priority="critical")
-
-    @scenario
-    async def story() -> None:
-        async with one_key(tmp_path, models=None, **rules) as router:
-            asked = post(path, body, ALLOWED, JSON)
-            assert_error(await router.ask(asked, "POST"), Reason.UNREAD_BODY, 415)
-            assert router.replica.requests == []
-
-    story()
+    async with one_key(tmp_path, models=None, **rules) as router:
+        asked = post(path, body, ALLOWED, JSON)
+        assert_error(await router.ask(asked, "POST"), Reason.UNREAD_BODY, 415)
+        assert router.replica.requests == []
 
 
 @pytest.mark.parametrize(("model", "status"), [("m", 200), ("big", 403)])
-def test_the_model_of_a_text_with_an_encoding(model: str, status: int, tmp_path: Path) -> None:
+@scenario
+async def test_the_model_of_a_text_with_an_encoding(
+    model: str, status: int, tmp_path: Path
+) -> None:
     """Engines ignore Content-Encoding and read the text."""
-
-    @scenario
-    async def story() -> None:
-        async with one_key(tmp_path) as router:
-            asked = post(CHAT, chat(model=model), JSON, "Content-Encoding: x")
-            assert (await router.ask(asked, "POST")).status == status
-            assert len(router.replica.requests) == (status == 200)
-
-    story()
+    async with one_key(tmp_path) as router:
+        asked = post(CHAT, chat(model=model), JSON, "Content-Encoding: x")
+        assert (await router.ask(asked, "POST")).status == status
+        assert len(router.replica.requests) == (status == 200)
 
 
 @pytest.mark.parametrize("name", ["an unknown encoding", "UTF-16 on an unknown path"])
-def test_without_keys_it_is_the_engines_to_judge(name: str) -> None:
+@scenario
+async def test_without_keys_it_is_the_engines_to_judge(name: str) -> None:
     path, body, *fields = UNREAD[name]
-
-    @scenario
-    async def story() -> None:
-        async with running(echo) as router:
-            answer = await router.ask(request(path, *fields, method="POST", body=body), "POST")
-            assert answer.status == 200
-            assert bytes(router.replica.requests[0].body) == body
-
-    story()
+    async with running(echo) as router:
+        answer = await router.ask(request(path, *fields, method="POST", body=body), "POST")
+        assert answer.status == 200
+        assert bytes(router.replica.requests[0].body) == body
 
 
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize(("model", "status"), [("m", 200), ("big", 403)])
-def test_the_model_in_the_middle_of_a_large_body(
+@scenario
+async def test_the_model_in_the_middle_of_a_large_body(
     model: str, status: int, chunked: bool, tmp_path: Path
 ) -> None:
     body = chat(a=LARGE, model=model, b=LARGE)
-
-    @scenario
-    async def story() -> None:
-        async with one_key(tmp_path) as router:
-            client = await router.client()
-            if chunked:
-                await client.send(
-                    f"POST {CHAT} HTTP/1.1\r\nHost: a\r\n{BEARER}\r\n{JSON}\r\n"
-                    "Transfer-Encoding: chunked\r\n\r\n".encode(),
-                    b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body),
-                )
-            else:
-                await client.send(post(CHAT, body, ALLOWED, JSON))
-            answer = await client.recv_response()
-            assert answer.status == status
-            assert len(router.replica.requests) == (status == 200)
-
-    story()
+    async with one_key(tmp_path) as router:
+        client = await router.client()
+        if chunked:
+            await client.send(
+                f"POST {CHAT} HTTP/1.1\r\nHost: a\r\n{BEARER}\r\n{JSON}\r\n"
+                "Transfer-Encoding: chunked\r\n\r\n".encode(),
+                b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body),
+            )
+        else:
+            await client.send(post(CHAT, body, ALLOWED, JSON))
+        answer = await client.recv_response()
+        assert answer.status == status
+        assert len(router.replica.requests) == (status == 200)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 @pytest.mark.parametrize("model", [{}, {"model": None}])
 @pytest.mark.parametrize("path", [CHAT, "/tokenize", "/v1/x"])
-def test_a_header_does_not_name_the_model_that_an_engine_reads(
+@scenario
+async def test_a_header_does_not_name_the_model_that_an_engine_reads(
     path: str, model: dict[str, Any], method: str, tmp_path: Path
 ) -> None:
     """For a model that only a header names, the engine would serve its default model."""
-
-    @scenario
-    async def story() -> None:
-        async with one_key(tmp_path) as router:
-            asked = request(path, BEARER, ALLOWED, JSON, method=method, body=chat(**model))
-            answer = await router.ask(asked, method)
-            assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
-            assert "`model`" in answer.error()["message"]
-            assert router.replica.requests == []
-
-    story()
+    async with one_key(tmp_path) as router:
+        asked = request(path, BEARER, ALLOWED, JSON, method=method, body=chat(**model))
+        answer = await router.ask(asked, method)
+        assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
+        assert "`model`" in answer.error()["message"]
+        assert router.replica.requests == []
 
 
-def test_a_header_does_not_name_the_model_of_a_form_or_of_nothing(tmp_path: Path) -> None:
+@scenario
+async def test_a_header_does_not_name_the_model_of_a_form_or_of_nothing(tmp_path: Path) -> None:
     form = b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\nm\r\n--b--\r\n'
     kind = "Content-Type: multipart/form-data; boundary=b"
-
-    @scenario
-    async def story() -> None:
-        async with one_key(tmp_path) as router:
-            for asked in (
-                post("/v1/audio/transcriptions", form, ALLOWED, kind),
-                post("/v1/x", form, ALLOWED, kind),
-                post("/v1/x", b"", ALLOWED),
-            ):
-                answer = await router.ask(asked, "POST")
-                assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
-            assert router.replica.requests == []
-
-    story()
+    async with one_key(tmp_path) as router:
+        for asked in (
+            post("/v1/audio/transcriptions", form, ALLOWED, kind),
+            post("/v1/x", form, ALLOWED, kind),
+            post("/v1/x", b"", ALLOWED),
+        ):
+            answer = await router.ask(asked, "POST")
+            assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
+        assert router.replica.requests == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])

@@ -31,19 +31,16 @@ def carrying(method: str, path: str, *fields: str, **members: Any) -> bytes:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("method", METHODS)
-def test_a_key_limits_its_models_and_requests(method: str, path: str, tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(models=["m"], requests_per_minute=1)))
-        async with running(json_ok, keys=keys) as router:
-            other = carrying(method, path, BEARER, model="secret")
-            assert_error(await router.ask(other, method), Reason.MODEL_NOT_ALLOWED)
-            assert router.replica.requests == []
-            own = carrying(method, path, BEARER)
-            assert (await router.ask(own, method)).status == 200
-            assert_error(await router.ask(own, method), Reason.KEY_REQUESTS)
-
-    story()
+@scenario
+async def test_a_key_limits_its_models_and_requests(method: str, path: str, tmp_path: Path) -> None:
+    keys = Keys(file=file_of(tmp_path, acme(models=["m"], requests_per_minute=1)))
+    async with running(json_ok, keys=keys) as router:
+        other = carrying(method, path, BEARER, model="secret")
+        assert_error(await router.ask(other, method), Reason.MODEL_NOT_ALLOWED)
+        assert router.replica.requests == []
+        own = carrying(method, path, BEARER)
+        assert (await router.ask(own, method)).status == 200
+        assert_error(await router.ask(own, method), Reason.KEY_REQUESTS)
 
 
 @pytest.mark.parametrize("size", [10, SCAN_ABOVE])

@@ -29,27 +29,24 @@ class Engine(Turnstile):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_it_passes_a_full_queue(path: str) -> None:
-    @scenario
-    async def story() -> None:
-        engine = Engine()
-        async with running(
-            engine, replica=ONE, queue=queue(), quiet_control_plane="polls count as well"
-        ) as router:
-            clients = [await send(router, "first", queued=False), await send(router, "second")]
-            (replica,) = router.app.parts.fleet.replicas.values()
-            before = (replica.waiting, replica.load, replica.pending_tokens)
-            body = {"model": "m", "prompt": "a few words"}
-            assert (await router.ask(post_json(path, body), "POST")).status == 200
-            assert engine.tags == ["first", path]
-            assert waiting(router) == 1
-            assert (replica.waiting, replica.load, replica.pending_tokens) == before
-            engine.open(2)
-            for client in clients:
-                assert (await client.recv_response()).status == 200
-            assert replica.inflight == 0
-
-    story()
+@scenario
+async def test_it_passes_a_full_queue(path: str) -> None:
+    engine = Engine()
+    async with running(
+        engine, replica=ONE, queue=queue(), quiet_control_plane="polls count as well"
+    ) as router:
+        clients = [await send(router, "first", queued=False), await send(router, "second")]
+        (replica,) = router.app.parts.fleet.replicas.values()
+        before = (replica.waiting, replica.load, replica.pending_tokens)
+        body = {"model": "m", "prompt": "a few words"}
+        assert (await router.ask(post_json(path, body), "POST")).status == 200
+        assert engine.tags == ["first", path]
+        assert waiting(router) == 1
+        assert (replica.waiting, replica.load, replica.pending_tokens) == before
+        engine.open(2)
+        for client in clients:
+            assert (await client.recv_response()).status == 200
+        assert replica.inflight == 0
 
 
 @scenario

@@ -45,36 +45,30 @@ async def test_it_waits_in_the_queue(path: str) -> None:
     await waits_in_the_queue(post_json(path, BODY | {"tag": "unknown"}), "unknown")
 
 
-def test_it_counts_for_the_limits_and_the_usage_of_its_key(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(requests_per_minute=4)))
-        async with running(json_ok, keys=keys) as router:
-            for path in PATHS:
-                assert (await router.ask(post_json(path, BODY, BEARER), "POST")).status == 200
-            answer = await router.ask(post_json("/v1/unknown", BODY, BEARER), "POST")
-            assert_error(answer, Reason.KEY_REQUESTS)
-            (told,) = (await page(router, "/usage"))["tenants"]
-            assert told["tenant"] == "acme"
-            assert (
-                sum(used["requests"] for used in told["classes"].values()) == 5
-            )  # the count includes the refused request
-
-    story()
+@scenario
+async def test_it_counts_for_the_limits_and_the_usage_of_its_key(tmp_path: Path) -> None:
+    keys = Keys(file=file_of(tmp_path, acme(requests_per_minute=4)))
+    async with running(json_ok, keys=keys) as router:
+        for path in PATHS:
+            assert (await router.ask(post_json(path, BODY, BEARER), "POST")).status == 200
+        answer = await router.ask(post_json("/v1/unknown", BODY, BEARER), "POST")
+        assert_error(answer, Reason.KEY_REQUESTS)
+        (told,) = (await page(router, "/usage"))["tenants"]
+        assert told["tenant"] == "acme"
+        assert (
+            sum(used["requests"] for used in told["classes"].values()) == 5
+        )  # the count includes the refused request
 
 
-def test_its_tokens_are_estimated_by_its_size(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=1000)))
-        async with running(json_ok, keys=keys) as router:
-            large = BODY | {"input": "x" * 8000}
-            asked = post_json("/v1/images/generations", large, BEARER)
-            assert (await router.ask(asked, "POST")).status == 200
-            answer = await router.ask(asked, "POST")
-            assert_error(answer, Reason.KEY_TOKENS)
-
-    story()
+@scenario
+async def test_its_tokens_are_estimated_by_its_size(tmp_path: Path) -> None:
+    keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=1000)))
+    async with running(json_ok, keys=keys) as router:
+        large = BODY | {"input": "x" * 8000}
+        asked = post_json("/v1/images/generations", large, BEARER)
+        assert (await router.ask(asked, "POST")).status == 200
+        answer = await router.ask(asked, "POST")
+        assert_error(answer, Reason.KEY_TOKENS)
 
 
 @scenario
@@ -117,17 +111,14 @@ async def test_it_is_not_hedged() -> None:
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/v1/unknown"])
-def test_the_ceiling_of_its_key_holds(path: str, tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(ceiling="low")))
-        async with running(json_ok, keys=keys) as router:
-            asked = post_json(path, BODY, BEARER, "x-priority: critical")
-            assert (await router.ask(asked, "POST")).status == 200
-            (line,) = await router.log(1)
-            assert line["class"] == "low"
-
-    story()
+@scenario
+async def test_the_ceiling_of_its_key_holds(path: str, tmp_path: Path) -> None:
+    keys = Keys(file=file_of(tmp_path, acme(ceiling="low")))
+    async with running(json_ok, keys=keys) as router:
+        asked = post_json(path, BODY, BEARER, "x-priority: critical")
+        assert (await router.ask(asked, "POST")).status == 200
+        (line,) = await router.log(1)
+        assert line["class"] == "low"
 
 
 @scenario
@@ -149,21 +140,18 @@ TEXT: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", TEXT)
-def test_an_answer_without_counts_is_estimated_by_its_size(name: str, tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=1000)))
-        async with running(answer(TEXT[name]), keys=keys) as router:
-            asked = post_json("/vertex_generate", BODY, BEARER)
-            assert (await router.ask(asked, "POST")).status in (200, 201)
-            assert_error(await router.ask(asked, "POST"), Reason.KEY_TOKENS)
-            first, _ = await router.log(2)
-            assert first["output_tokens"] >= 2000
-            assert first.get("exact") is not True
-            (told,) = (await page(router, "/usage"))["tenants"]
-            assert told["output_tokens"] == first["output_tokens"]
-
-    story()
+@scenario
+async def test_an_answer_without_counts_is_estimated_by_its_size(name: str, tmp_path: Path) -> None:
+    keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=1000)))
+    async with running(answer(TEXT[name]), keys=keys) as router:
+        asked = post_json("/vertex_generate", BODY, BEARER)
+        assert (await router.ask(asked, "POST")).status in (200, 201)
+        assert_error(await router.ask(asked, "POST"), Reason.KEY_TOKENS)
+        first, _ = await router.log(2)
+        assert first["output_tokens"] >= 2000
+        assert first.get("exact") is not True
+        (told,) = (await page(router, "/usage"))["tenants"]
+        assert told["output_tokens"] == first["output_tokens"]
 
 
 @pytest.mark.parametrize(
@@ -174,13 +162,10 @@ def test_an_answer_without_counts_is_estimated_by_its_size(name: str, tmp_path: 
         ("/v1/x", response(200, body=b"\x89PNG" * 10_000, content_type="image/png")),
     ],
 )
-def test_what_is_no_text_has_no_tokens(path: str, data: bytes, tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=1000)))
-        async with running(answer(data), keys=keys) as router:
-            for _ in range(3):
-                asked = post_json(path, BODY, BEARER)
-                assert (await router.ask(asked, "POST")).status == 200
-
-    story()
+@scenario
+async def test_what_is_no_text_has_no_tokens(path: str, data: bytes, tmp_path: Path) -> None:
+    keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=1000)))
+    async with running(answer(data), keys=keys) as router:
+        for _ in range(3):
+            asked = post_json(path, BODY, BEARER)
+            assert (await router.ask(asked, "POST")).status == 200

@@ -24,9 +24,7 @@ async def test_after_the_first_token() -> None:
         await until_closed(connection)
 
     async with running(behave) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
-        answer = await client.recv_response()
+        answer = await router.ask(chat(stream=True))
         assert answer.complete
         assert len(answer.body) == len(token("a")) + 6 + PIECES * len(PIECE) + 2
 

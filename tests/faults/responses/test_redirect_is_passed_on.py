@@ -18,17 +18,13 @@ from tests.harness.running import running, scenario
 @pytest.mark.parametrize("asked", [chat(), request("/plain")])
 @scenario
 async def test_it_is_not_followed(asked: bytes) -> None:
-    inside = HostileReplica(json_ok)
-    inside.start()
-    try:
+    async with HostileReplica(json_ok) as inside:
         location = f"{inside.url}/secret"
         async with running(answer(response(307, f"Location: {location}"))) as router:
             got = await router.ask(asked)
             assert got.status == 307
             assert got.header("location") == location
         assert not inside.connections
-    finally:
-        await inside.stop()
 
 
 CASES = [

@@ -34,9 +34,7 @@ async def test_it_comes_whole(data: bytes) -> None:
 
     async with running(behave, quiet_control_plane="a probe under way is a task") as router:
         before = len(asyncio.all_tasks())
-        client = await router.client()
-        await client.send(chat(stream=data is STREAM))
-        answer = await client.recv_response()
+        answer = await router.ask(chat(stream=data is STREAM))
         assert answer.complete
         assert answer.status == 200
         if data is STREAM:

@@ -75,15 +75,11 @@ async def restarting(
     **serve: Any,
 ) -> AsyncIterator[Restarting]:
     """A running router; `serve`: arguments of `serving`."""
-    hostile = HostileReplica(behave)
-    hostile.start()
-    config = tmp_path / "config.yaml"
-    write_config(config, hostile.url, extra=EXTRA + extra)
-    try:
+    async with HostileReplica(behave) as hostile:
+        config = tmp_path / "config.yaml"
+        write_config(config, hostile.url, extra=EXTRA + extra)
         async with serving(config, **serve) as router:
             yield Restarting(router, hostile, config)
-    finally:
-        await hostile.stop()
 
 
 def is_alive(pid: int) -> bool:

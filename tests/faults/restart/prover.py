@@ -56,13 +56,11 @@ class Outcome:
 
 async def prove(trial: Trial, folder: Path, *, prints: bool = False) -> Outcome:
     """Run a trial. `folder` gets the configuration."""
-    hostile = HostileReplica(slow_stream(trial.tokens, trial.gap_s))
-    hostile.start()
-    config = folder / "config.yaml"
-    write_config(config, hostile.url, extra=EXTRA)
-    begun = monotonic()
-    crossed = 0
-    try:
+    async with HostileReplica(slow_stream(trial.tokens, trial.gap_s)) as hostile:
+        config = folder / "config.yaml"
+        write_config(config, hostile.url, extra=EXTRA)
+        begun = monotonic()
+        crossed = 0
         async with serving(config) as router:
             load = Load(router.port)
             load.start(trial.streams, trial.rate, trial.kept)
@@ -72,8 +70,6 @@ async def prove(trial: Trial, folder: Path, *, prints: bool = False) -> Outcome:
                 await _restart(router, prints)
             await asyncio.sleep(trial.pause_s)
             await load.end()
-    finally:
-        await hostile.stop()
     return Outcome(
         trial.restarts,
         load.done["stream"],

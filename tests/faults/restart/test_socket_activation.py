@@ -37,52 +37,48 @@ def port_of(sock: socket.socket) -> int:
 @long_scenario
 async def test_a_connection_waits_while_the_router_is_stopped(tmp_path: Path) -> None:
     """`systemctl restart`: the socket's queue keeps the connections until the next start."""
-    hostile = HostileReplica(json_ok)
-    hostile.start()
-    config = tmp_path / "config.yaml"
-    write_config(config, hostile.url, extra="drain: {lame_duck: 0, grace: 5}\n")
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        early = await RawClient.connect(port_of(sock))
-        await early.send(chat("Connection: close"))
-        async with serving(config, **launched("listen", sock)) as router:  # type: ignore[arg-type]
-            assert router.port == port_of(sock)
-            assert (await early.recv_response("POST")).status == 200
-            router.signal(signal.SIGTERM)
-            assert await router.exit_status() == 0
-        late = await RawClient.connect(port_of(sock))
-        await late.send(chat("Connection: close"))
-        async with serving(config, **launched("listen", sock)) as router:  # type: ignore[arg-type]
-            assert (await late.recv_response("POST")).status == 200
-            assert (await router.restart())["message"] == "restarted"
-            client = await router.client()
-            await client.send(chat())
-            assert (await client.recv_response("POST")).status == 200
-            client.close()
-        early.close()
-        late.close()
-    await hostile.stop()
+    async with HostileReplica(json_ok) as hostile:
+        config = tmp_path / "config.yaml"
+        write_config(config, hostile.url, extra="drain: {lame_duck: 0, grace: 5}\n")
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            early = await RawClient.connect(port_of(sock))
+            await early.send(chat("Connection: close"))
+            async with serving(config, **launched("listen", sock)) as router:  # type: ignore[arg-type]
+                assert router.port == port_of(sock)
+                assert (await early.recv_response("POST")).status == 200
+                router.signal(signal.SIGTERM)
+                assert await router.exit_status() == 0
+            late = await RawClient.connect(port_of(sock))
+            await late.send(chat("Connection: close"))
+            async with serving(config, **launched("listen", sock)) as router:  # type: ignore[arg-type]
+                assert (await late.recv_response("POST")).status == 200
+                assert (await router.restart())["message"] == "restarted"
+                client = await router.client()
+                await client.send(chat())
+                assert (await client.recv_response("POST")).status == 200
+                client.close()
+            early.close()
+            late.close()
 
 
 @long_scenario
 async def test_several_sockets_of_one_listener(tmp_path: Path) -> None:
-    hostile = HostileReplica(json_ok)
-    hostile.start()
-    config = tmp_path / "config.yaml"
-    write_config(config, hostile.url, extra="drain: {lame_duck: 0, grace: 5}\n")
-    with (
-        socket.create_server(("127.0.0.1", 0)) as first,
-        socket.create_server(("127.0.0.1", 0)) as second,
-    ):
-        given = launched("listen:listen", first, second)
-        async with serving(config, **given) as router:  # type: ignore[arg-type]
-            for _ in range(2):
-                for sock in (first, second):
-                    client = await RawClient.connect(port_of(sock))
-                    await client.send(chat("Connection: close"))
-                    assert (await client.recv_response("POST")).status == 200
-                    client.close()
-                assert (await router.restart())["message"] == "restarted"
-    await hostile.stop()
+    async with HostileReplica(json_ok) as hostile:
+        config = tmp_path / "config.yaml"
+        write_config(config, hostile.url, extra="drain: {lame_duck: 0, grace: 5}\n")
+        with (
+            socket.create_server(("127.0.0.1", 0)) as first,
+            socket.create_server(("127.0.0.1", 0)) as second,
+        ):
+            given = launched("listen:listen", first, second)
+            async with serving(config, **given) as router:  # type: ignore[arg-type]
+                for _ in range(2):
+                    for sock in (first, second):
+                        client = await RawClient.connect(port_of(sock))
+                        await client.send(chat("Connection: close"))
+                        assert (await client.recv_response("POST")).status == 200
+                        client.close()
+                    assert (await router.restart())["message"] == "restarted"
 
 
 @long_scenario
@@ -96,29 +92,27 @@ async def test_each_listener_and_a_unix_socket(tmp_path: Path) -> None:
         for sock in (data, admin, probes):
             sock.listen()
         given = launched("probes:listen:admin", probes, data, admin)
-        hostile = HostileReplica(json_ok)
-        hostile.start()
-        config = tmp_path / "config.yaml"
-        write_config(config, hostile.url, extra="drain: {lame_duck: 0, grace: 5}\n")
-        config.write_text(config.read_text().replace("admin: 127.0.0.1:0\n", extra))
-        async with serving(config, **given) as router:  # type: ignore[arg-type]
-            for _ in range(2):
-                assert router.admin_port == port_of(admin)
-                for port, page, status in (
-                    (port_of(admin), "/replicas", 200),
-                    (port_of(probes), "/readyz", 200),
-                    (port_of(probes), "/replicas", 404),
-                ):
-                    client = await RawClient.connect(port)
-                    await client.send(request(page, "Connection: close"))
-                    assert (await client.recv_response()).status == status
-                    client.close()
-                reader, writer = await asyncio.open_unix_connection(str(path))
-                writer.write(chat("Connection: close"))
-                assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
-                writer.close()
-                assert (await router.restart())["message"] == "restarted"
-        await hostile.stop()
+        async with HostileReplica(json_ok) as hostile:
+            config = tmp_path / "config.yaml"
+            write_config(config, hostile.url, extra="drain: {lame_duck: 0, grace: 5}\n")
+            config.write_text(config.read_text().replace("admin: 127.0.0.1:0\n", extra))
+            async with serving(config, **given) as router:  # type: ignore[arg-type]
+                for _ in range(2):
+                    assert router.admin_port == port_of(admin)
+                    for port, page, status in (
+                        (port_of(admin), "/replicas", 200),
+                        (port_of(probes), "/readyz", 200),
+                        (port_of(probes), "/replicas", 404),
+                    ):
+                        client = await RawClient.connect(port)
+                        await client.send(request(page, "Connection: close"))
+                        assert (await client.recv_response()).status == status
+                        client.close()
+                    reader, writer = await asyncio.open_unix_connection(str(path))
+                    writer.write(chat("Connection: close"))
+                    assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+                    writer.close()
+                    assert (await router.restart())["message"] == "restarted"
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,8 @@ class Service:
 @asynccontextmanager
 async def service(folder: Path) -> AsyncIterator[Service]:
     """The units as shipped, except for the number of the port."""
-    hostile = HostileReplica(slow_stream(10, 0.1))
-    hostile.start()
-    (folder / "machine").mkdir()
-    try:
+    async with HostileReplica(slow_stream(10, 0.1)) as hostile:
+        (folder / "machine").mkdir()
         async with booted(folder / "machine") as machine:
             one = Service(machine, hostile)
             machine.install()
@@ -85,8 +83,6 @@ async def service(folder: Path) -> AsyncIterator[Service]:
             await machine.systemctl("daemon-reload")
             await machine.systemctl("start", "hedgerow.socket", "hedgerow.service")
             yield one
-    finally:
-        await hostile.stop()
 
 
 @asynccontextmanager

@@ -36,51 +36,48 @@ MOST_OVERTAKEN = 12
         ("sglang", False, 2.0),
     ],
 )
-def test_an_early_request_is_not_overtaken_for_ever(
+@long_scenario
+async def test_an_early_request_is_not_overtaken_for_ever(
     persona: str, metrics: bool, becomes_normal_s: float
 ) -> None:
-    @long_scenario
-    async def story() -> None:
-        settings: dict[str, Any] = {"max_num_seqs": SLOTS, "speed": 6.0, "metrics": metrics}
-        async with (
-            emulated(persona, **settings) as engine,
-            running(
-                engine.url,
-                replica={"engine": persona},
-                polling={"interval_s": 0.1},
-                queue=Queue(
-                    batch_becomes_normal_after_s=becomes_normal_s,
-                    gates=QueueGates(waiting=3, prefill_tokens=0),
-                ),
-            ) as router,
-        ):
-            driver = router.app.parts.queue
-            assert driver is not None
-            ended: list[int] = []
-            sent = 0
+    settings: dict[str, Any] = {"max_num_seqs": SLOTS, "speed": 6.0, "metrics": metrics}
+    async with (
+        emulated(persona, **settings) as engine,
+        running(
+            engine.url,
+            replica={"engine": persona},
+            polling={"interval_s": 0.1},
+            queue=Queue(
+                batch_becomes_normal_after_s=becomes_normal_s,
+                gates=QueueGates(waiting=3, prefill_tokens=0),
+            ),
+        ) as router,
+    ):
+        driver = router.app.parts.queue
+        assert driver is not None
+        ended: list[int] = []
+        sent = 0
 
-            async def send(client: RawClient) -> int:
-                nonlocal sent
-                number, sent = sent, sent + 1
-                # Lengths differ, so that one slot becomes free at a time.
-                await client.send(chat(max_tokens=40 + 7 * (number % 5), stream=True))
-                return number
+        async def send(client: RawClient) -> int:
+            nonlocal sent
+            number, sent = sent, sent + 1
+            # Lengths differ, so that one slot becomes free at a time.
+            await client.send(chat(max_tokens=40 + 7 * (number % 5), stream=True))
+            return number
 
-            async def go_on(client: RawClient, number: int) -> None:
+        async def go_on(client: RawClient, number: int) -> None:
+            assert (await client.recv_response("POST")).status == 200
+            ended.append(number)
+            while sent < SERVED:
+                number = await send(client)
                 assert (await client.recv_response("POST")).status == 200
                 ended.append(number)
-                while sent < SERVED:
-                    number = await send(client)
-                    assert (await client.recv_response("POST")).status == 200
-                    ended.append(number)
 
-            clients = [await router.client() for _ in range(CROWD)]
-            first = [(client, await send(client)) for client in clients]
-            async with asyncio.TaskGroup() as group:
-                for client, number in first:
-                    group.create_task(go_on(client, number))
-            assert sum(driver.pools.queues[0].counts.queued) > SERVED // 2, "the queue was empty"
-            overtaken = [ended.index(number) - number for number in range(sent)]
-            assert max(overtaken) <= MOST_OVERTAKEN
-
-    story()
+        clients = [await router.client() for _ in range(CROWD)]
+        first = [(client, await send(client)) for client in clients]
+        async with asyncio.TaskGroup() as group:
+            for client, number in first:
+                group.create_task(go_on(client, number))
+        assert sum(driver.pools.queues[0].counts.queued) > SERVED // 2, "the queue was empty"
+        overtaken = [ended.index(number) - number for number in range(sent)]
+        assert max(overtaken) <= MOST_OVERTAKEN

@@ -35,10 +35,7 @@ async def two_engines() -> AsyncIterator[tuple[Emulated, Emulated, Router]]:
 
 
 async def ask(router: Router, **body: object) -> int:
-    client = await router.client()
-    await client.send(chat(**{"max_tokens": 20, "ignore_eos": True, **body}))
-    status = (await client.recv_response()).status
-    client.close()
+    status = (await router.ask(chat(**{"max_tokens": 20, "ignore_eos": True, **body}))).status
     return status
 
 

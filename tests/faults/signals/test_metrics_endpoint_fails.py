@@ -10,7 +10,7 @@ from tests.harness.behaviours import json_ok, until_closed
 from tests.harness.control import METRICS, Answer, Control
 from tests.harness.messages import chat, head, response
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import running, scenario
 
 
 def with_metrics(answer: Answer) -> HostileReplica:
@@ -76,12 +76,6 @@ FAULTS: list[tuple[Answer, str]] = [
     (says(response(200, body=b"renamed:num_requests_running 3\n")), "nothing"),
     (says(response(200)), "nothing"),
 ]
-
-
-async def failed_polls(router: Router, problem: str) -> None:
-    """Wait until a failed poll with this problem was recorded."""
-    fleet = router.app.parts.fleet
-    await eventually(lambda: fleet.polls.failed.get(problem, 0) > 0, f"a poll of {problem}")
 
 
 @pytest.mark.parametrize(

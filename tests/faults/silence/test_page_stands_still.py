@@ -74,19 +74,16 @@ async def polled(engine: Engine, router: Router, count: int) -> None:
 @pytest.mark.parametrize(
     ("load", "waiting", "kv"), [(106, 15, 0.904), (4, 0, 0.96), (4, 0, 1.0), (0, 0, 1.0)]
 )
-def test_it_gets_requests_again(
+@scenario
+async def test_it_gets_requests_again(
     write: Callable[[int, int, float, int], str], load: int, waiting: int, kv: float, urgency: str
 ) -> None:
-    @scenario
-    async def story() -> None:
-        engine = Engine(write, load, waiting, kv)
-        async with running(engine.replica()) as router:
-            await polled(engine, router, 2)
-            for _ in range(3):
-                asks = [router.ask(chat(priority=urgency, stream=n % 2 > 0)) for n in range(2)]
-                assert [answer.status for answer in await asyncio.gather(*asks)] == [200, 200]
-
-    story()
+    engine = Engine(write, load, waiting, kv)
+    async with running(engine.replica()) as router:
+        await polled(engine, router, 2)
+        for _ in range(3):
+            asks = [router.ask(chat(priority=urgency, stream=n % 2 > 0)) for n in range(2)]
+            assert [answer.status for answer in await asyncio.gather(*asks)] == [200, 200]
 
 
 @scenario

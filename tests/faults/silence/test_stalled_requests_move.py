@@ -44,35 +44,21 @@ def tried(line: dict[str, Any]) -> list[list[str]]:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("policy", ["round_robin", "least_load"])
-def test_they_are_answered_by_another(stream: bool, policy: str) -> None:
-    @scenario
-    async def story() -> None:
-        engine, other = still(), Engine()
-        replicas = (engine.replica(), other.replica())
-        async with running(*replicas, policy=policy, health=HEALTH) as router:
-            await hangs(router, engine, stream)
-            before = len(router.lines())
-            answers = await asyncio.gather(*(router.ask(chat(stream=stream)) for _ in range(6)))
-            assert [answer.status for answer in answers] == [200] * 6
-            assert all(answer.complete for answer in answers)
-            await eventually(lambda: len(router.lines()) >= before + 6, "log lines")
-            moved = [tried(line) for line in router.lines() if line["attempts"] > 1]
-            assert moved
-            assert moved == [[["r0", "primary", "replica_stalled"], ["r1", "retry", "ok"]]] * len(
-                moved
-            )
-            assert breaker(router) == "open"
-
-    story()
-
-
-async def ejected_with(
-    router: Router, engine: Engine, data: bytes, count: int = 4
-) -> list[asyncio.Future[Any]]:
-    """Send requests, half of which go to the engine that hangs, until it is ejected."""
-    asks = [asyncio.ensure_future(router.ask(data)) for _ in range(count)]
-    await eventually(lambda: breaker(router) == "open", "ejected")
-    return asks
+@scenario
+async def test_they_are_answered_by_another(stream: bool, policy: str) -> None:
+    engine, other = still(), Engine()
+    replicas = (engine.replica(), other.replica())
+    async with running(*replicas, policy=policy, health=HEALTH) as router:
+        await hangs(router, engine, stream)
+        before = len(router.lines())
+        answers = await asyncio.gather(*(router.ask(chat(stream=stream)) for _ in range(6)))
+        assert [answer.status for answer in answers] == [200] * 6
+        assert all(answer.complete for answer in answers)
+        await eventually(lambda: len(router.lines()) >= before + 6, "log lines")
+        moved = [tried(line) for line in router.lines() if line["attempts"] > 1]
+        assert moved
+        assert moved == [[["r0", "primary", "replica_stalled"], ["r1", "retry", "ok"]]] * len(moved)
+        assert breaker(router) == "open"
 
 
 async def stay(router: Router, engine: Engine, count: int) -> None:
@@ -102,23 +88,20 @@ async def test_one_that_may_have_an_effect_stays() -> None:
 @pytest.mark.parametrize(
     "retry", [{"budget": 0.0, "budget_min": 0}, {"attempts": 1}], ids=["budget", "attempts"]
 )
-def test_the_retry_settings_apply(retry: dict[str, Any]) -> None:
-    @scenario
-    async def story() -> None:
-        engine = still()
-        async with running(
-            engine.replica(), sse_tokens(), policy="round_robin", health=HEALTH, retry=retry
-        ) as router:
-            await hangs(router, engine)
-            clients = [await router.client() for _ in range(4)]
-            for client in clients:
-                await client.send(STREAM)
-            await eventually(lambda: breaker(router) == "open", "ejected")
-            await stay(router, engine, 2)
-            for client in clients:
-                client.rst()
-
-    story()
+@scenario
+async def test_the_retry_settings_apply(retry: dict[str, Any]) -> None:
+    engine = still()
+    async with running(
+        engine.replica(), sse_tokens(), policy="round_robin", health=HEALTH, retry=retry
+    ) as router:
+        await hangs(router, engine)
+        clients = [await router.client() for _ in range(4)]
+        for client in clients:
+            await client.send(STREAM)
+        await eventually(lambda: breaker(router) == "open", "ejected")
+        await stay(router, engine, 2)
+        for client in clients:
+            client.rst()
 
 
 @scenario

@@ -73,27 +73,24 @@ def fast() -> Engine:
 
 
 @pytest.mark.parametrize("route", list(ROUTES))
-def test_it_is_ejected(route: str, caplog: pytest.LogCaptureFixture) -> None:
-    @scenario
-    async def story() -> None:
-        zombie, other = fast(), fast()
-        replicas = (zombie.replica(), other.replica())
-        async with running(*replicas, policy="round_robin", health=HEALTH) as router:
-            while not (zombie.asked and other.asked):
-                assert (await router.ask(ROUTES[route])).status == 200
-            zombie.hangs = True
-            clients = [await router.client() for _ in range(8)]
-            for client in clients:
-                await client.send(ROUTES[route])
-            await eventually(lambda: breaker(router) == "open", "ejected")
-            for message in ("replica suspect", "replica ejected"):
-                (why,) = told(caplog, message)
-                assert WHY.fullmatch(why), why
+@scenario
+async def test_it_is_ejected(route: str, caplog: pytest.LogCaptureFixture) -> None:
+    zombie, other = fast(), fast()
+    replicas = (zombie.replica(), other.replica())
+    async with running(*replicas, policy="round_robin", health=HEALTH) as router:
+        while not (zombie.asked and other.asked):
             assert (await router.ask(ROUTES[route])).status == 200
-            for client in clients:
-                client.rst()
-
-    story()
+        zombie.hangs = True
+        clients = [await router.client() for _ in range(8)]
+        for client in clients:
+            await client.send(ROUTES[route])
+        await eventually(lambda: breaker(router) == "open", "ejected")
+        for message in ("replica suspect", "replica ejected"):
+            (why,) = told(caplog, message)
+            assert WHY.fullmatch(why), why
+        assert (await router.ask(ROUTES[route])).status == 200
+        for client in clients:
+            client.rst()
 
 
 @scenario

@@ -85,11 +85,9 @@ async def test_another_replica_serves(upstream: Upstream) -> None:
 @scenario
 async def test_a_plain_replica_at_an_https_url() -> None:
     """The replica answers the handshake with HTTP, which is treated like a wrong certificate."""
-    plain = HostileReplica(garbled)
-    plain.start()
-    url = plain.url.replace("http:", "https:")
-    trusting = Upstream(ca_file=CERT, server_name=NAME)
-    try:
+    async with HostileReplica(garbled) as plain:
+        url = plain.url.replace("http:", "https:")
+        trusting = Upstream(ca_file=CERT, server_name=NAME)
         async with running(
             url, TlsReplica(json_ok), upstream=trusting, policy="round_robin"
         ) as router:
@@ -97,8 +95,6 @@ async def test_a_plain_replica_at_an_https_url() -> None:
             for _ in range(4):
                 assert (await router.ask(chat())).status == 200
             assert {line["reason"] for line in await router.log(4)} == {"ok"}
-    finally:
-        await plain.stop()
 
 
 HTTP_400 = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
