@@ -5,9 +5,13 @@ With its default settings, the JDK's client offers an upgrade to HTTP/2 with eve
 
 from __future__ import annotations
 
+import atexit
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, NamedTuple
 
 import pytest
@@ -34,10 +38,19 @@ class Answer(NamedTuple):
         return dict(json.loads("\n".join(self.lines)))
 
 
+@cache
+def jdk_classes() -> str:
+    """The folder of the compiled client, which is removed at the end of the process."""
+    folder = mkdtemp(prefix="hedgerow-test-jdk-")
+    atexit.register(rmtree, folder, ignore_errors=True)
+    status, _, err = run([program("javac"), "-d", folder, SCRIPTS / "Client.java"])
+    assert status == 0, err
+    return folder
+
+
 def jdk(version: str) -> list[str | Path]:
-    program("javac")  # without it, `java` does not run source files
     quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]  # the program runs for a second
-    return [program("java"), *quick, f"-Dversion={version}", SCRIPTS / "Client.java"]
+    return [program("java"), *quick, f"-Dversion={version}", "-cp", jdk_classes(), "Client"]
 
 
 def node() -> list[str | Path]:
