@@ -35,7 +35,7 @@ def test_a_new_ticket_has_no_history() -> None:
     assert (ticket.state, ticket.order, ticket.skips) == (NEW, 0, 0)
     assert (ticket.starved, ticket.has_early_status) == (False, False)
     assert ticket.charged == NOT_CHARGED < 0.0  # a charge may be 0
-    for name in ("row", "node", "party", "run", "prefix", "queue", "entry"):
+    for name in ("class_queue", "node", "party", "run", "prefix", "queue", "entry"):
         assert getattr(ticket, name) is None, name
     assert ticket.deadline == inf
     assert ticket.excluded == ()
@@ -76,7 +76,7 @@ def test_reservations_count_prompt_and_output() -> None:
     assert make_ticket(tokens=0, output=0).reserved == 0
 
 
-class Row:
+class KeyQueue:
     def __init__(self, is_blocked: bool) -> None:
         self.is_blocked = is_blocked
 
@@ -84,10 +84,10 @@ class Row:
 def test_a_ticket_is_blocked_only_in_the_queue_of_its_key() -> None:
     ticket = make_ticket()
     assert ticket.blocked_in is None
-    ticket.row = Row(False)
+    ticket.class_queue = KeyQueue(False)
     assert ticket.blocked_in is None
-    ticket.row = row = Row(True)
-    assert ticket.blocked_in is row
+    ticket.class_queue = its = KeyQueue(True)
+    assert ticket.blocked_in is its
 
 
 @pytest.mark.parametrize(
