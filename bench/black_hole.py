@@ -32,10 +32,11 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from bench.overhead import install, shapes
+from bench.overhead import install
 from bench.overhead.packaged import Litellm, SglangRouter
-from bench.overhead.peers import Hedgerow, Peer, PeerError, Site
-from bench.overhead.processes import Placement
+from router.lab.overhead import shapes
+from router.lab.overhead.processes import Placement
+from router.lab.overhead.routers import Hedgerow, Peer, PeerError, Site
 
 WORK_S = 0.05
 BURST = 60

@@ -61,6 +61,9 @@ _COMMANDS = {
     "audit": ("router.lab.audit.command", "report which tenant delays which, from an access log"),
     "plan": ("router.lab.plan.command", "advise how many replicas the coming demand needs"),
 }
+# Benchmarks are not installed: they run from a checkout, as `python -m router bench NAME` there.
+# Only `overhead --upstream` is a use of the program, so it also runs without them.
+_FLEET_OVERHEAD: Final = "router.lab.overhead.command"
 _BENCHES = {
     "overhead": ("bench.overhead.cli", "CPU per request and token, compared with other routers"),
     "simulated": ("bench.fleet.simulated.cli", "policies in many scenarios, in virtual time"),
@@ -133,12 +136,24 @@ def _parser(words: list[str] | None) -> argparse.ArgumentParser:
         if words is None or words[:1] == [name]:
             _attach(command, module)
 
-    bench = commands.add_parser("bench", help="measure the router on this machine")
+    bench = commands.add_parser(
+        "bench",
+        help="measure the router on this machine",
+        epilog="An installed program has only `overhead --upstream URL`. The rest runs from a "
+        "checkout of the source, as `python -m router bench BENCH`.",
+    )
     benches = bench.add_subparsers(title="benchmarks", metavar="BENCH", required=True)
     for name, (module, text) in _BENCHES.items():
         one = benches.add_parser(name, help=text)
         if words is None or words[:2] == ["bench", name]:
-            _attach(one, module)
+            if (found := _bench_module(name, module)) is not None:
+                _attach(one, found)
+            elif words is not None:
+                parser.exit(
+                    _CANNOT_RUN,
+                    f"hedgerow bench {name}: not part of an installed program; run "
+                    f"`python -m router bench {name}` in a checkout of the source\n",
+                )
     return parser
 
 
@@ -324,6 +339,19 @@ def _attach(parser: argparse.ArgumentParser, module: str) -> None:
     command = import_module(module)
     command.add_arguments(parser)
     parser.set_defaults(run=command.main)
+
+
+def _bench_module(name: str, module: str) -> str | None:
+    """Returns the module of a benchmark; `None` if the program was installed without it."""
+    from importlib.util import find_spec
+
+    try:
+        is_there = find_spec(module) is not None
+    except ModuleNotFoundError:  # of a package around it
+        is_there = False
+    if is_there:
+        return module
+    return _FLEET_OVERHEAD if name == "overhead" else None
 
 
 def _report(problems: list[str], what: str = "the configuration") -> int:

@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "observe": {"core", "config", "intake", "fleet", "wire", "config.address"},
     "lab": set(),
     "lab.emulator": {"core", "fleet.engines"},
+    "lab.overhead": {"core"},
     "lab.simulator": {
         *("core", "config", "policies", "intake", "admission", "fleet", "observe", "dispatch"),
         *("lab.emulator", "config.address", *FLEET),

@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from bench.overhead.install import Package, found, install
-from bench.overhead.processes import free_port, start, stop, wait_for
+from router.lab.overhead.processes import free_port, start, stop, wait_for
 
 AIPERF = Package("aiperf", "0.13.0", "aiperf")
 TOKENIZER = Path(__file__).parent / "tokenizer.py"

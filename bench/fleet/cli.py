@@ -12,10 +12,10 @@ from bench.fleet import contestants, engines, goals, report, rounds, run, scenar
 from bench.fleet.kept import Kept, KeptError, Plan, commit
 from bench.overhead.cli import machine
 from bench.overhead.goals import missed
-from bench.overhead.processes import Orderly, Placement
 from policies.contract import policy_names
 from router.app.emulated_fleet import FleetError
 from router.core.build import is_compiled
+from router.lab.overhead.processes import Orderly, Placement
 
 WANTED = ("kv_aware", "round_robin")
 QUICK = ("kv_aware",)

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from bench.fleet import stream
 from bench.fleet.engines import MODEL
 from bench.overhead.packaged import SglangRouter, VllmRouter
-from bench.overhead.peers import Haproxy, Hedgerow, Nginx, Peer, PeerError, Site
-from bench.overhead.processes import free_port
+from bench.overhead.peers import Haproxy, Nginx
+from router.lab.overhead.processes import free_port
+from router.lab.overhead.routers import Hedgerow, Peer, PeerError, Site
 
 SETTLE_S = 0.5  # wait after a router's first answer, in which it learns about its replicas
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from bench.fleet.script import TOKEN_BYTES
-from bench.overhead.shapes import filler
+from router.lab.overhead.shapes import filler
 
 _PAGE = filler(1 << 18)
 

@@ -15,10 +15,9 @@ from bench.fleet import capacity, engines, workloads
 from bench.fleet.contestants import FleetSite, Ready
 from bench.fleet.script import Script
 from bench.fleet.statistics import Summary, summarise
-from bench.overhead import cpu
-from bench.overhead.measure import Running
-from bench.overhead.peers import PeerError, Site
-from bench.overhead.processes import Orderly, Placement
+from router.lab.overhead import cpu
+from router.lab.overhead.processes import Orderly, Placement
+from router.lab.overhead.routers import PeerError, Running, Site
 
 # Requests/s of a script that only serves to estimate the workload's request lengths.
 LAW_RATE = 40.0

@@ -22,9 +22,8 @@ from bench.fleet.contestants import Ready
 from bench.fleet.prose import text
 from bench.fleet.script import Conversation, Script, Turn
 from bench.fleet.statistics import differences, hotspot
-from bench.overhead.measure import Running
-from bench.overhead.peers import PeerError, Site
-from bench.overhead.processes import free_port
+from router.lab.overhead.processes import free_port
+from router.lab.overhead.routers import PeerError, Running, Site
 
 LEAD_S = 0.5  # seconds before the first request, so that the first reading of the counters is 0
 SYSTEM_TOKENS, TAIL_TOKENS, OUTPUT = 1000, 200, 16

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import ssl
 import subprocess
 import sys
 import venv
@@ -137,10 +136,3 @@ def certificate(folder: Path) -> tuple[Path, Path]:
         capture_output=True,
     )
     return cert, key
-
-
-def unverified() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context

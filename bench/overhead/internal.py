@@ -23,12 +23,12 @@ from typing import Any, cast
 
 import uvloop
 
-from bench.overhead import shapes
 from bench.overhead.marks import Clock
 from bench.overhead.memory import Router
-from bench.overhead.processes import Orderly
 from bench.overhead.works import WORKS, with_sums
 from router.intake.body import read_fields
+from router.lab.overhead import shapes
+from router.lab.overhead.processes import Orderly
 from router.wire.client import Handler
 from router.wire.http1.heads import RequestHead
 

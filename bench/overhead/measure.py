@@ -14,12 +14,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from bench.overhead import cpu, shapes
-from bench.overhead.peers import Direct, Peer, PeerError
+from bench.overhead.peers import Direct
 from bench.overhead.plan import MB, PACE, Plan
-from bench.overhead.processes import Orderly
 from bench.overhead.row import Row
 from bench.overhead.wrk import Found, Load, Wrk
+from router.lab.overhead import cpu, shapes
+from router.lab.overhead.processes import Orderly
+from router.lab.overhead.routers import Peer, PeerError
 
 SETTLE_S = 5.0  # seconds in which a router must notice that the clients of paced streams have left
 
@@ -253,24 +254,6 @@ def counters(upstreams: list[int]) -> dict[str, int]:
         return said
     finally:
         link.close()
-
-
-class Running:
-    """Starts a router, and stops it when the `with` block ends, also on errors."""
-
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
-
-    def __enter__(self) -> Peer:
-        try:
-            self._peer.start()
-        except BaseException:
-            self._peer.stop()
-            raise
-        return self._peer
-
-    def __exit__(self, *_: object) -> None:
-        self._peer.stop()
 
 
 def others_cpu(seconds: float = 0.3) -> float:

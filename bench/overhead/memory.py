@@ -15,7 +15,6 @@ from random import Random
 from typing import Any, Final, cast
 
 import policies.routing  # noqa: F401  (registers the policies)
-from bench.overhead import shapes
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.dispatch.chooser import Chooser, Policies
@@ -27,6 +26,7 @@ from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.intake.keys import Keyring
+from router.lab.overhead import shapes
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.log.access_log import AccessLog
 from router.observe.metrics import Metrics

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from bench.overhead import install, shapes
-from bench.overhead.peers import Peer, PeerError
-from bench.overhead.processes import free_port
+from bench.overhead import install
+from router.lab.overhead import shapes
+from router.lab.overhead.processes import free_port
+from router.lab.overhead.routers import Peer, PeerError
 
 
 class Packaged(Peer):

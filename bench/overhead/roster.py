@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bench.overhead.packaged import Envoy, Litellm, SglangRouter, VllmRouter
-from bench.overhead.peers import Direct, Haproxy, HaproxyQuiet, Hedgerow, Nginx, Peer
+from bench.overhead.peers import Direct, Haproxy, HaproxyQuiet, Nginx
+from router.lab.overhead.routers import Hedgerow, Peer
 
 PEERS: dict[str, type[Peer]] = {
     peer.name: peer

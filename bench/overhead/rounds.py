@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.overhead.measure import Meter, Running, Turn, others_cpu
-from bench.overhead.peers import Direct, Hedgerow, HedgerowTls, Peer, PeerError, Site
+from bench.overhead.measure import Meter, Turn, others_cpu
+from bench.overhead.peers import Direct, HedgerowTls
 from bench.overhead.plan import Plan, turns
-from bench.overhead.processes import Placement
 from bench.overhead.row import Row
 from bench.overhead.wrk import Load
+from router.lab.overhead.processes import Placement
+from router.lab.overhead.routers import Hedgerow, Peer, PeerError, Running, Site
 
 
 class Entry:

@@ -21,7 +21,7 @@ from typing import Any
 import httptools
 import uvloop
 
-from bench.overhead import shapes
+from router.lab.overhead import shapes
 
 TICK_S = 0.0025  # seconds between two ticks of the timer; each tick writes all tokens that are due
 PIECES = 64  # a body that arrives in more pieces (about 4 MB) never requests a stream

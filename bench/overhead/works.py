@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 
-from bench.overhead import shapes
 from bench.overhead.marks import Marks
 from bench.overhead.memory import Router
 from bench.queueing.traffic import Traffic as QueueTraffic
@@ -23,6 +22,7 @@ from bench.routing.traffic import Traffic as RoutingTraffic
 from policies.queueing.ticket import Ticket
 from router.config.model import Hedging
 from router.core.lease import Lease
+from router.lab.overhead import shapes
 
 DEPTH = 10  # number of requests that wait in a short queue
 DEEP = 100_000

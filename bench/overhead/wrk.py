@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.overhead import shapes
-from bench.overhead.processes import start, stop
+from router.lab.overhead import shapes
+from router.lab.overhead.processes import start, stop
 
 MISSING: Final = "wrk is not installed (Debian: apt install wrk)"
 # Bytes; a larger body does not change, because Lua would copy it for each request.

@@ -16,9 +16,9 @@ from typing import Any
 
 import router.admission.queue
 from bench import micro
-from bench.overhead import cpu
 from bench.queueing import measure
 from policies.queueing.contract import order_names
+from router.lab.overhead import cpu
 
 DEPTHS = (10, 1000, 100_000)
 DEFAULT = "fair"

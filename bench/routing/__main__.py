@@ -14,10 +14,10 @@ from random import Random
 from typing import Any
 
 from bench import micro
-from bench.overhead import cpu
 from bench.routing import measure
 from bench.routing.traffic import KINDS, MIX, Fleet
 from policies.contract import policy_names
+from router.lab.overhead import cpu
 
 SIZES = (2, 8, 64, 1024)
 DEFAULT = "kv_aware"

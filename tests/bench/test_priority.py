@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from bench.findings import written
-from bench.overhead.processes import Placement
 from bench.priority import cli, goals, orders, traffic
 from bench.priority.found import found
 from bench.priority.http import stage
@@ -19,6 +18,7 @@ from bench.priority.http import traffic as texts
 from bench.priority.rows import Row, times
 from bench.priority.simulated import deadlines, task, world
 from policies.queueing.contract import order_names
+from router.lab.overhead.processes import Placement
 
 
 def run(*words: str) -> int:

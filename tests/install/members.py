@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-PACKAGES = ("bench", "policies", "router")
+PACKAGES = ("policies", "router")
 DOCUMENTS = ("ARCHITECTURE.md", "README.md", "bench/RESULTS.md")
 BUILD_FILES = ("MANIFEST.in", "pyproject.toml", "setup.py")
 MADE_BY_SETUPTOOLS = ("PKG-INFO", "setup.cfg")

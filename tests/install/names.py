@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 
-OURS = ("bench", "hedgerow__mypyc", "policies", "router")
+OURS = ("hedgerow__mypyc", "policies", "router")
 PROGRAM = "hedgerow"
 
 

@@ -27,6 +27,7 @@ def ask(command: Path, version: str, build: str) -> None:
         empty = Path(name)
         said = run([command, "--version"], clean_environ(), cwd=empty).strip()
         _expect(said, f"hedgerow {version} ({build})", "--version")
+        run([command, "bench", "overhead", "--help"], clean_environ(), cwd=empty)
         with (empty / "access.log").open("w") as log:
             flags = ["serve", "--emulate", "2", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
             process = subprocess.Popen(

@@ -14,10 +14,10 @@ from pathlib import Path
 from bench.fleet.truth import report
 from bench.fleet.truth.cases import CASES
 from bench.fleet.truth.compare import Plan, compare_all
-from bench.overhead.peers import PeerError
-from bench.overhead.processes import Placement
 from policies.contract import policy_names
 from router.app.emulated_fleet import FleetError
+from router.lab.overhead.processes import Placement
+from router.lab.overhead.routers import PeerError
 
 
 def main(words: list[str] | None = None) -> int:

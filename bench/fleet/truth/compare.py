@@ -15,7 +15,7 @@ from bench.fleet.truth.cases import Case, idle
 from bench.fleet.truth.figures import KINDS, TIMES, Kind, compare, figures, late_p99_s, offset_s
 from bench.fleet.truth.rows import Row, Truth
 from bench.overhead.cli import machine
-from bench.overhead.processes import Orderly, Placement
+from router.lab.overhead.processes import Orderly, Placement
 
 IDLE = 24  # number of requests to an idle fleet, one after the other
 # Seconds; needed as an argument, but no printed figure of an idle fleet depends on it.

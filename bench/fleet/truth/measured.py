@@ -14,9 +14,8 @@ from typing import Any
 from bench.fleet import contestants, engines
 from bench.fleet.run import Stage
 from bench.fleet.script import Script
-from bench.overhead import cpu
-from bench.overhead.measure import Running
-from bench.overhead.peers import Site
+from router.lab.overhead import cpu
+from router.lab.overhead.routers import Running, Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from bench.fleet.contestants import HedgerowWith, Ready
 from bench.hedging.http.traffic import URGENT
 from bench.overhead.packaged import Envoy
 from bench.overhead.peers import Haproxy
-from bench.overhead.processes import free_port
+from router.lab.overhead.processes import free_port
 
 BUFFER_BYTES = 128 * 1024  # a request must fit into this buffer, or HAProxy cannot send it again
 

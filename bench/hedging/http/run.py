@@ -11,7 +11,7 @@ from bench.hedging.http import contestants
 from bench.hedging.http.scenarios import HEALTHY, PEERS, SCENARIOS, Scenario
 from bench.hedging.http.stage import Row, Stage
 from bench.hedging.http.traffic import Size
-from bench.overhead.processes import Orderly, Placement
+from router.lab.overhead.processes import Orderly, Placement
 
 FLEET = engines.Spec(count=16, speed=8.0)
 

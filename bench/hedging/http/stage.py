@@ -17,10 +17,9 @@ from bench.hedging.http import own, traffic
 from bench.hedging.http.contestants import HedgerowHedging
 from bench.hedging.http.figures import Figures, figures
 from bench.hedging.http.scenarios import Scenario
-from bench.overhead import cpu
-from bench.overhead.measure import Running
-from bench.overhead.peers import PeerError, Site
-from bench.overhead.processes import Orderly, Placement
+from router.lab.overhead import cpu
+from router.lab.overhead.processes import Orderly, Placement
+from router.lab.overhead.routers import PeerError, Running, Site
 
 
 @dataclass(slots=True)

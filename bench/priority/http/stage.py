@@ -13,14 +13,13 @@ from typing import Any
 from bench.fleet import engines
 from bench.fleet.run import doubts
 from bench.fleet.statistics import Summary, differences, summarise
-from bench.overhead import cpu
-from bench.overhead.measure import Running
-from bench.overhead.peers import PeerError, Site
-from bench.overhead.processes import Orderly, Placement
 from bench.priority import traffic as law
 from bench.priority.http.contestants import hedgerow
 from bench.priority.http.traffic import Size
 from bench.priority.rows import Row, times
+from router.lab.overhead import cpu
+from router.lab.overhead.processes import Orderly, Placement
+from router.lab.overhead.routers import PeerError, Running, Site
 from router.lab.replay.workers import Broken
 
 _LONGEST = 8192  # maximum tokens of a prompt and its answer

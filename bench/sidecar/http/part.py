@@ -7,8 +7,6 @@ import sys
 
 from bench.findings.found import Found
 from bench.overhead.cli import machine
-from bench.overhead.peers import PeerError
-from bench.overhead.processes import Orderly, Placement
 from bench.priority import traffic
 from bench.priority.http.traffic import Size
 from bench.sidecar.figures import Figures
@@ -16,6 +14,8 @@ from bench.sidecar.found import Row, found
 from bench.sidecar.http.stage import measure
 from bench.sidecar.setups import HTTP, setups
 from router.app.emulated_fleet import FleetError
+from router.lab.overhead.processes import Orderly, Placement
+from router.lab.overhead.routers import PeerError
 from router.lab.replay import arguments as words
 from router.lab.replay.workers import Broken
 

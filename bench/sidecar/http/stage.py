@@ -14,14 +14,13 @@ from bench.fleet import engines
 from bench.fleet.contestants import HedgerowWith
 from bench.fleet.run import doubts
 from bench.fleet.statistics import summarise
-from bench.overhead import cpu
-from bench.overhead.measure import Running
-from bench.overhead.peers import Site
-from bench.overhead.processes import Orderly, Placement
 from bench.priority.http.stage import SPEC
 from bench.priority.http.traffic import Size
 from bench.sidecar.figures import Counted, Figures
 from bench.sidecar.setups import Setup
+from router.lab.overhead import cpu
+from router.lab.overhead.processes import Orderly, Placement
+from router.lab.overhead.routers import Running, Site
 
 
 class Sidecar(HedgerowWith):

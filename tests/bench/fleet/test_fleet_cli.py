@@ -12,8 +12,8 @@ import pytest
 from bench.fleet import cli, contestants, run
 from bench.fleet.contestants import again, hedgerow
 from bench.fleet.kept import Kept
-from bench.overhead.peers import Site
-from bench.overhead.processes import Placement
+from router.lab.overhead.processes import Placement
+from router.lab.overhead.routers import Site
 
 
 def parse(*words: str) -> argparse.Namespace:

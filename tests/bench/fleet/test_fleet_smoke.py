@@ -7,7 +7,7 @@ import pytest
 from bench.fleet import contestants, engines, report, run
 from bench.fleet.capacity import saturation
 from bench.fleet.script import Conversation, Script, Turn
-from bench.overhead.processes import Orderly, Placement
+from router.lab.overhead.processes import Orderly, Placement
 
 
 @pytest.mark.parametrize("kind", [contestants.hedgerow("least_inflight"), contestants.Oracle])

@@ -14,7 +14,7 @@ from bench.hedging.http.found import found
 from bench.hedging.http.judge import judge
 from bench.hedging.http.run import Options, Results
 from bench.hedging.http.stage import Row
-from bench.overhead.processes import Placement
+from router.lab.overhead.processes import Placement
 
 
 def record(due: float, ttft: float | None, urgency: str = "", error: str = "") -> dict[str, Any]:

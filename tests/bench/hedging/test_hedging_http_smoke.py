@@ -7,7 +7,7 @@ from bench.hedging.http import contestants, own
 from bench.hedging.http.scenarios import Fault, Scenario
 from bench.hedging.http.stage import Stage
 from bench.hedging.http.traffic import Size
-from bench.overhead.processes import Orderly, Placement
+from router.lab.overhead.processes import Orderly, Placement
 
 
 def test_a_second_of_traffic_through_hedgerow() -> None:

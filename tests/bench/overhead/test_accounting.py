@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from bench.overhead import load, shapes
-from bench.overhead.processes import Orderly
+from router.lab.overhead import load, shapes
+from router.lab.overhead.processes import Orderly
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def upstream() -> Iterator[list[int]]:
 
 @pytest.fixture(scope="module")
 def generator() -> Iterator[Orderly]:
-    with Orderly("bench.overhead.load") as process:
+    with Orderly("router.lab.overhead.load") as process:
         yield process
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from bench.overhead import cpu
+from router.lab.overhead import cpu
 
 # A parent whose child uses CPU, both until stdin closes.
 CHILD = (

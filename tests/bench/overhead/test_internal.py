@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from bench.overhead import internal, shapes, works
+from bench.overhead import internal, works
 from bench.overhead.marks import Marks
 from bench.overhead.memory import Router
 from bench.overhead.parts import PARTS
+from router.lab.overhead import shapes
 
 
 class Pairs(Marks):

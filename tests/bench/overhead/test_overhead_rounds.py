@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.overhead import measure, peers, plan, rounds, row
-from bench.overhead.processes import Orderly, Placement
+from router.lab.overhead import routers
+from router.lab.overhead.processes import Orderly, Placement
 
 
 def test_each_round_starts_with_the_next_router() -> None:
@@ -54,14 +55,14 @@ class Quiet(measure.Meter):
     def requests(self, turn: measure.Turn, tag: str, load: object) -> None:
         self._note(tag, turn)
         if (tag, turn.peer.name, turn.round) == ("c32", "ends", 1):
-            raise peers.PeerError("ended with 1 during json_c32")
+            raise routers.PeerError("ended with 1 during json_c32")
 
     def paced(self, turn: measure.Turn) -> bool:
         self._note("paced", turn)
         return turn.round > 0
 
 
-class Standing(peers.Peer):
+class Standing(routers.Peer):
     settings = ""
     starts = 0
 
@@ -84,7 +85,7 @@ class Missing(Standing):
     name = "missing"
 
     def version(self) -> str:
-        raise peers.PeerError("not installed")
+        raise routers.PeerError("not installed")
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_a_router_that_reads_less_than_wrk_counts_is_a_problem(tmp_path: Path) -
     with Orderly("bench.overhead.upstream", "2") as upstream:
         ports = upstream.read()
         meter = measure.Meter(plan.Plan(), ports, upstream, Inventing("", tmp_path, ()))
-        peer = peers.Direct(peers.Site(tmp_path, ports, Placement()))
+        peer = peers.Direct(routers.Site(tmp_path, ports, Placement()))
         peer.start()
         found = row.Row("direct")
         meter.requests(measure.Turn(peer, found, 0), "c32", wrk.Load(connections=32))

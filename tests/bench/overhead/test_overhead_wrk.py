@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.overhead import shapes, upstream, wrk
+from bench.overhead import upstream, wrk
 from bench.overhead.measure import counters
-from bench.overhead.processes import Orderly
+from router.lab.overhead import shapes
+from router.lab.overhead.processes import Orderly
 
 PROGRAM = wrk.find()
 needs_wrk = pytest.mark.skipif(PROGRAM is None, reason=wrk.MISSING)

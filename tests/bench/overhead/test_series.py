@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.overhead import cli, install, peers, plan, processes, roster, wrk
+from bench.overhead import cli, install, peers, plan, roster, wrk
+from router.lab.overhead import processes, routers
 
 BRIEF = plan.Plan(
     rounds=1,
@@ -45,8 +46,8 @@ def test_without_wrk_the_run_says_what_to_install(
     assert row.figures["pace_kept"] > 0
 
 
-def site(folder: Path) -> peers.Site:
-    return peers.Site(folder, (1, 2), processes.Placement())
+def site(folder: Path) -> routers.Site:
+    return routers.Site(folder, (1, 2), processes.Placement())
 
 
 @pytest.mark.parametrize("name", ["envoy", "vllm-router", "sglang-router", "litellm"])
@@ -54,7 +55,7 @@ def test_a_peer_that_is_not_installed_says_how_to_get_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(peers.PeerError, match="--install-peers"):
+    with pytest.raises(routers.PeerError, match="--install-peers"):
         roster.PEERS[name](site(tmp_path)).version()
 
 
@@ -64,7 +65,7 @@ def test_a_system_program_that_is_missing_says_so(
 ) -> None:
     monkeypatch.setattr(peers.shutil, "which", lambda *_, **__: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(peers.PeerError, match="is not installed"):
+    with pytest.raises(routers.PeerError, match="is not installed"):
         roster.PEERS[name](site(tmp_path)).version()
 
 
@@ -101,7 +102,7 @@ def test_half_an_environment_is_not_an_installed_peer(
 
 
 def test_a_router_that_ends_at_its_start_is_reported_with_its_output(tmp_path: Path) -> None:
-    class Broken(peers.Peer):
+    class Broken(routers.Peer):
         name = "broken"
         settings = ""
 
@@ -110,7 +111,7 @@ def test_a_router_that_ends_at_its_start_is_reported_with_its_output(tmp_path: P
 
     peer = Broken(site(tmp_path))
     try:
-        with pytest.raises(peers.PeerError, match=r"ended with 3 .*no such option"):
+        with pytest.raises(routers.PeerError, match=r"ended with 3 .*no such option"):
             peer.start()
     finally:
         peer.stop()

@@ -6,10 +6,11 @@ import socket
 
 import pytest
 
-from bench.overhead import measure, shapes
+from bench.overhead import measure
 from bench.overhead.plan import Plan
-from bench.overhead.processes import Orderly
 from bench.overhead.row import Row
+from router.lab.overhead import shapes
+from router.lab.overhead.processes import Orderly
 
 
 def test_streams_whose_client_does_not_read_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import json
 import h11
 import pytest
 
-from bench.overhead import shapes
+from router.lab.overhead import shapes
 
 
 @pytest.mark.parametrize("size", [0, 16 * 1024, 128 * 1024])

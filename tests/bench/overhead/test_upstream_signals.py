@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.overhead.processes import Orderly
+from router.lab.overhead.processes import Orderly
 from tests.harness.messages import chat
 from tests.harness.replica import eventually
 from tests.harness.running import running, scenario

@@ -12,7 +12,7 @@ from bench.fleet.truth.__main__ import main
 from bench.fleet.truth.cases import CASES, GROUPS_EACH, idle
 from bench.fleet.truth.figures import figures
 from bench.fleet.workloads import GROUPS
-from bench.overhead.processes import Orderly, Placement
+from router.lab.overhead.processes import Orderly, Placement
 
 
 def test_a_dozen_requests_both_ways() -> None:

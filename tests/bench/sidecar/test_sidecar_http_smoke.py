@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bench.overhead.processes import Orderly, Placement
 from bench.priority.http.traffic import Size
 from bench.priority.traffic import CLASSES
 from bench.sidecar.http.stage import measure
 from bench.sidecar.setups import Setup
+from router.lab.overhead.processes import Orderly, Placement
 
 
 def test_seconds_of_traffic_through_two_routers() -> None:

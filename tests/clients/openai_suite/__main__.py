@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.overhead.processes import free_port, start, stop, wait_for
+from router.lab.overhead.processes import free_port, start, stop, wait_for
 
 STRAIGHT = 0.9
 PRISM = "@stoplight/prism-cli@5"

@@ -7,10 +7,10 @@ It is slower than a fast router, so it must not run closed loops in which the CP
 compared: the router would sleep between requests. Paced streams are no problem, because the
 upstream sets their rate.
 
-The module runs as a separate process (`python -m bench.overhead.load`) that reads one JSON command
-per line and answers with one JSON line. It reads the router's CPU time at the moments at which it
-reads its own counts, so that both refer to the same requests. An answer that is short, cut off or
-not a 200 is counted as an error, never as a request.
+The module runs as a separate process (`python -m router.lab.overhead.load`) that reads one JSON
+command per line and answers with one JSON line. It reads the router's CPU time at the moments at
+which it reads its own counts, so that both refer to the same requests. An answer that is short, cut
+off or not a 200 is counted as an error, never as a request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import ssl
 import sys
 import time
 from collections import Counter
@@ -28,7 +27,8 @@ from typing import Any
 import httptools
 import uvloop
 
-from bench.overhead import cpu, shapes
+from router.lab.overhead import cpu, shapes
+from router.lab.overhead.routers import unverified
 
 OPEN_S = 30.0  # seconds within which all streams of a run must have begun
 # Bytes; a body of this size is not copied, because that would delay other connections.
@@ -170,7 +170,7 @@ class Run:
         self._empty = asyncio.Event()
         self._host: str = order["host"]
         self._port: int = order["port"]
-        self._tls = _tls() if order.get("tls") else None
+        self._tls = unverified() if order.get("tls") else None
         self._count: int = order["connections"]
         self._ask = shapes.Ask(order["tokens"], order["pace"]) if "tokens" in order else None
         self.expected_streams = self._count
@@ -231,14 +231,6 @@ class Run:
         await asyncio.gather(*self._again, return_exceptions=True)
         while self.clients:
             await asyncio.sleep(0)
-
-
-def _tls() -> ssl.SSLContext:
-    """Return a TLS context that does not verify certificates: the bench's is self-signed."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""`--upstream URL`: measure how much latency Hedgerow adds in front of an existing fleet.
+"""`hedgerow bench overhead --upstream URL`: the latency that Hedgerow adds to an existing fleet.
 
 Requests alternate between the fleet itself and Hedgerow in front of it, so that both see the same
 engines. Reports the mean and median times with and without Hedgerow, the difference of the means,
 and Hedgerow's CPU time. It also prints the spread of the means, because an engine's times often
-vary by more than a router adds.
+vary by more than a router adds. In a checkout, the same command without `--upstream` compares
+Hedgerow with other routers; that part is not installed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,43 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.overhead import cli, cpu, install
-from bench.overhead.measure import Running
-from bench.overhead.peers import Hedgerow, PeerError, Site
-from bench.overhead.processes import Orderly, Placement
+from router.lab.overhead import cpu
+from router.lab.overhead.processes import Orderly, Placement
+from router.lab.overhead.routers import Hedgerow, PeerError, Running, Site, unverified
 
 TOKENS = 32  # number of tokens in every answer
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, is_whole: bool = True) -> None:
+    """Add the flags. `is_whole`: these are all flags of the command, so `--upstream` is needed."""
+    add = parser.add_argument
+    add(
+        "--upstream",
+        metavar="URL",
+        required=is_whole,
+        help="measure a fleet of your own, directly and through us",
+    )
+    add("--model", help="with --upstream: the model to ask for (default: its first)")
+    add("--json", metavar="FILE", help="also write the results as JSON; - for standard output")
+    add("--repeats", type=_positive(int), help="rounds over all routers (default 5)")
+    add("--seconds", type=_positive(float), help="length of one turn")
+    add(
+        "--pin",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="router on one CPU, load and upstreams on another (default: where there are two)",
+    )
+
+
+def _positive(kind: type[Any]) -> Any:
+    def number(word: str) -> Any:
+        value = kind(word)
+        if not value > 0:
+            raise argparse.ArgumentTypeError("must be above 0")
+        return value
+
+    number.__name__ = kind.__name__
+    return number
 
 
 class InFront(Hedgerow):
@@ -51,7 +83,7 @@ class InFront(Hedgerow):
 def first_model(host: str, port: int, tls: bool) -> str:
     """Return the name of the fleet's first model. Raises PeerError if the fleet lists no model."""
     link = (
-        http.client.HTTPSConnection(host, port, timeout=10, context=install.unverified())
+        http.client.HTTPSConnection(host, port, timeout=10, context=unverified())
         if tls
         else http.client.HTTPConnection(host, port, timeout=10)
     )
@@ -64,7 +96,8 @@ def first_model(host: str, port: int, tls: bool) -> str:
         link.close()
 
 
-def main(args: argparse.Namespace, placement: Placement) -> int:
+def main(args: argparse.Namespace) -> int:
+    """Return the exit code: 0 if measured, 1 if the fleet cannot be measured, 2 for a bad URL."""
     parts = urlsplit(args.upstream)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
         print("--upstream must be http://host:port or https://host:port", file=sys.stderr)
@@ -73,12 +106,23 @@ def main(args: argparse.Namespace, placement: Placement) -> int:
     port = parts.port or (443 if tls else 80)
     try:
         model = args.model or first_model(parts.hostname, port, tls)
+        placement = Placement.choose(args.pin is not False)
         results = measure(args, placement, (parts.hostname, port, tls), model)
     except PeerError as error:
         print(error, file=sys.stderr)
         return 1
-    cli.show(results, text(results), args)
+    show(results, text(results), args)
     return 0
+
+
+def show(results: dict[str, Any], words: str, args: argparse.Namespace) -> None:
+    """Print the table, unless the JSON goes to standard output."""
+    if args.json == "-":
+        print(json.dumps(results, indent=1))
+        return
+    print(words)
+    if args.json:
+        Path(args.json).write_text(json.dumps(results, indent=1) + "\n")
 
 
 def measure(
@@ -93,7 +137,7 @@ def measure(
     }
     found: dict[str, Any] = {}
     site_folder = tempfile.TemporaryDirectory(prefix="hedgerow-bench-")
-    with site_folder as folder, Orderly("bench.overhead.load", cpus=placement.others) as load:
+    with site_folder as folder, Orderly("router.lab.overhead.load", cpus=placement.others) as load:
         peer = InFront(Site(Path(folder), (), placement))
         peer.url = args.upstream
         with Running(peer):

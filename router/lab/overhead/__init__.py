@@ -1,0 +1,1 @@
+"""Measures the latency and the CPU time that Hedgerow adds in front of a fleet."""
