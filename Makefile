@@ -119,13 +119,11 @@ bench-aiperf: $(COMPILED)/.built  ## time to first token as aiperf measures it, 
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m bench.aiperf --install
 
 bench-hedging: $(COMPILED)/.built  ## what second copies bring and cost, simulated and over HTTP
-	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench hedging \
-	    --html $(CURDIR)/build/bench-hedging.html
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench hedging
 
 bench-priority: $(COMPILED)/.built  ## what the queue's order brings and costs, simulated and over HTTP
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench priority \
-	    --runs $(CURDIR)/build/bench-priority.jsonl \
-	    --html $(CURDIR)/build/bench-priority.html
+	    --runs $(CURDIR)/build/bench-priority.jsonl
 
 bench-sidecar: $(COMPILED)/.built  ## several routers on one fleet and one router, simulated and over HTTP
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench sidecar \

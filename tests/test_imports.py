@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "observe": {"core", "config", "intake", "fleet", "wire", "config.address"},
     "lab": set(),
     "lab.emulator": {"core", "fleet.engines"},
+    "lab.page": set(),
     "lab.overhead": {"core"},
     "lab.simulator": {
         *("core", "config", "policies", "intake", "admission", "fleet", "observe", "dispatch"),
@@ -48,11 +49,13 @@ MAY_IMPORT = {
     },
     "lab.traces": {"core", "intake", "fleet", "lab.simulator"},
     "lab.replay.truth": {"core", "lab.simulator"},
-    "lab.replay.report": {"core", "policies", "lab.simulator", "lab.traces", "lab.replay.truth"},
+    "lab.replay.report": {
+        *("core", "policies", "lab.page", "lab.simulator", "lab.traces", "lab.replay.truth"),
+    },
     "lab.audit": {"core", "fleet", "intake", "lab.simulator", "lab.traces", "lab.replay.report"},
     "lab.plan": {
-        *("core", "config", "lab.simulator", "lab.traces", "lab.replay.report", "config.address"),
-        "fleet.engines",
+        *("core", "config", "lab.page", "lab.simulator", "lab.traces", "lab.replay.report"),
+        *("config.address", "fleet.engines"),
     },
     "lab.replay": {
         *("core", "config", "policies", "lab.emulator", "fleet", "intake", "observe"),

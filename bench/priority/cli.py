@@ -11,11 +11,10 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from bench.findings import page as pages
 from bench.findings import written
 from bench.findings.found import Found
 from bench.overhead.goals import missed
-from bench.priority import orders, page
+from bench.priority import orders
 from router.lab.replay.workers import Broken, Refused
 
 # The module of each part. It has add_arguments(parser) and run(args, orders) -> Found.
@@ -34,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=1, help="of everything random (default: 1)")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
     written.add_arguments(parser)
-    pages.add_argument(parser)
     for module in PARTS.values():
         import_module(module).add_arguments(parser)
 
@@ -54,7 +52,6 @@ def main(args: argparse.Namespace) -> int:
     except (Refused, ValueError) as err:
         print(err, file=sys.stderr)
         return 2
-    pages.save(args, lambda: page.page(founds))
     written.write(founds, written.plain(founds), args)
     verdicts = [verdict for found in founds for verdict in found.verdicts]
     return 1 if missed(verdicts, is_quick=args.quick) else 0

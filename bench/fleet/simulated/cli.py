@@ -10,11 +10,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from bench.findings import page as pages
 from bench.findings import written
 from bench.findings.command import measured, mistake, usable_cpus
 from bench.findings.found import Found
-from bench.fleet.simulated import ladder, loads, matrix, oracle, page, speed
+from bench.fleet.simulated import ladder, loads, matrix, oracle, speed
 from policies.contract import policy_names
 from router.lab.replay import arguments as words
 
@@ -25,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)
     for name, help_text, run, add in (
         ("ladder", "Mooncake's ladder on its own trace", _ladder, _add_ladder),
-        ("loads", "llm-d's workload from idle to overload", _loads, _add_loads),
+        ("loads", "llm-d's workload from idle to overload", _loads, _add_policies),
         ("policies", "every policy in every scenario", _matrix, _add_policies),
         ("speed", "of the simulator itself", _speed, _add_speed),
     ):
@@ -47,11 +46,6 @@ def _add_ladder(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="of the trace (default: looked for, so that random choice takes the paper's time)",
     )
-    _add_policies(parser)
-
-
-def _add_loads(parser: argparse.ArgumentParser) -> None:
-    pages.add_argument(parser)
     _add_policies(parser)
 
 
@@ -97,10 +91,9 @@ def _loads(args: argparse.Namespace) -> Found:
         "loads": QUICK_LOADS,
         "precision": 0.5,
     }
-    found, points = loads.run(
+    found, _ = loads.run(
         _policies(args), seed=args.seed, jobs=args.jobs, **quick if args.quick else {}
     )
-    pages.save(args, lambda: page.page(found, points))
     return found
 
 

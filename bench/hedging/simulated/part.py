@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.findings import page as pages
 from bench.findings.found import Found
-from bench.hedging.simulated import cases, frontier, harm, page, policies, promises, world
+from bench.hedging.simulated import cases, frontier, harm, policies, promises, world
 from router.lab.replay import arguments as words
 
 
@@ -30,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="keep the figures of finished runs, and use those that it has for the same code",
     )
-    pages.add_argument(group)
 
 
 def run(args: argparse.Namespace) -> Sequence[Found]:
@@ -52,13 +50,10 @@ def run(args: argparse.Namespace) -> Sequence[Found]:
     _say("simulating every policy")
     founds.append(policies.run(**common))
     _say("simulating budgets")
-    budgets, by_budget = frontier.run(
-        **common, budgets=frontier.QUICK if args.quick else frontier.BUDGETS
-    )
+    budgets, _ = frontier.run(**common, budgets=frontier.QUICK if args.quick else frontier.BUDGETS)
     _say("simulating loads")
-    loads, by_load = harm.run(**common, loads=harm.QUICK if args.quick else harm.LOADS)
+    loads, _ = harm.run(**common, loads=harm.QUICK if args.quick else harm.LOADS)
     founds += [budgets, loads]
-    pages.save(args, lambda: page.page(founds, by_budget, by_load))
     return founds
 
 

@@ -19,7 +19,6 @@ Better = Literal["low", "high", ""]  # whether the lowest or the highest value i
 class Cell(NamedTuple):
     text: str
     is_best: bool = False
-    delta: str = ""  # the change relative to the first row of the group
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +52,14 @@ def build(
     *,
     group: Callable[[T], Hashable] = lambda _: None,
     sort: str | None = None,
-    deltas: bool = False,
 ) -> Table:
     """Build a table with one row per item, in the given order.
 
-    `group`: the group of an item. `sort`: the key of a column to sort by, best first. `deltas`: add
-    changes relative to the first row of the group. Raises KeyError if there is no such column.
+    `group`: the group of an item. `sort`: the key of a column to sort by, best first. Raises
+    KeyError if there is no such column.
     """
-    firsts: dict[Hashable, T] = {}
     groups: dict[Hashable, list[T]] = {}
     for thing in things:
-        firsts.setdefault(group(thing), thing)
         groups.setdefault(group(thing), []).append(thing)
     best = {(g, c.key): _best(members, c) for g, members in groups.items() for c in columns}
     rows = []
@@ -76,11 +72,7 @@ def build(
                 continue
             value = column.value(thing)
             text = number(value)
-            first = firsts[group(thing)]
-            change = ""
-            if deltas and column.better and thing is not first:
-                change = delta(value, column.value(first))
-            row.append(Cell(text, text == best[group(thing), column.key], change))
+            row.append(Cell(text, text == best[group(thing), column.key]))
         rows.append(row)
     return Table(columns, rows, _breaks([group(thing) for thing in ordered]))
 
@@ -99,17 +91,6 @@ def number(value: float | None) -> str:
         return f"{int(value):,}"
     digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.0995 else 3
     return f"{value:,.{digits}f}"
-
-
-def delta(value: float | None, base: float | None) -> str:
-    """Format a relative change: "+12 %", "−3 %", or "×3.5" for a factor of 2 or more."""
-    if value is None or base is None or not isfinite(value) or not isfinite(base) or base <= 0.0:
-        return ""
-    ratio = value / base
-    if ratio >= 2.0:
-        return f"×{number(ratio)}" if ratio >= 10.0 else f"×{ratio:.1f}"
-    percent = round(100.0 * (ratio - 1.0))
-    return f"{percent:+d} %".replace("-", "−") if percent else "±0 %"
 
 
 def plain(table: Table) -> str:
@@ -160,7 +141,7 @@ def markdown(table: Table) -> str:
         cells = []
         for cell in row:
             text = f"**{_escaped(cell.text)}**" if cell.is_best else _escaped(cell.text)
-            cells.append(f"{text} ({cell.delta})" if cell.delta else text)
+            cells.append(text)
         lines.append(cells)
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 

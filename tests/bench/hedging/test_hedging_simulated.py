@@ -6,7 +6,6 @@ import argparse
 import json
 from functools import partial
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
@@ -74,9 +73,8 @@ def test_an_unknown_case_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> Non
     assert "neighbour" in capsys.readouterr().err
 
 
-def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    html = tmp_path / "page" / "hedging.html"
-    words = ("--part", "simulated", "--quick", "--jobs", "1", "--html", str(html), "--json", "-")
+def test_all_of_it_quickly(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--part", "simulated", "--quick", "--jobs", "1", "--json", "-")
     assert run(*words) == 0
     promised, policies, budgets, loads = json.loads(capsys.readouterr().out)
     assert len(promised["rows"]) == 2 * len(cases.CASES)
@@ -89,6 +87,3 @@ def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert policies["rows"][0][0] == "off"
     assert len(budgets["points"]) == len(frontier.POLICIES) * len(frontier.QUICK)
     assert len(loads["points"]) == (len(harm.WAYS) - 1) * len(harm.QUICK)
-    page = html.read_text()
-    assert "Where a second copy harms" in page
-    assert "matplotlib" in page or page.count("<svg") == 2

@@ -10,14 +10,13 @@ import pytest
 
 from bench.findings import written
 from bench.findings.found import Found
-from bench.fleet.simulated import ladder, loads, matrix, page
+from bench.fleet.simulated import ladder, loads, matrix
 from bench.fleet.simulated.loads import Point
 from bench.fleet.simulated.task import Result
 from bench.fleet.simulated.worlds import LLMD
 from bench.overhead.goals import Verdict
 from router.core.errors import Reason
 from router.core.text.table import Column, build
-from router.lab.replay.report import svg
 from router.lab.replay.report.summary import Summary
 from router.lab.simulator.hedges import Hedges
 from router.lab.simulator.outcome import Outcome
@@ -131,16 +130,6 @@ def test_the_goals_of_the_loads_are_ratios_of_goodput() -> None:
     assert missing.value is None and "least_load" in missing.note
     lost = loads.judge(points([9.0] * 3, [1.0] * 3))[0]
     assert lost.value is None and lost.note == "ours is zero"
-
-
-@pytest.mark.skipif(not svg.can_draw(), reason="needs matplotlib")
-def test_the_page_draws_both_curves_and_needs_nothing_else() -> None:
-    found = Found("Loads <1>", "how", build([], []), remarks=["a remark"])
-    text = page.page(found, points([0.5, 0.5, 0.5], [0.5, 1.0, 9.0]))
-    assert text.count("<figure>") == 2
-    assert "kv_aware" in text and "a remark" in text and "Loads &lt;1&gt;" in text
-    assert "http" not in text
-    assert text == page.page(found, points([0.5, 0.5, 0.5], [0.5, 1.0, 9.0]))
 
 
 # -- the ladder -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.core.text.table import Column, build, delta, markdown, number, plain
+from router.core.text.table import Column, build, markdown, number, plain
 from router.lab.replay.report.columns import of_runs
 from tests.lab.replay.report.made import outcome, run, steady
 
@@ -43,12 +43,12 @@ def test_plain() -> None:
 
 
 def test_markdown() -> None:
-    table = build(ROWS[:2], COLUMNS, group=lambda row: row.fleet, deltas=True)
+    table = build(ROWS[:2], COLUMNS, group=lambda row: row.fleet)
     assert markdown(table) == (
         "| name | fleet | wait (ms) |\n"
         "| --- | ---: | ---: |\n"
         "| a | 8 | 20.0 |\n"
-        "| b | 8 | **10.0** (−50 %) |\n"
+        "| b | 8 | **10.0** |\n"
     )
 
 
@@ -105,23 +105,6 @@ def test_what_reads_the_same_is_equally_good_and_all_equal_is_no_best() -> None:
 )
 def test_numbers(value: float | None, text: str) -> None:
     assert number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "base", "text"),
-    [
-        (12.0, 10.0, "+20 %"),
-        (8.0, 10.0, "−20 %"),
-        (10.01, 10.0, "±0 %"),
-        (20.0, 10.0, "×2.0"),
-        (123.0, 10.0, "×12.3"),
-        (1.0, 0.0, ""),
-        (None, 1.0, ""),
-        (inf, 1.0, ""),
-    ],
-)
-def test_deltas(value: float | None, base: float | None, text: str) -> None:
-    assert delta(value, base) == text
 
 
 @given(st.lists(st.floats(0.0, 1e12), min_size=1, max_size=8))
