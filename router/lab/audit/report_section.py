@@ -1,4 +1,4 @@
-"""Formats findings as text: first the conclusions, then the numbers that support them.
+"""Formats findings as text: the conclusions in sentences, and one table of the parties.
 
 All functions are pure. Must never name a party as a cause below the thresholds of this module, or
 call an estimate a measurement.
@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Final
 
-from router.lab.audit.findings import Findings, PairFinding, PartyFinding
+from router.lab.audit.findings import Findings, PairFinding, PartyFinding, ReplicaFinding
 from router.lab.audit.parties import OTHERS
-from router.lab.audit.tables import causes, company, queue, replicas, short, waits
+from router.lab.audit.tables import parties, short
 from router.lab.replay.report.words import seconds
 
 MATTERS: Final = 0.05  # minimum share of a party's p99 TTFT for a cause to be named
@@ -30,6 +30,7 @@ _WIDTH: Final = 100
 # Begin of a list entry, or of a further line of the entry.
 _MARK: Final = re.compile(r"- |\d+\. | +")
 _LABEL_CHARS: Final = 60
+_KINDS_MAX: Final = 2  # maximum number of failure reasons listed per replica
 _PLURALS: Final = {"class": "classes"}
 
 
@@ -37,11 +38,11 @@ def report_text(findings: Findings, top: int = 10) -> str:
     """Return the whole report, with at most `top` entries per list."""
     sections = [
         ("Delays by other requests", _answers(findings, top)),
-        ("Parts of the time to first token", waits(findings, top)),
-        ("Wait in the queue", queue(findings)),
-        ("Causes of delays", [*causes(findings, top), *_bursts(findings, top)]),
-        ("Shared replicas", company(findings, top)),
-        ("Replicas", [*replicas(findings, top), *_slow(findings, top)]),
+        (f"By {findings.told_by}", [*parties(findings, top), *_bursts(findings, top)]),
+        (
+            "Queue and replicas",
+            [*_queue(findings), *_failing(findings, top), *_slow(findings, top)],
+        ),
         ("Accuracy", _trust(findings)),
     ]
     lines = _heading(findings)
@@ -73,8 +74,8 @@ def _answers(findings: Findings, top: int) -> list[str]:
 
     If no delay is large enough, a sentence says so.
     """
-    parties = {party.label: party for party in findings.parties}
-    known = [pair for pair in findings.pairs if parties[pair.victim].ttft.requests >= STREAMS_MIN]
+    by_label = {party.label: party for party in findings.parties}
+    known = [pair for pair in findings.pairs if by_label[pair.victim].ttft.requests >= STREAMS_MIN]
     others = [pair for pair in known if not pair.itself]
     others.sort(key=lambda pair: -pair.delay_s)
     matters = [pair for pair in others if pair.p99_share >= MATTERS]
@@ -82,7 +83,7 @@ def _answers(findings: Findings, top: int) -> list[str]:
     lines: list[str] = []
     told: set[str] = set()
     for number, pair in enumerate(matters[:top], 1):
-        lines += _answer(number, pair, parties[pair.victim], first=pair.victim not in told)
+        lines += _answer(number, pair, by_label[pair.victim], first=pair.victim not in told)
         told.add(pair.victim)
     rest = len(matters) - top
     if rest > 0:
@@ -101,7 +102,7 @@ def _answers(findings: Findings, top: int) -> list[str]:
     own.sort(key=lambda pair: -pair.p99_share)
     lines += [
         f"{_capital(_who(pair.victim))} delays itself: {_percent(pair.p99_share)} of its "
-        f"p99 TTFT of {_p99(parties[pair.victim])} is waiting for its own other requests."
+        f"p99 TTFT of {_p99(by_label[pair.victim])} is waiting for its own other requests."
         for pair in own[:top]
     ]
     return lines
@@ -137,6 +138,35 @@ def _bursts(findings: Findings, top: int) -> list[str]:
         f"at {_moment(party.at_once_peak_at)} UTC, {party.at_once_mean:.2g} on average."
         for party in found[:top]
     ]
+
+
+def _queue(findings: Findings) -> list[str]:
+    """Return a sentence about each class whose requests waited in the router's own queue."""
+    return [
+        f"Class {each.name}: {each.waited:,} of {each.requests:,} requests waited in the router's "
+        f"queue, half of them {_length(each.wait_p50_s)} or less, the p99 "
+        f"{_length(each.wait_p99_s)}; {each.in_vain:,} were never sent."
+        for each in findings.queue
+        if each.waited
+    ]
+
+
+def _failing(findings: Findings, top: int) -> list[str]:
+    """Return a sentence about each replica with failed attempts, the largest share first."""
+    found = [replica for replica in findings.replicas if replica.failures]
+    found.sort(key=lambda replica: -sum(replica.failures.values()) / max(replica.attempts, 1))
+    return [
+        f"{short(replica.name)}: {sum(replica.failures.values()):,} of {replica.attempts:,} "
+        f"attempts failed: {_failures(replica)}."
+        for replica in found[:top]
+    ]
+
+
+def _failures(replica: ReplicaFinding) -> str:
+    kinds = list(replica.failures.items())
+    texts = [f"{count:,} {reason}" for reason, count in kinds[:_KINDS_MAX]]
+    rest = sum(count for _, count in kinds[_KINDS_MAX:])
+    return ", ".join([*texts, f"{rest:,} others"] if rest else texts)
 
 
 def _slow(findings: Findings, top: int) -> list[str]:
@@ -181,7 +211,11 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _p99(party: PartyFinding) -> str:
-    return "unknown length" if party.ttft_p99_s is None else seconds(party.ttft_p99_s)
+    return _length(party.ttft_p99_s)
+
+
+def _length(value: float | None) -> str:
+    return "unknown length" if value is None else seconds(value)
 
 
 def _who(label: str) -> str:

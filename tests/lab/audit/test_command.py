@@ -52,7 +52,8 @@ def test_a_document(log: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_short_list(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(log, "--top", "1") == 0
-    assert "Shared replicas" not in capsys.readouterr().out
+    table = capsys.readouterr().out.split("By tenant\n")[1].splitlines()
+    assert [line.split()[0] for line in table[4:6] if line] == ["3f9a0c61d2b4"]
 
 
 @pytest.mark.parametrize("words", [["--top", "0"], ["--by", "moon"], []])

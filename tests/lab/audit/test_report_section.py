@@ -180,22 +180,23 @@ def test_bursts_and_slow_replicas_are_reported() -> None:
     assert "Tenant 3f9a0c61d2b4 (batch) sends bursts: 40 requests at once" in text
     assert "Tenant c0ffee001122 (high) sends bursts" not in text
     assert "r1: the log does not explain 40 % of its times to first token (fleet: 1.0 %)" in text
-    assert "7 replica_reset, 2 x, 1 others" in text
+    assert "r1: 10 of 1,000 attempts failed: 7 replica_reset, 2 x, 1 others." in text
     assert "r0: the log" not in text
 
 
 def test_what_the_queue_cost_each_class() -> None:
-    assert "Wait in the queue" not in report_text(found())
+    assert "Queue and replicas" not in report_text(found())
     high = QueueFinding(
         name="high", requests=1500, waited=300, in_vain=0, wait_p50_s=0.02, wait_p99_s=0.4
     )
     batch = QueueFinding(
         name="batch", requests=500, waited=0, in_vain=0, wait_p50_s=None, wait_p99_s=None
     )
-    table = section(report_text(found(queue=[high, batch])), "Wait in the queue")
-    rows = [line.split() for line in table.splitlines()]
-    assert rows[-2] == ["high", "1,500", "300", "20", "20.0", "400", "0"]
-    assert rows[-1][:4] == ["batch", "500", "0", "0"]
+    text = prose(section(report_text(found(queue=[high, batch])), "Queue and replicas"))
+    assert text == (
+        "Class high: 300 of 1,500 requests waited in the router's queue, half of them 20 ms or "
+        "less, the p99 400 ms; 0 were never sent."
+    )
 
 
 def test_missing_knowledge_is_reported() -> None:
