@@ -43,7 +43,12 @@ _OTHERS = {
         ("consistent_hash", "consistent-hash", "manual", "sticky", "sticky_least_loaded"), "session"
     ),
     **dict.fromkeys(("least-busy", "least_busy", "least_requests"), "least_load"),
-    **dict.fromkeys(("least_conn", "leastconn"), "least_inflight"),
+    **dict.fromkeys(
+        # The last two were policies of Hedgerow, never better than all others in its bench.
+        ("least_conn", "leastconn", "least_inflight", "kv_occupancy"),
+        "least_load",
+    ),
+    **dict.fromkeys(("preble", "linear_cost"), "kv_aware"),  # the same, with knowledge of prefixes
     "simple-shuffle": "random",
 }
 ROUTING: Registry[RoutingPolicy] = Registry(

@@ -18,6 +18,7 @@ from collections import deque
 from random import Random
 from typing import Final
 
+import bench.rivals  # noqa: F401  (registers the policies)
 from policies.contract import Context, RequestView, make_policy
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig

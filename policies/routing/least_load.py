@@ -2,9 +2,8 @@
 
 Sources: join-the-shortest-queue as in AIBrix (`least-request`) and KubeAI (`LeastLoad`), with the
 correction of vllm-project/router#177: the load is the load at the last poll plus the requests sent
-since then (SMG's `least_load`), updated at each choice. `least_inflight` counts this router's own
-requests only; this policy also counts those of other clients. Without polled metrics these two
-policies are the same.
+since then (SMG's `least_load`), updated at each choice. So the requests of other clients
+count, too. Without polled metrics, the load is the number of this router's own requests.
 """
 
 from __future__ import annotations

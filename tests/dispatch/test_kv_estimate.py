@@ -80,7 +80,7 @@ async def test_all_see_that_a_replica_has_filled_up_since_its_poll() -> None:
         leases += begun(replica, 9, tokens=10_000)
         assert gate(replica) == "kv_cache"
         assert hedger(other, replica) == Refusal.KV
-        for policy in ("kv_aware", "kv_occupancy", "weighted", "linear_cost"):
+        for policy in ("kv_aware", "weighted"):
             assert chosen(policy, replica, other) == "b", policy
         assert replica.kv_polled == 0.1  # the KV usage shown by the engine's metrics
         for lease in leases:
@@ -99,7 +99,7 @@ async def test_all_see_that_a_replica_has_emptied_since_its_poll() -> None:
             lease.release()
         assert gate(replica) == ""
         assert hedger(other, replica) is None
-        for policy in ("kv_aware", "kv_occupancy", "weighted", "linear_cost"):
+        for policy in ("kv_aware", "weighted"):
             assert chosen(policy, replica, other) == "a", policy
         assert replica.kv_polled == 0.98
         for lease in leases[8:]:

@@ -32,6 +32,8 @@ def test_the_example_chooses_the_fewest_waiting_requests() -> None:
 def test_every_policy_is_named_and_every_named_one_exists() -> None:
     tables = "\n".join(line for line in README.splitlines() if line.startswith("|"))
     named = set(re.findall(r"`(\w+)`", tables))
-    known = {*policy_names(), *QUEUEING.names(), *HEDGING.names()}
+    # A test of the bench may have registered its rivals.
+    rivals = {name for name, cls in ROUTING.classes.items() if cls.__module__.startswith("bench.")}
+    known = {*policy_names(), *QUEUEING.names(), *HEDGING.names()} - rivals
     assert known - named == set()
     assert named - known == set()

@@ -52,7 +52,7 @@ def register_sample() -> None:
 
 
 def test_the_four_built_in_ones_are_there() -> None:
-    assert {"round_robin", "random", "least_inflight", "p2c"} <= set(policy_names())
+    assert {"round_robin", "random", "least_load", "p2c"} <= set(policy_names())
 
 
 def test_options_are_converted_and_given() -> None:
@@ -60,6 +60,22 @@ def test_options_are_converted_and_given() -> None:
     made = make_policy("sample", {"choices": 1, "share": 1, "tags": ["a"]})
     assert (made.choices, made.share, made.tags) == (1, 1.0, ("a",))  # type: ignore[attr-defined]
     assert made.pick(VIEW, fleet(1, 1), context()).candidate.id == "b"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("least_inflight", "least_load"),
+        ("kv_occupancy", "least_load"),
+        ("leastconn", "least_load"),
+        ("preble", "kv_aware"),
+        ("linear_cost", "kv_aware"),
+    ],
+)
+def test_a_policy_that_is_only_in_the_bench_has_a_successor(name: str, near: str) -> None:
+    contract.ROUTING.classes.pop(name, None)  # the bench registers it
+    with pytest.raises(PolicyConfigError, match=rf"unknown policy '{name}'; did you mean {near}\?"):
+        make_policy(name)
 
 
 @pytest.mark.parametrize(

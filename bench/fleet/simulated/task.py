@@ -11,6 +11,7 @@ from math import inf
 from time import perf_counter
 from typing import TextIO
 
+import bench.rivals  # noqa: F401  (registers the policies)
 from bench.findings.stored import show
 from bench.fleet.simulated import oracle
 from router.lab.replay.report.run import Run

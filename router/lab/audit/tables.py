@@ -39,7 +39,7 @@ def parties(findings: Findings, top: int) -> list[str]:
         *plain(build(findings.parties[:top], columns)).splitlines(),
         "",
         "p99: of the time to first token (TTFT); w/o: estimated without the requests of others. "
-        "The percentages that follow are parts of the TTFT of the slowest hundredth: its own prefill; "
+        "The next percentages are parts of the TTFT of the slowest hundredth: its own prefill; "
         "waiting for requests of others and for its own; the router, its queue and earlier "
         "attempts; not explained by the log. delays: total time that requests of others waited for "
         "its own.",

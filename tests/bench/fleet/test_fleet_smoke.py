@@ -10,7 +10,7 @@ from bench.fleet.script import Conversation, Script, Turn
 from router.lab.overhead.processes import Orderly, Placement
 
 
-@pytest.mark.parametrize("kind", [contestants.hedgerow("least_inflight"), contestants.Oracle])
+@pytest.mark.parametrize("kind", [contestants.hedgerow("least_load"), contestants.Oracle])
 def test_twenty_requests(kind: type[contestants.Ready]) -> None:
     spec = engines.Spec(count=2, groups=8)
     system = "One system prompt for all, " * 16

@@ -38,7 +38,7 @@ def stayed(outcome: Outcome) -> float:
 
 
 @pytest.mark.parametrize("rate", [0.5, 10, 40])
-@pytest.mark.parametrize("name", [*AFFINE, "least_load", "preble", "chwbl"])
+@pytest.mark.parametrize("name", [*AFFINE, "least_load", "chwbl"])
 def test_a_shared_system_prompt_of_two_blocks_makes_no_hotspot(name: str, rate: float) -> None:
     assert hotspot(run(name, shared_prefix(rate, 1000, prefix=2, tail=10))) <= 1.3
 
@@ -60,7 +60,7 @@ def test_without_the_guard_on_recent_requests_it_would() -> None:
 
 
 @pytest.mark.parametrize("count", [16, 40, 100])
-@pytest.mark.parametrize("name", ["kv_aware", "least_load", "least_tokens", "linear_cost"])
+@pytest.mark.parametrize("name", ["kv_aware", "least_load", "least_tokens"])
 def test_identical_prompts_in_one_tick_spread(name: str, count: int) -> None:
     prompt = blocks(12)
     assert hotspot(run(name, [Request(1.0, prompt) for _ in range(count)])) <= 1.3
@@ -73,7 +73,7 @@ def test_identical_prompts_in_one_tick_keep_the_bound(name: str) -> None:
     assert 160 * max(shares.values()) <= 20 * 1.25 + 1
 
 
-@pytest.mark.parametrize("name", [*AFFINE, "least_load", "linear_cost", "weighted", "preble"])
+@pytest.mark.parametrize("name", [*AFFINE, "least_load", "weighted"])
 def test_a_cold_start_spreads(name: str) -> None:
     burst = [Request(0.0, blocks(12)) for _ in range(8)]
     assert hotspot(run(name, burst)) == 1.0
@@ -107,7 +107,7 @@ def test_a_restarted_replica_is_refilled_without_a_stampede(name: str, kind: str
 # Conversations.
 
 
-@pytest.mark.parametrize("name", [*AFFINE, "session", "chwbl", "preble"])
+@pytest.mark.parametrize("name", [*AFFINE, "session", "chwbl"])
 def test_conversations_stay_at_their_replica(name: str) -> None:
     assert stayed(run(name, chats(3, 400, 8))) > 0.9
 
@@ -124,7 +124,7 @@ def test_affinity_lowers_the_time_to_first_token(name: str) -> None:
     assert run(name, requests).ttft(0.9) < 0.7 * blind.ttft(0.9)
 
 
-@pytest.mark.parametrize("name", [*AFFINE, "chwbl", "weighted", "preble"])
+@pytest.mark.parametrize("name", [*AFFINE, "chwbl", "weighted"])
 def test_shared_prefixes_pay(name: str) -> None:
     """100 prefixes of 40 blocks need two thirds of all caches, or five times one cache."""
     requests = shared_prefix(9, 2000, prefix=40, tail=9, groups=100, seed=1)

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from policies.contract import make_policy
-from tests.policies.helpers import VIEW, burst, context, fleet, trickle
+import bench.rivals  # noqa: F401  (registers the policies)
+from policies.contract import Candidate, make_policy
+from tests.policies.helpers import VIEW, burst, context, fleet, picks, trickle
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,8 @@ def test_a_busy_replica_gets_nothing_until_the_others_have_caught_up() -> None:
     candidates[0].inflight = 10
     picked = burst(make_policy("least_inflight"), candidates, 20, context())
     assert picked == {"b": 10, "c": 10}
+
+
+def test_what_others_sent_does_not_count() -> None:
+    ours, theirs = Candidate("ours", inflight=3), Candidate("theirs", inflight=0, load=4)
+    assert picks(make_policy("least_inflight"), [ours, theirs]) == {"theirs"}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+import bench.rivals  # noqa: F401  (registers the policies)
 from policies.contract import PolicyConfigError, make_policy
 from tests.policies.helpers import PROMPT, context, fleet, loaded, picks, trickle
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+import bench.rivals  # noqa: F401  (registers the policies)
 from policies.contract import Candidate, make_policy
 from router.core.kv_estimate import report_kv
 from router.core.lease import Lease
