@@ -25,8 +25,8 @@ SLOTS = _CORE.max_num_seqs
 
 _DESCRIPTION = """\
 Simulate recorded traffic with different configurations, policies and fleet sizes. The simulation
-runs the router's own decision code with emulated engines in virtual time. FILE is a Mooncake,
-Azure, BurstGPT or Qwen-Bailian trace, or Hedgerow's own access log; gzip or plain.
+runs the router's own decision code with emulated engines in virtual time. FILE is
+Hedgerow's own access log, or a trace of Mooncake or Azure; gzip or plain.
 
 An access log is first simulated with its own fleet and configuration. A table compares the second
 half of the log with this simulation. If the two differ too much, no candidates are compared and the

@@ -4,8 +4,8 @@ Read the modules in this order:
 
 - `trace` opens a file of any format as `Traffic`. `lines` reads the lines of the file. `format` has
   the interface that each format implements.
-- `mooncake`, `azure`, `burstgpt`, `bailian`, `hedgerow`: one module per format, with shared code in
-  `columns`, `blocks`, `order` and `spread`.
+- `mooncake`, `azure`, `hedgerow`: one module per format, with shared code in `columns`, `blocks`,
+  `order` and `spread`.
 - `sessions`, `closed_loop`: replay a log so that a session's next request waits for the previous
   answer.
 - `facts`, `reuse`: compute statistics of the traffic, without a simulation.

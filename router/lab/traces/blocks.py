@@ -3,8 +3,8 @@ engines use.
 
 Public traces number their blocks 0, 1, 2, …. Such numbers would all fall into one shard of the
 prefix index, which selects a shard by the highest six bits (`router/fleet/prefix/index.py`). In
-some traces an ID does not depend on the blocks before it: an ID of Qwen-Bailian stands for 16
-tokens at any position of a prompt. Therefore each hash here depends on the previous hash. The
+some traces an ID does not depend on the blocks before it. Therefore each hash here depends on the
+previous hash. The
 common prefix of two prompts has as many hashes as IDs. So the conversion also changes nothing for
 IDs that already depend on the blocks before them.
 

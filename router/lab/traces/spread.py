@@ -1,9 +1,9 @@
 """Spreads arrivals at random over the interval to which the times of a trace are rounded: the slot.
 
-Mooncake's times are multiples of 3,000 ms, with about ten requests at each time; BurstGPT's times
-are whole seconds. Without spreading, each slot would begin with a burst that did not happen. The
-requests of a slot get sorted uniform random times, as in a Poisson process of which only the number
-of requests per slot is known. Must never: change the order of the rows.
+Mooncake's times are multiples of 3,000 ms, with about ten requests at each time. Without spreading,
+each slot would begin with a burst that did not happen. The requests of a slot get sorted uniform
+random times, as in a Poisson process of which only the number of requests per slot is known. Must
+never: change the order of the rows.
 """
 
 from __future__ import annotations

@@ -19,8 +19,6 @@ from typing import Final
 
 from router.lab.simulator.traffic import Arrival, TraceError
 from router.lab.traces.azure import AZURE
-from router.lab.traces.bailian import BAILIAN
-from router.lab.traces.burstgpt import BURSTGPT
 from router.lab.traces.format import HEAD_BYTES, HEAD_ROWS, Format, ReadOptions, is_event
 from router.lab.traces.hedgerow import HEDGEROW
 from router.lab.traces.lines import Lines, excerpt
@@ -28,7 +26,7 @@ from router.lab.traces.mooncake import MOONCAKE
 from router.lab.traces.order import checked, sorted_within
 from router.lab.traces.spread import is_on_grid, spread
 
-_ALL: Final = (MOONCAKE, AZURE, BURSTGPT, BAILIAN, HEDGEROW)
+_ALL: Final = (MOONCAKE, AZURE, HEDGEROW)
 FORMATS: Final = tuple(known.name for known in _ALL)
 _LOOKED_AT: Final = (
     8  # The number of lines among which a whole line of an access log is looked for.

@@ -17,9 +17,6 @@ SAMPLES = {
     "mooncake_conversation_400.jsonl": "mooncake",
     "azure2023_conv_400.csv": "azure",
     "azure2024.csv": "azure",
-    "burstgpt_v1.csv": "burstgpt",
-    "burstgpt.csv": "burstgpt",
-    "bailian.jsonl": "bailian",
     "hedgerow.log": "hedgerow",
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,7 @@ from tests.lab.traces.helpers import DATA, SAMPLES, json_lines, mooncake_row, re
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 A1 = "2023-11-16 18:15:46.6805900,374,44\n"
-BURST = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens\n"
-B1 = "5,,1,GPT-4,10,5,15\n"
 LOG = {"ts": 100.0, "id": "a", "kind": "chat", "prompt_tokens": 9, "output_tokens": 3}
-CHAT = {"chat_id": 1, "timestamp": 1.5, "input_length": 20, "output_length": 2, "hash_ids": [1, 2]}
 
 
 def mooncake(**wrong: Any) -> str:
@@ -28,10 +24,6 @@ def mooncake(**wrong: Any) -> str:
 
 def log(**wrong: Any) -> str:
     return json_lines(LOG, LOG, LOG | wrong)
-
-
-def bailian(**wrong: Any) -> str:
-    return json_lines(CHAT, CHAT | {"chat_id": 2}, CHAT | {"chat_id": 3} | wrong)
 
 
 def without(row: dict[str, Any], name: str) -> dict[str, Any]:
@@ -98,18 +90,6 @@ CASES: list[tuple[str, str, str | bytes, int, str]] = [
     ("azure: cut off", "azure", AZURE + A1 + "2023-11-16 18:1", 3, "truncated"),
     ("azure: UTF-8", "azure", (AZURE + A1).encode() + b"\xff\xff,1,1\n", 3, "not UTF-8"),
     ("azure: quotes", "azure", AZURE + A1 + '"' + "x" * 200_000 + '",1,1\n', 3, "not CSV"),
-    ("burstgpt: missing", "burstgpt", BURST.replace("Response tokens,", ""), 1, "Response tokens"),
-    ("burstgpt: no number", "burstgpt", BURST + B1 + B1.replace("5,,", "x,,"), 3, "Timestamp"),
-    ("burstgpt: NaN", "burstgpt", BURST + B1 + B1.replace("5,,", "nan,,"), 3, "invalid time"),
-    ("burstgpt: infinite", "burstgpt", BURST + B1.replace("5,,", "inf,,"), 2, "invalid time"),
-    ("burstgpt: back", "burstgpt", BURST + B1 + B1.replace("5,,", "4,,"), 3, "1 s before"),
-    ("burstgpt: negative", "burstgpt", BURST + B1 + B1.replace(",10,", ",-10,"), 3, "is -10"),
-    ("bailian: missing", "bailian", json_lines(CHAT, without(CHAT, "hash_ids")), 2, "hash_ids"),
-    ("bailian: negative", "bailian", bailian(input_length=-1), 3, "input_length is -1"),
-    ("bailian: output", "bailian", bailian(output_length=-1), 3, "output_length is -1"),
-    ("bailian: too many ids", "bailian", bailian(hash_ids=[1, 2, 3]), 3, "block_tokens"),
-    ("bailian: back", "bailian", bailian(timestamp=1.0), 3, "0.5 s before"),
-    ("bailian: no JSON", "bailian", bailian() + "nothing\n", 4, "not a JSON object"),
     ("hedgerow: text file", "hedgerow", log() + "no\n" * 20, 12, "not a JSON object"),
     ("hedgerow: no time", "hedgerow", json_lines(LOG, without(LOG, "ts")), 2, "`ts`"),
     ("hedgerow: text", "hedgerow", log(prompt_tokens="many"), 3, "prompt_tokens"),
@@ -193,6 +173,4 @@ def test_damaged_input_is_read_or_reported(
 def test_the_rows_of_the_cases_are_fine_without_what_is_wrong(tmp_path: Path) -> None:
     assert len(read(tmp_path, mooncake())) == 3
     assert len(read(tmp_path, log())) == 3
-    assert len(read(tmp_path, bailian())) == 3
     assert len(read(tmp_path, AZURE + A1)) == 1
-    assert len(read(tmp_path, BURST + B1 + json.dumps("")[2:])) == 1
