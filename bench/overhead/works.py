@@ -15,10 +15,9 @@ from random import Random
 
 from bench.overhead.marks import Marks
 from bench.overhead.memory import Router
-from bench.queueing.traffic import Traffic as QueueTraffic
-from bench.routing.traffic import MIX
-from bench.routing.traffic import Fleet as RoutingFleet
-from bench.routing.traffic import Traffic as RoutingTraffic
+from bench.overhead.queue_traffic import Traffic as QueueTraffic
+from bench.overhead.routing_traffic import Fleet as RoutingFleet
+from bench.overhead.routing_traffic import Traffic as RoutingTraffic
 from policies.queueing.ticket import Ticket
 from router.config.model import Hedging
 from router.core.lease import Lease
@@ -116,7 +115,7 @@ async def decision_1024(folder: Path) -> Work:
 
 def _decision(replicas: int) -> Work:
     fleet = RoutingFleet(replicas, Random(1))
-    traffic = RoutingTraffic(fleet, "kv_aware", MIX)
+    traffic = RoutingTraffic(fleet, "kv_aware")
     chooser = traffic.chooser
     for _ in range(8 * replicas):  # until `Traffic` has the intended number of running requests
         view = traffic.next()

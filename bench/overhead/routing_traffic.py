@@ -1,4 +1,4 @@
-"""Traffic for the decision bench: a fleet with a filled prefix index, and prompts.
+"""Traffic for the measurement of decisions: a fleet with a filled prefix index, and prompts.
 
 There are three kinds of prompt, all of 16 KB:
 
@@ -6,7 +6,7 @@ There are three kinds of prompt, all of 16 KB:
 - `conversation`: the next turn of a conversation; one replica holds all but the end of the prompt;
 - `shared`: a system prompt of 1 KB that every replica holds, then new text.
 
-`mix` alternates between the kinds. Every replica has running requests, and the prefix index has as
+The kinds alternate. Every replica has running requests, and the prefix index has as
 many entries as the replicas' KV caches allow. As in the proxy, a dispatched request delivers its
 first token and ends some decisions later.
 """
@@ -18,7 +18,6 @@ from collections import deque
 from random import Random
 from typing import Final
 
-import bench.rivals  # noqa: F401  (registers the policies)
 from policies.contract import Context, RequestView, make_policy
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
@@ -33,7 +32,6 @@ from router.wire.sweep import Sweeper
 
 PROMPT_BYTES: Final = 16 * 1024
 KINDS: Final = ("unique", "conversation", "shared")
-MIX: Final = "mix"
 _TURN: Final = 4  # number of blocks that a turn adds to its conversation
 _SYSTEM: Final = 2  # number of blocks of the system prompt
 _KV_TOKENS: Final = 442_944  # KV cache of one replica, in tokens
@@ -90,9 +88,8 @@ class Fleet:
 class Traffic:
     """The requests for the decisions of one policy, one after the other."""
 
-    def __init__(self, fleet: Fleet, policy: str, kind: str) -> None:
+    def __init__(self, fleet: Fleet, policy: str) -> None:
         self._fleet = fleet
-        self._kind = kind
         config = fleet.config
         metrics = Metrics()
         self._policy = make_policy(policy)
@@ -111,7 +108,7 @@ class Traffic:
         """Return the next request for which a replica must be chosen."""
         fleet = self._fleet
         self._count += 1
-        kind = KINDS[self._count % len(KINDS)] if self._kind == MIX else self._kind
+        kind = KINDS[self._count % len(KINDS)]
         if kind == "shared":
             blocks = fleet.system + fleet.fresh(fleet.length - _SYSTEM)
         elif kind == "conversation":

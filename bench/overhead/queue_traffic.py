@@ -70,7 +70,7 @@ class Fleet(Pool):
 class Traffic:
     """A queue with its fleet, and requests of many users, sizes and classes."""
 
-    def __init__(self, policy: str, replicas: int, *, prefixes: bool = False) -> None:
+    def __init__(self, policy: str, replicas: int) -> None:
         self.fleet = Fleet(replicas)
         none_full = {"depth": 10**6, "wait": 1e6}
         classes = dict.fromkeys(("critical", "high", "normal", "low", "batch"), none_full)
@@ -81,7 +81,6 @@ class Traffic:
         self.now = 1000.0
         self.leases: dict[Ticket, Lease] = {}
         self._rng = Random(1)
-        self._prefixes = prefixes
         self._flows = [FlowIdentity(f"key-{n % 10}", f"user-{n}") for n in range(FLOWS)]
         for replica in self.fleet.replicas:
             self.queue.freed(replica, self.now)
@@ -89,17 +88,13 @@ class Traffic:
     def ticket(self) -> Ticket:
         rng = self._rng
         flow = rng.randrange(FLOWS)
-        held: dict[ReplicaLoad, int] = {}
-        if self._prefixes:
-            held = {rng.choice(self.fleet.replicas): rng.randrange(1, 20)}
         number = float(rng.choice((1, 2, 2, 2, 3)))
         view = RequestView(
             stream=True,
             prompt_tokens=rng.randrange(100, 4000),
             output_tokens=rng.randrange(50, 500),
-            blocks=(flow,) if self._prefixes else (),
         )
-        view.chains = held
+        view.chains = {}
         self._slos[int(number)].fill(view, self.now)
         return Ticket(None, view, self._flows[flow], lane="model", number=number, arrival=self.now)
 

@@ -1,1 +1,0 @@
-"""Measures the admission queue: CPU per arrival and dispatch, for every order and depth."""

@@ -1,1 +1,0 @@
-"""Measures the cost of a routing decision: `python -m bench.routing`."""
