@@ -87,10 +87,9 @@ class Engines:
         request to the best engine.
         """
         options = spec.options() + (["--port", str(port)] if port else [])
-        if oracle:
-            options.append("--oracle")
         self._log = log
-        self._fleet = EmulatedFleet(count or spec.count, MODEL, options)
+        module = "bench.fleet.oracle" if oracle else "router.lab.emulator"
+        self._fleet = EmulatedFleet(count or spec.count, MODEL, options, module=module)
         self._cpus = frozenset(cpus)
         self._runner = asyncio.Runner()
 
@@ -109,7 +108,7 @@ class Engines:
     @property
     def oracle(self) -> int:
         """The port of the oracle; 0 if there is no oracle."""
-        return urlsplit(self._fleet.oracle).port or 0
+        return urlsplit(self._fleet.beside).port or 0
 
     def __enter__(self) -> Engines:
         try:

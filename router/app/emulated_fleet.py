@@ -21,7 +21,8 @@ class FleetError(RuntimeError):
 class EmulatedFleet:
     """A fleet of emulated engines in a child process. Call `start` once, then `stop`.
 
-    `options` are further options of `hedgerow emulate`. A second `stop` has no effect.
+    `options` are further options of `hedgerow emulate`, and `module` is its module. A second
+    `stop` has no effect.
     """
 
     def __init__(
@@ -30,14 +31,16 @@ class EmulatedFleet:
         model: str = "emulated",
         options: Sequence[str] = (),
         start_timeout_s: float = 30.0,
+        module: str = "router.lab.emulator",
     ) -> None:
         self.urls: list[str] = []
-        self.oracle = ""  # URL of the oracle's port; empty: not requested
+        self.beside = ""  # URL of the server beside the engines; empty: there is none
         # ZMQ endpoints of the engines' KV events, in the engines' order; empty: not requested.
         self.kv_events: list[str] = []
         self.kv_replays: list[str] = []
         self._arguments = ["--count", str(count), "--model", model, *options]
         self._start_timeout_s = start_timeout_s
+        self._module = module
         self._child: asyncio.subprocess.Process | None = None
 
     @property
@@ -49,7 +52,7 @@ class EmulatedFleet:
         self._child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "router.lab.emulator",
+            self._module,
             "--exit-with-stdin",
             *self._arguments,
             stdin=asyncio.subprocess.PIPE,
@@ -73,8 +76,8 @@ class EmulatedFleet:
             said = msgspec.json.decode(line)
             if said.get("ready"):
                 return
-            if "oracle" in said:
-                self.oracle = said["oracle"]
+            if "beside" in said:
+                self.beside = said["beside"]
                 continue
             self.urls.append(said["url"])
             if "kv_events" in said:

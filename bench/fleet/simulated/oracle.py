@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from bench.fleet.forecast import first_token_s
 from policies.base import RoutingPolicy
 from policies.facts import C, Candidate, Context, Pick, RequestView
 from router.dispatch.chooser import Policies
-from router.lab.emulator.core.forecast import first_token_s
 from router.lab.simulator.engine import SimulatedEngine
 from router.lab.simulator.simulation import Simulation
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from router.lab.emulator.core.timing import DEFAULT_PROFILE, PROFILES
 from router.lab.emulator.http import faults as fault
 from router.lab.emulator.settings import PERSONAS, EngineSettings
+
+if TYPE_CHECKING:
+    from router.lab.emulator.fleet import Beside
 
 _DEFAULTS = EngineSettings()
 _FAULTS = """\
@@ -160,12 +164,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='a fault from the start: "slow=10; replica=emulated-2", '
         '"status=503; retry_after_s=1; probability=0.1"; others: ' + _fault_names(),
     )
-    add(
-        "--oracle",
-        action="store_true",
-        help="one more port, after the engines', that sees the true state of all engines and sends "
-        "each request where its own first token comes earliest (for benchmarks; no bound: greedy)",
-    )
     add("--exit-with-stdin", action="store_true", help="stop when standard input ends")
 
 
@@ -217,8 +215,11 @@ def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
     return engines
 
 
-def main(args: argparse.Namespace) -> int:
-    """Serve until stopped. Returns the exit status; 2 means unusable options or ports."""
+def main(args: argparse.Namespace, beside: Beside | None = None) -> int:
+    """Serve until stopped, with the server `beside` on one more port.
+
+    Returns the exit status; 2 means unusable options or ports.
+    """
     try:
         engines = settings_from(args)
     except ValueError as err:
@@ -230,7 +231,7 @@ def main(args: argparse.Namespace) -> int:
     from router.lab.emulator.fleet import run
 
     try:
-        return run(engines, args.host, args.port, args.exit_with_stdin, args.oracle)
+        return run(engines, args.host, args.port, args.exit_with_stdin, beside)
     except OSError as err:
         print(f"hedgerow emulate: {err.strerror or err}", file=sys.stderr)
         return 2

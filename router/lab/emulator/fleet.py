@@ -1,10 +1,10 @@
 """Runs several emulated engines in one process, each on its own port.
 
 The process prints JSON lines on standard output. Each engine has a line with its address (and the
-address of its KV events, if any). The oracle, if there is one, has a line with its address. When
-all ports listen, the last line is `{"ready": true}`. The process ends on SIGTERM or SIGINT. If
-requested, it also ends when its standard input ends. On every system, the end of standard input
-shows that the parent process is gone.
+address of its KV events, if any). A server beside the engines, if there is one, has a line with its
+address. When all ports listen, the last line is `{"ready": true}`. The process ends on SIGTERM or
+SIGINT. If requested, it also ends when its standard input ends. On every system, the end of
+standard input shows that the parent process is gone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,14 +23,16 @@ import uvloop
 from aiohttp import web
 
 from router.lab.emulator.engine import Engine
-from router.lab.emulator.http.oracle import make_oracle
 from router.lab.emulator.http.personas import persona_class
 from router.lab.emulator.http.ranks import made
-from router.lab.emulator.http.server import GENERATION, KEEP_ALIVE_S, make_app
+from router.lab.emulator.http.server import KEEP_ALIVE_S, make_app
 from router.lab.emulator.settings import EngineSettings
 
 if TYPE_CHECKING:
     from router.lab.emulator.http.kv_publisher import KvPublisher
+
+# Makes a server that sees the engines of this process, from their applications.
+Beside = Callable[[Sequence[web.Application]], web.Application]
 
 _GRACE_S = 0.5  # seconds that running handlers may continue after the signal to stop
 
@@ -40,21 +42,21 @@ def run(
     host: str,
     base_port: int,
     exit_with_stdin: bool = False,
-    oracle: bool = False,
+    beside: Beside | None = None,
 ) -> int:
     """Serve until stopped; returns the exit status.
 
-    Engines have the ports from `base_port` on; 0 means any free port for each engine. `oracle` adds
-    a port after the engines' ports (see `http/oracle.py`). Raises OSError, and listens on no port,
-    if one of the ports is not available.
+    Engines have the ports from `base_port` on; 0 means any free port for each engine. `beside`
+    makes a server of the engines' applications, which gets one more port. Raises OSError, and
+    listens on no port, if one of the ports is not available.
     """
     sockets: list[socket.socket] = []
     with contextlib.ExitStack() as opened:
-        for index in range(len(engines) + oracle):
+        for index in range(len(engines) + (beside is not None)):
             sock = _listen(host, base_port + index if base_port else 0)
             opened.callback(sock.close)
             sockets.append(sock)
-        uvloop.run(_serve(engines, sockets, exit_with_stdin))
+        uvloop.run(_serve(engines, sockets, exit_with_stdin, beside))
     return 0
 
 
@@ -74,9 +76,12 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 async def _serve(
-    settings: Sequence[EngineSettings], sockets: Sequence[socket.socket], exit_with_stdin: bool
+    settings: Sequence[EngineSettings],
+    sockets: Sequence[socket.socket],
+    exit_with_stdin: bool,
+    beside: Beside | None,
 ) -> None:
-    """Serve until a signal to stop. `sockets` has one for each engine, then one for the oracle."""
+    """Serve until a signal to stop. `sockets` has one for each engine, then one for `beside`."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -115,9 +120,9 @@ async def _serve(
                     said["kv_replay"] = publisher.replay_endpoint
             await listen(apps[-1], sock)
             _say(said)
-        for sock in sockets[len(settings) :]:
-            await listen(make_oracle([app[GENERATION] for app in apps]), sock)
-            _say({"oracle": _url(sock)})
+        if beside is not None:
+            await listen(beside(apps), sockets[-1])
+            _say({"beside": _url(sockets[-1])})
         _say({"ready": True})
         await stop.wait()
     finally:

@@ -29,7 +29,7 @@ from router.lab.emulator.http.shapes.base import encode
 _BODY_BYTES = 256 * 1024 * 1024
 KEEP_ALIVE_S = 5.0  # uvicorn's default: the server closes a connection that is idle for longer
 
-# The key under which an engine's application stores its `Generation`, for the oracle.
+# The key under which an engine's application stores its `Generation`.
 GENERATION: Final = web.AppKey("generation", Generation)
 REPLICA: Final = "x-emulated-replica"
 

@@ -2,16 +2,19 @@
 
 All engines of a fleet share one process, so the oracle reads their queues, batches and prefix
 caches. It computes a request's prompt and block hashes as the engines do, forecasts the time to
-first token at each engine (`core/forecast.py`), and calls the handler of the best engine. There is
+first token at each engine (`forecast`), and calls the handler of the best engine. There is
 no second HTTP hop. The choice does not consider later requests, so a router that considers them can
 be better.
 
-The oracle serves only the paths of `generate.BODIES` that the engines serve. Must never be offered
-as a router, because a real router cannot read the engines' state.
+`python -m bench.fleet.oracle` is `hedgerow emulate` with one more port, that of the oracle, after
+the ports of the engines. The oracle serves only the paths of `generate.BODIES` that the engines
+serve. Must never be offered as a router, because a real router cannot read the engines' state.
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 from time import monotonic
@@ -19,22 +22,24 @@ from typing import Final
 
 from aiohttp import web
 
-from router.lab.emulator.core.forecast import first_token_s
+from bench.fleet.forecast import first_token_s
+from router.lab.emulator import command
 from router.lab.emulator.http import text
 from router.lab.emulator.http.bodies import Body, Refusal, ResponsesBody, decode
 from router.lab.emulator.http.generate import BODIES, Generation, Handler
-from router.lab.emulator.http.server import REPLICA, empty_app
+from router.lab.emulator.http.server import GENERATION, REPLICA, empty_app
 
 # The name of the engine that answers the current request; empty if the path is unknown. Each
 # request has its own value, because aiohttp handles each request in its own task.
 _REPLICA: Final = ContextVar("replica", default="")
 
 
-def make_oracle(engines: Sequence[Generation]) -> web.Application:
+def make_oracle(apps: Sequence[web.Application]) -> web.Application:
     """The application of the oracle. Run it with `handler_cancellation=True`.
 
-    `engines` must not be empty. The engines may differ only in their names and faults.
+    `apps`: those of the engines, at least one. They may differ only in their names and faults.
     """
+    engines = [app[GENERATION] for app in apps]
     app = empty_app(engines[0].persona)
     for path in engines[0].handlers:
         app.router.add_post(path, _route(engines, path))
@@ -81,3 +86,9 @@ def _best(engines: Sequence[Generation], request: web.Request, body: Body) -> Ge
         return first_token_s(core, tokens, hashes, now, rank), core.running + core.waiting
 
     return min(engines, key=order)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.fleet.oracle")
+    command.add_arguments(parser)
+    sys.exit(command.main(parser.parse_args(), make_oracle))

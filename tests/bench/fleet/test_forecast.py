@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from bench.fleet.forecast import first_token_s
 from router.lab.emulator.core.core_config import CoreConfig
 from router.lab.emulator.core.engine_core import FIRST_TOKEN, EngineCore
-from router.lab.emulator.core.forecast import first_token_s
 from router.lab.emulator.core.request import Request
 from router.lab.emulator.core.timing import PROFILES
 

@@ -33,9 +33,9 @@ class WithOracle(Fleet):
 @pytest.fixture(scope="module")
 def _seen() -> Iterator[WithOracle]:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        child = EmulatedFleet(2, model="tiny", options=[*OPTIONS, "--oracle"])
+        child = EmulatedFleet(2, model="tiny", options=OPTIONS, module="bench.fleet.oracle")
         fleet = WithOracle(runner.run(child.start()))
-        fleet.oracle = child.oracle
+        fleet.oracle = child.beside
         yield fleet
         fleet.http.close()
         runner.run(child.stop())
@@ -54,26 +54,16 @@ def test_its_port_is_no_engine(seen: WithOracle) -> None:
     assert seen.oracle.startswith("http://") and seen.oracle not in seen.urls
 
 
-def test_a_port_without_the_option_is_not_opened(fleet: Fleet) -> None:
-    async def started() -> str:
-        child = EmulatedFleet(1)
-        await child.start()
-        await child.stop()
-        return child.oracle
-
-    assert uvloop.run(started()) == ""
-
-
 def test_it_has_the_port_after_the_engines() -> None:
     port = free_port(3)
-    options = ["--count", "2", "--port", str(port), "--oracle"]
+    options = ["--count", "2", "--port", str(port)]
     with subprocess.Popen(
-        [sys.executable, "-m", "router.lab.emulator", *options], stdout=subprocess.PIPE
+        [sys.executable, "-m", "bench.fleet.oracle", *options], stdout=subprocess.PIPE
     ) as child:
         assert child.stdout is not None
         said = [json.loads(child.stdout.readline()) for _ in range(4)]
         child.terminate()
-    assert said[2:] == [{"oracle": f"http://127.0.0.1:{port + 2}"}, {"ready": True}]
+    assert said[2:] == [{"beside": f"http://127.0.0.1:{port + 2}"}, {"ready": True}]
 
 
 def test_the_engine_with_the_earlier_first_token_answers(seen: WithOracle) -> None:
