@@ -39,6 +39,14 @@ def measured(
     return 1 if missed(verdicts, is_quick=args.quick) else 0
 
 
+def listed(kind: str, words: str | None, known: Sequence[str]) -> list[str]:
+    """Return the requested names in the order of `known`. Raises Refused for an unknown name."""
+    names = list(known) if words is None else [word for word in words.split(",") if word]
+    if unknown := [name for name in names if name not in known]:
+        raise Refused(f"unknown {kind} {unknown[0]!r}; known: {', '.join(known)}")
+    return [name for name in known if name in names]
+
+
 def usable_cpus() -> int:
     """The CPUs that this process may use."""
     usable: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)

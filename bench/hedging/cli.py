@@ -7,14 +7,11 @@ Exit code 0: measured; 1: a part could not be measured, or a goal was missed in 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from bench.findings import written
+from bench.findings.command import listed, measured
 from bench.findings.found import Found
-from bench.overhead.goals import missed
-from router.lab.replay.workers import Broken, Refused
 
 # The module of each part. It has add_arguments(parser) and run(args) -> Sequence[Found].
 PARTS = {
@@ -34,23 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    wanted = args.part.split(",") if args.part else list(PARTS)
-    unknown = [name for name in wanted if name not in PARTS]
-    if unknown:
-        print(f"unknown part {unknown[0]!r}; known: {', '.join(PARTS)}", file=sys.stderr)
-        return 2
-    founds: list[Found] = []
-    try:
-        for name in wanted:
-            run: Callable[[argparse.Namespace], Sequence[Found]]
-            run = import_module(PARTS[name]).run
-            founds += run(args)
-    except Broken as err:
-        print(err, file=sys.stderr)
-        return 1
-    except (Refused, ValueError) as err:
-        print(err, file=sys.stderr)
-        return 2
-    written.write(founds, written.plain(founds), args)
-    verdicts = [verdict for found in founds for verdict in found.verdicts]
-    return 1 if missed(verdicts, is_quick=args.quick) else 0
+    def run() -> list[Found]:
+        parts = listed("part", args.part, list(PARTS))
+        return [found for name in parts for found in import_module(PARTS[name]).run(args)]
+
+    return measured(run, args)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.findings.command import usable_cpus
 from bench.findings.found import Found
 from bench.hedging.simulated import cases, frontier, harm, policies, promises, world
 from router.lab.replay import arguments as words
@@ -18,7 +18,7 @@ from router.lab.replay import arguments as words
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("simulated")
     group.add_argument(
-        "--jobs", type=words.count, default=_cpus(), metavar="N", help="runs at once (CPUs)"
+        "--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)"
     )
     group.add_argument("--cases-only", action="store_true", help="only what goals are set for")
     group.add_argument("--case", metavar="A,B", help="only these cases")
@@ -65,11 +65,6 @@ def _named(names: str | None) -> Sequence[cases.Case]:
     if unknown:
         raise ValueError(f"unknown case {unknown[0]!r}; known: {', '.join(known)}")
     return [known[name] for name in names.split(",")]
-
-
-def _cpus() -> int:
-    usable: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable is not None else os.cpu_count() or 1
 
 
 def _say(line: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from bench.findings.command import usable_cpus
 from bench.findings.found import Found
 from bench.priority import traffic
 from bench.priority.found import found
@@ -18,7 +18,7 @@ from router.lab.replay import arguments as words
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("simulated")
     group.add_argument(
-        "--jobs", type=words.count, default=_cpus(), metavar="N", help="runs at once (CPUs)"
+        "--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)"
     )
 
 
@@ -34,8 +34,3 @@ def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
         "measured.",
         run_all(orders, args.seed, args.jobs, length),
     )
-
-
-def _cpus() -> int:
-    usable: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable is not None else os.cpu_count() or 1
