@@ -22,7 +22,6 @@ from secrets import token_urlsafe
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from router.config.decode import decode
 from router.config.model.priority import ClassName
@@ -148,38 +147,30 @@ def parse_sources(sources: Iterable[tuple[str, bytes]]) -> tuple[KeyLine, ...]:
     KeysProblem for the first error.
     """
     found: list[KeyLine] = []
-    places: list[tuple[str, int]] = []  # The prefix and the number of each line.
-    hashes: dict[str, int] = {}
-    tenants: dict[str, int] = {}
+    hashes: dict[str, str] = {}
+    tenants: dict[str, tuple[str, KeyLine]] = {}
     for prefix, raw in sources:
         for number, text in enumerate(BytesIO(raw), 1):
             text = text.strip()
             if not text or text.startswith(b"#"):
                 continue
-            here = prefix, number
+            here = f"{prefix}line {number}"
             line = _line(text, here)
-            at = hashes.setdefault(line.hash, len(found))
-            if at < len(found):
-                raise _problem(here, f"the same key as {_place(places[at])}")
-            at = tenants.setdefault(line.name, at)
-            if at < len(found) and _settings(found[at]) != _settings(line):
-                words = f"the settings of {line.name} differ from {_place(places[at])}; "
-                raise _problem(here, f"{words}all keys with the same name share their limits")
+            before = hashes.setdefault(line.hash, here)
+            if before != here:
+                raise KeysProblem(f"{here}: the same key as {before}")
+            first, other = tenants.setdefault(line.name, (here, line))
+            if other is not line and _differ(other, line):
+                raise KeysProblem(
+                    f"{here}: the settings of {line.name} differ from {first}; "
+                    "all keys with the same name share their limits"
+                )
             found.append(line)
-            places.append(here)
     return tuple(found)
 
 
-def _settings(line: KeyLine) -> KeyLine:
-    return replace(line, hash="", expires="")
-
-
-def _place(here: tuple[str, int]) -> str:
-    return f"{here[0]}line {here[1]}"
-
-
-def _problem(here: tuple[str, int], text: object) -> KeysProblem:
-    return KeysProblem(f"{_place(here)}: {text}")
+def _differ(one: KeyLine, other: KeyLine) -> bool:
+    return msgspec.structs.replace(one, hash=other.hash, expires=other.expires) != other
 
 
 def expiry_of(line: KeyLine) -> float:
@@ -213,26 +204,26 @@ def _explained(text: bytes) -> str:
     return checked(fields)[1] if isinstance(fields, dict) else ""
 
 
-def _line(text: bytes, here: tuple[str, int]) -> KeyLine:
+def _line(text: bytes, here: str) -> KeyLine:
     try:
         line = _decode(text)
     except msgspec.ValidationError as err:
-        raise _problem(here, _explained(text) or err) from None
+        raise KeysProblem(f"{here}: {_explained(text) or err}") from None
     except NOT_JSON as err:
-        raise _problem(here, f"not JSON: {err}; `hedgerow key` prints a line") from None
+        raise KeysProblem(f"{here}: not JSON: {err}; `hedgerow key` prints a line") from None
     if not _NAME.match(line.name):
-        raise _problem(here, "a name is 1 to 100 letters, digits and ._:@+-")
+        raise KeysProblem(f"{here}: a name is 1 to 100 letters, digits and ._:@+-")
     if not _HASH.match(line.hash):
-        raise _problem(here, "a hash is sha256: and 64 hexadecimal digits")
+        raise KeysProblem(f"{here}: a hash is sha256: and 64 hexadecimal digits")
     try:
         expiry_of(line)
     except ValueError as err:
-        raise _problem(here, f"expires: {err}") from None
+        raise KeysProblem(f"{here}: expires: {err}") from None
     allowed = line.allowed_regions
     if not all(map(REGION.match, (*(allowed or ()), *([line.region] if line.region else ())))):
-        raise _problem(here, REGION_RULE)
+        raise KeysProblem(f"{here}: {REGION_RULE}")
     if allowed == ():
-        raise _problem(here, "allowed_regions is empty; name regions, or remove it")
+        raise KeysProblem(f"{here}: allowed_regions is empty; name regions, or remove it")
     if allowed is not None and line.region and line.region not in allowed:
-        raise _problem(here, "region is not among allowed_regions")
+        raise KeysProblem(f"{here}: region is not among allowed_regions")
     return line

@@ -56,7 +56,9 @@ class Key:
         self.tier = line.tier
         # The most urgent priority class that the key's requests may have; -1: not set for the key.
         self.ceiling = -1 if line.ceiling is None else NUMBERS[line.ceiling]
-        self.models = None if line.models is None else _shared(frozenset(line.models))
+        self.models: frozenset[str] | None = None
+        if line.models is not None:
+            self.models = _shared(frozenset(line.models))
         self.concurrency = line.concurrency
         self.requests_per_minute = line.requests_per_minute
         self.tokens_per_minute = line.tokens_per_minute
@@ -139,21 +141,18 @@ class Keyring:
             key = self.by_name.get(line.name)
             if key is None:
                 key = self.by_name[line.name] = Key(line)
-                self._include(key)
+                self.tiers.add(key.tier)
+                self.limits_regions |= key.allowed_regions is not None
+                if key.budgets:
+                    self.budgets[key.name] = key.budgets
+                for model, budgets in key.model_budgets.items():
+                    self.budgets[budget_of_model(key.name, model)] = budgets
             digest = bytes.fromhex(line.hash[len("sha256:") :])
             self._by_hash[digest] = key
             if line.expires:
                 self._expiries[digest] = expiry_of(line)
         # When the next key expires; infinity: never.
         self.expires_at = min(self._expiries.values(), default=inf)
-
-    def _include(self, key: Key) -> None:
-        self.tiers.add(key.tier)
-        self.limits_regions |= key.allowed_regions is not None
-        if key.budgets:
-            self.budgets[key.name] = key.budgets
-        for model, budgets in key.model_budgets.items():
-            self.budgets[budget_of_model(key.name, model)] = budgets
 
     def __len__(self) -> int:
         """The number of keys, with expired ones: without the last key, keys are still in use."""

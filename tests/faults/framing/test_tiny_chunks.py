@@ -110,12 +110,15 @@ async def test_many_answers_at_once_share_the_turns_of_the_loop() -> None:
     )
     asked, lefts = 0, [0]
 
+    def have_all_come() -> bool:
+        return asked == count
+
     async def behave(connection: ReplicaConnection) -> None:
         nonlocal asked
         while await connection.recv_request():
             data = answers[asked % len(answers)]
             asked += 1
-            await eventually(lambda: asked == count, "all requests have arrived")
+            await eventually(have_all_come, "all requests have arrived")
             await connection.send(data)
             if data is answers[-1]:
                 connection.fin()
