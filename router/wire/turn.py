@@ -50,7 +50,7 @@ class Turn:
         self._schedule()
 
     def wait(self, read: Callable[[], None]) -> None:
-        """Calls `read` of a connection in the next turn that has work left. It must not raise."""
+        """Calls `read` of a connection in the next turn that has work left."""
         self._waiting.append(read)
         self._schedule()
 
@@ -67,9 +67,11 @@ class Turn:
         self._is_scheduled = False
         self.left = WORK
         waiting = self._waiting
-        for _ in range(len(waiting)):
-            if self.left <= 0:
-                break
-            waiting.popleft()()
-        if waiting:
-            self._schedule()
+        try:
+            for _ in range(len(waiting)):
+                if self.left <= 0:
+                    break
+                waiting.popleft()()
+        finally:
+            if waiting:
+                self._schedule()

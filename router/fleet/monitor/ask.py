@@ -106,27 +106,24 @@ class Asker:
         session = self._sessions.get(keep_alive) or self._open(keep_alive)
         tls, server_name = tls_of(replica)
         with _in_one_word(replica):
-            if replica.refuses:
-                async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s):
+                if replica.refuses:
                     await _knock(replica)
-            async with (
-                asyncio.timeout(timeout_s),
-                session.get(
+                async with session.get(
                     replica.config.url.rstrip("/") + path,
                     headers=own_fields(replica, self._headers),
                     allow_redirects=False,
                     ssl=tls,
                     server_hostname=server_name,
-                ) as response,
-            ):
-                try:
-                    if sink is not None and response.status == 200:
-                        await _read(response, sink, size)
-                except NoAnswer:
-                    response.close()  # Discard the rest of the answer.
-                    raise
-                replica.server = response.headers.get("server", "")
-                return response.status
+                ) as response:
+                    try:
+                        if sink is not None and response.status == 200:
+                            await _read(response, sink, size)
+                    except NoAnswer:
+                        response.close()  # Discard the rest of the answer.
+                        raise
+                    replica.server = response.headers.get("server", "")
+                    return response.status
 
     async def post(
         self,

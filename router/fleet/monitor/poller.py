@@ -208,6 +208,8 @@ class Poller:
         """Poll once, and report the result or the problem to the fleet."""
         replica = turn.replica
         try:
+            if replica.refuses and not replica.health.up:
+                raise NoAnswer("refused")  # The probes find out when it accepts connections again.
             engine = await self._engine(turn)
             await self._learn_facts(turn, engine)
             signals, numbers = await self._ask(turn, engine)
