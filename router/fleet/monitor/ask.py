@@ -191,8 +191,8 @@ class Asker:
 async def _knock(replica: Replica) -> None:
     """Connect to a replica that refused the last connection, and close the connection.
 
-    A refusal costs a tenth of a refused request of aiohttp, and a fleet may have many dead
-    replicas. Raises OSError.
+    This costs several times less CPU time than a refused request of aiohttp, and a fleet may have
+    many dead replicas. Raises OSError.
     """
     address = replica.pool.address
     loop = asyncio.get_running_loop()
