@@ -138,7 +138,7 @@ class App:
                 )
             if parts.usage_writer is not None:
                 await parts.usage_writer.start()
-            elif parts.dispatcher.budgets.limited:
+            elif parts.dispatcher.budgets.keys.budgets:
                 log_event(logging.WARNING, "budgets begin anew at a restart without usage.file")
             if state is not None:
                 fleet_state.adopt_members(parts, state, self._listed(), is_watching=False)

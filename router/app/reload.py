@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
-from router.admission.budget import Spending
 from router.app.member_changes import change_members, make_replicas
 from router.app.parts import Parts, Upstream, admin_names, admin_token, keys_in, open_log
 from router.app.servers import Servers
@@ -26,7 +25,6 @@ from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import PortTls
 from router.core.errors import ConfigError
-from router.dispatch.budgets import spendings
 from router.dispatch.chooser import Policies
 from router.fleet.discovery.roster import Member, Roster
 from router.fleet.discovery.watcher import sources_of
@@ -44,7 +42,6 @@ class Files:
     config: Config
     keys: Sequence[KeyLine]
     keyring: Keyring
-    budgets: dict[str, Spending]
     changed_keys: list[str]  # Texts for the log.
 
 
@@ -55,10 +52,7 @@ def read(read_again: Callable[[], Config], before: Sequence[KeyLine]) -> Files:
     """
     config = read_again()
     keys = keys_in(config)
-    keyring = Keyring(keys)
-    return Files(
-        config, keys, keyring, spendings(keyring.by_name.values()), key_changes(before, keys)
-    )
+    return Files(config, keys, Keyring(keys), key_changes(before, keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +183,7 @@ def commit(parts: Parts, prepared: Prepared, servers: Servers) -> None:
     parts.chooser.adopt(prepared.policies, config.routing.sample)
     parts.hedger.adopt(config.hedging, prepared.hedging)
     files = prepared.files
-    parts.dispatcher.adopt(config, prepared.upstream.authorization, files.keyring, files.budgets)
+    parts.dispatcher.adopt(config, prepared.upstream.authorization, files.keyring)
     parts.context.adopt(config, prepared.orders)
     parts.dispatcher.apply_keys()
     change_members(parts, parts.fleet.members, prepared.wanted, prepared.made)

@@ -16,6 +16,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from io import BytesIO
 from math import inf
 from secrets import token_urlsafe
 from typing import Annotated, Any, Final
@@ -149,7 +150,7 @@ def parse_sources(sources: Iterable[tuple[str, bytes]]) -> tuple[KeyLine, ...]:
     hashes: dict[str, str] = {}
     tenants: dict[str, tuple[str, KeyLine]] = {}
     for prefix, raw in sources:
-        for number, text in enumerate(raw.split(b"\n"), 1):
+        for number, text in enumerate(BytesIO(raw), 1):
             text = text.strip()
             if not text or text.startswith(b"#"):
                 continue
@@ -159,13 +160,17 @@ def parse_sources(sources: Iterable[tuple[str, bytes]]) -> tuple[KeyLine, ...]:
             if before != here:
                 raise KeysProblem(f"{here}: the same key as {before}")
             first, other = tenants.setdefault(line.name, (here, line))
-            if msgspec.structs.replace(other, hash=line.hash, expires=line.expires) != line:
+            if other is not line and _differ(other, line):
                 raise KeysProblem(
                     f"{here}: the settings of {line.name} differ from {first}; "
                     "all keys with the same name share their limits"
                 )
             found.append(line)
     return tuple(found)
+
+
+def _differ(one: KeyLine, other: KeyLine) -> bool:
+    return msgspec.structs.replace(one, hash=other.hash, expires=other.expires) != other
 
 
 def expiry_of(line: KeyLine) -> float:

@@ -1,7 +1,7 @@
 """Checks the budget of a request's key, and charges the tenant when the request has ended.
 
-There is one `Spending` for each name of a key that was used or that has a budget, so a budget that
-a reload adds counts what its tenant used before. A key is charged what GET /usage counts for it.
+There is one `Spending` for each name of a key that was used, so a budget that a reload adds counts
+what its tenant used before. A key is charged what GET /usage counts for it.
 
 After a jump of the wall clock, the amounts of the new day are read from the usage file. Until then,
 requests with a budget are refused, because these amounts are not known.
@@ -23,25 +23,12 @@ from router.core.time_zone import TimeZone
 from router.dispatch.driver.request_end import class_of
 from router.dispatch.exchange import Exchange
 from router.dispatch.usage.usage_estimate import usage_at_end
-from router.intake.keys import Key
+from router.intake.keys import Key, Keyring, budget_of_model
 from router.observe.events import log_event
 from router.observe.prices import Prices
 
 _HELD: Final = "running requests hold the rest of this key's budget; try again when one has ended"
 _UNKNOWN: Final = "the clock has changed, and this key's budget is read again; try again"
-
-
-def spendings(keys: Iterable[Key]) -> dict[str, Spending]:
-    """Return a new `Spending` for each key with a budget, by name. A thread may call this."""
-    found: dict[str, Spending] = {}
-    for key in keys:
-        if key.budgets:
-            found[key.name] = spending = Spending()
-            spending.limit(key.budgets)
-        for model, budgets in key.model_budgets.items():
-            found[_of_model(key.name, model)] = spending = Spending(model)
-            spending.limit(budgets)
-    return found
 
 
 class Budgets:
@@ -52,7 +39,7 @@ class Budgets:
         "_prices",
         "awaits_file",
         "by_tenant",
-        "limited",
+        "keys",
         "read_file",
         "unpriced",
         "zone",
@@ -63,28 +50,21 @@ class Budgets:
         self.zone = TimeZone()  # The days of budgets begin by its time.
         self._prices = Prices({})
         self.by_tenant: dict[str, Spending] = {}
-        # The tenants that have a budget; those of one model as `acme (model)`.
-        self.limited: dict[str, Spending] = {}
+        self.keys = Keyring()
         # Starts reading the usage file; sets `awaits_file` to False at the end. `None`: no file.
         self.read_file: Callable[[], None] | None = None
         self.awaits_file = False  # Whether the used amounts of the present day are not known.
         self.unpriced = 0  # Requests of keys with a budget of money whose model has no price.
 
-    def adopt(self, fresh: dict[str, Spending], prices: Prices, zone: TimeZone) -> None:
-        """Apply new prices, and the budgets in `fresh` (`spendings`). Used amounts stay counted."""
+    def adopt(self, keys: Keyring, prices: Prices, zone: TimeZone) -> None:
+        """Apply new prices, and the budgets of `keys`. Used amounts stay counted."""
         self._prices = prices
         self.zone = zone
-        for name, spending in self.limited.items():
-            if name not in fresh:
-                spending.limit(())
-        self.limited = {}
-        for name, new in fresh.items():
-            known = self.by_tenant.get(name)
-            if known is None:
-                self.by_tenant[name] = known = new
-            elif known.limits != new.limits:
-                known.limit(new.limits)
-            self.limited[name] = known
+        self.keys = keys
+        for name, spending in self.by_tenant.items():
+            limits = keys.budgets.get(name, ())
+            if spending.limits != limits:
+                spending.limit(limits)
 
     def enter(self, x: Exchange, prompt: int, most: int, answers: int) -> Hold | None:
         """Hold the expected amount of a request; `None`: its key has no budget.
@@ -102,7 +82,7 @@ class Budgets:
             raise RouterError(Reason.KEY_BUDGET_HELD, _UNKNOWN, retry_after_s=1)
         hold: Hold | None = None
         for tenant in self._tenants_of(x, key):
-            spending = self._of(tenant)
+            spending = self.of(tenant)
             output = spending.expected.of(most, answers)
             tokens, cost = float(prompt + output), self._cost(x, prompt, 0, output)
             verdict = spending.ask(tokens, cost, self.zone.local(wall), now)
@@ -121,7 +101,7 @@ class Budgets:
         if key.model_budgets:
             model = x.priced_model()
             if model is not None and model in key.model_budgets:
-                return [key.name, _of_model(key.name, model)]
+                return [key.name, budget_of_model(key.name, model)]
         return [key.name]
 
     def _cost(self, x: Exchange, prompt: int, cached: int, output: int) -> float:
@@ -146,7 +126,7 @@ class Budgets:
         if key.budgets or key.model_budgets:
             self._see(wall, now)
         for tenant in tenants:
-            spending = self._of(tenant)
+            spending = self.of(tenant)
             if cost < 0.0 and tokens and spending.limits_cost:
                 self._note_unpriced(tenant, x.priced_model())
             spending.charge(tokens, max(0.0, cost), output, self.zone.local(wall))
@@ -168,7 +148,7 @@ class Budgets:
         if not self._clock.has_jumped(wall, now):
             return
         jumped_s = self._clock.jumped_s
-        for spending in self.limited.values():
+        for spending in self.by_tenant.values():
             spending.carry(self.zone.local(wall), self.zone.local(wall - jumped_s), now)
         if self.read_file is not None:
             self.awaits_file = True
@@ -219,16 +199,13 @@ class Budgets:
         """The number of running requests that hold a part of a budget."""
         return sum(spending.holds for spending in self.by_tenant.values())
 
-    def _of(self, tenant: str) -> Spending:
+    def of(self, tenant: str) -> Spending:
+        """Return the amounts of a key's name, or of a name of `budget_of_model`."""
         found = self.by_tenant.get(tenant)
         if found is None:
-            found = self.by_tenant[tenant] = Spending()
+            found = self.by_tenant[tenant] = Spending(tenant.partition(" (")[2][:-1])
+            found.limit(self.keys.budgets.get(tenant, ()))
         return found
-
-
-def _of_model(name: str, model: str) -> str:
-    """Return the name under which the use of one model is charged. No key has such a name."""
-    return f"{name} ({model})"
 
 
 def _wait(spending: Spending) -> int:

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable
 from math import inf
 
-from router.admission.budget import Spending
 from router.config.model import Config
 from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
@@ -23,7 +22,7 @@ from router.core.urgency import BATCH, Urgency
 from router.dispatch.attempts.abort import Aborter
 from router.dispatch.attempts.ids import Ids
 from router.dispatch.attempts.upstream_head import common_lines
-from router.dispatch.budgets import Budgets, spendings
+from router.dispatch.budgets import Budgets
 from router.dispatch.charges import ChargeRules
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
@@ -107,24 +106,15 @@ class Dispatcher(Handler, ExchangeOwner):
         self._ignored_numbers = IgnoredNumbers()
         self._sweeper = sweeper
         self._ids = Ids()
-        self.adopt(config, authorization, keys, spendings(self.tenants.keys))
+        self.adopt(config, authorization, keys)
 
-    def adopt(
-        self,
-        config: Config,
-        authorization: bytes | None,
-        keys: Keyring,
-        budgets: dict[str, Spending],
-    ) -> None:
-        """Apply a new configuration. `Context.adopt` must be called after this.
-
-        `budgets`: those of `keys`, from `budgets.spendings`.
-        """
+    def adopt(self, config: Config, authorization: bytes | None, keys: Keyring) -> None:
+        """Apply a new configuration. `Context.adopt` must be called after this."""
         self._timeouts = config.timeouts
         self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
         prices = prices_of(config)
         self._context.metrics.usage.adopt(prices)
-        self.budgets.adopt(budgets, prices, TimeZone(config.usage.time_zone))
+        self.budgets.adopt(keys, prices, TimeZone(config.usage.time_zone))
         self.charges = ChargeRules(config.usage.charges)
         self._cuts_spent = config.usage.cut_spent
         self._facts.adopt(config)

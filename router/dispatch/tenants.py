@@ -159,11 +159,11 @@ class Tenants:
         self._names_users = rules.names_users
         self._networks = NetworkRegions(config.regions.networks)
         by_name = keys.by_name
-        self._limits_regions = any(key.allowed_regions is not None for key in by_name.values())
+        self._limits_regions = keys.limits_regions
         self._header = b"\r\n%b:" % rules.user_header.lower().encode("ascii")
         # Whether the client's key is forwarded to replicas.
         self.forwards = rules.forward or not len(keys)
-        self.judge.adopt(config.priority, {key.tier for key in by_name.values()})
+        self.judge.adopt(config.priority, keys.tiers)
         accounts: dict[str, Account] = {}
         for name, account in self._accounts.items():
             key = by_name.get(name)
@@ -176,11 +176,6 @@ class Tenants:
     @property
     def has_keys(self) -> bool:
         return len(self._keys) > 0
-
-    @property
-    def keys(self) -> Collection[Key]:
-        """The keys in force, one for each name."""
-        return self._keys.by_name.values()
 
     @property
     def limits_regions(self) -> bool:

@@ -88,6 +88,7 @@ class Replica(ReplicaLoad):
         "rank_count",
         "rank_line",
         "ranks",
+        "refuses",
         "refuses_priority",
         "region",
         "removed",
@@ -122,6 +123,7 @@ class Replica(ReplicaLoad):
         # `data_parallel/ranks.py`.
         self.rank = 0  # The position of the rank at its address.
         self.first_rank = 0  # The engine's number of the first rank at the address.
+        self.refuses = False  # Whether the last probe or poll could not connect.
         self.server = ""  # The header `Server` of the last answer to a probe or a poll.
         self.ranks: tuple[Replica, ...] = (self,)
         self.rank_count = config.data_parallel_ranks or 1  # How many ranks the address has.

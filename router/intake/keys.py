@@ -10,16 +10,23 @@ Must never: reveal a key.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 from math import inf
-from typing import Final
+from typing import Final, TypeVar
 
 from policies.allowed import Allowed
 from router.config.keys import LONGEST, KeyLine, ModelBudgets, expiry_of
 from router.core.urgency import NUMBERS
 
 _MEMO: Final = 4096  # maximum number of header lines in each cache
+_SHARED: Final = 1024  # maximum number of values that keys share
 _LINE: Final = LONGEST + 64  # maximum bytes of a header line with a key; 64 bytes for the rest
+
+# The limits of tokens and of money in a day, a week and a month; infinity, or empty: no limit.
+Limits = tuple[tuple[float, float], ...]
+_NONE: Final[dict[str, Limits]] = {}
+_T = TypeVar("_T")
 
 
 class Key:
@@ -49,14 +56,18 @@ class Key:
         self.tier = line.tier
         # The most urgent priority class that the key's requests may have; -1: not set for the key.
         self.ceiling = -1 if line.ceiling is None else NUMBERS[line.ceiling]
-        self.models: frozenset[str] | None = None if line.models is None else frozenset(line.models)
+        self.models: frozenset[str] | None = None
+        if line.models is not None:
+            self.models = _shared(frozenset(line.models))
         self.concurrency = line.concurrency
         self.requests_per_minute = line.requests_per_minute
         self.tokens_per_minute = line.tokens_per_minute
         # The budgets of tokens and of money in a day, a week and a month; infinity: no budget. The
         # tuple is empty if the key has no budget.
         self.budgets = _budgets(line)
-        self.model_budgets = {name: _budgets(each) for name, each in line.model_budgets.items()}
+        self.model_budgets = _NONE
+        if line.model_budgets:
+            self.model_budgets = {name: _budgets(b) for name, b in line.model_budgets.items()}
         self.weight = line.weight
         # The SLOs of the key's requests, in seconds; 0: the SLOs of the priority class are used.
         self.ttft_slo_s = 0.0 if line.ttft_slo_ms is None else line.ttft_slo_ms / 1000.0
@@ -77,13 +88,24 @@ class Key:
         )
 
 
-def _budgets(line: KeyLine | ModelBudgets) -> tuple[tuple[float, float], ...]:
+def budget_of_model(name: str, model: str) -> str:
+    """Return the name under which the use of one model is charged. No key has such a name."""
+    return f"{name} ({model})"
+
+
+@lru_cache(maxsize=_SHARED)
+def _shared(value: _T) -> _T:
+    """Return an equal value that other keys have: most keys of a large file differ in few."""
+    return value
+
+
+def _budgets(line: KeyLine | ModelBudgets) -> Limits:
     found = (
         (line.tokens_per_day or inf, line.cost_per_day or inf),
         (line.tokens_per_week or inf, line.cost_per_week or inf),
         (line.tokens_per_month or inf, line.cost_per_month or inf),
     )
-    return found if any(min(pair) < inf for pair in found) else ()
+    return _shared(found) if any(min(pair) < inf for pair in found) else ()
 
 
 class Keyring:
@@ -92,10 +114,24 @@ class Keyring:
     An expired key is removed by `expire`, which must be called at `expires_at` or later.
     """
 
-    __slots__ = ("_by_hash", "_expiries", "_memo", "_size", "_unknown", "by_name", "expires_at")
+    __slots__ = (
+        "_by_hash",
+        "_expiries",
+        "_memo",
+        "_size",
+        "_unknown",
+        "budgets",
+        "by_name",
+        "expires_at",
+        "limits_regions",
+        "tiers",
+    )
 
     def __init__(self, lines: Sequence[KeyLine] = ()) -> None:
         self.by_name: dict[str, Key] = {}
+        self.budgets: dict[str, Limits] = {}  # Also those for one model, by `budget_of_model`.
+        self.tiers: set[str] = set()
+        self.limits_regions = False  # Whether any key has allowed regions.
         self._by_hash: dict[bytes, Key] = {}
         self._expiries: dict[bytes, float] = {}  # Seconds since 1970, by hash.
         self._size = len(lines)
@@ -105,6 +141,12 @@ class Keyring:
             key = self.by_name.get(line.name)
             if key is None:
                 key = self.by_name[line.name] = Key(line)
+                self.tiers.add(key.tier)
+                self.limits_regions |= key.allowed_regions is not None
+                if key.budgets:
+                    self.budgets[key.name] = key.budgets
+                for model, budgets in key.model_budgets.items():
+                    self.budgets[budget_of_model(key.name, model)] = budgets
             digest = bytes.fromhex(line.hash[len("sha256:") :])
             self._by_hash[digest] = key
             if line.expires:

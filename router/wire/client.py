@@ -36,7 +36,7 @@ from router.wire.http1.request_reader import COMPLETE, HEAD, PASSES, RequestRead
 from router.wire.origins import INSIDE, Counted, Origins
 from router.wire.outbox import Outbox
 from router.wire.sweep import NEVER, Sweeper
-from router.wire.turn import COPY, DECODE, LARGE_READ, LONG, SCAN, Delayed, Turn
+from router.wire.turn import COPY, DECODE, LARGE_READ, LONG, SCAN, Turn
 
 # A client whose request was refused may still be sending. Closing at once would reset the
 # connection, and the client would lose the error response. So the router first reads and discards
@@ -190,12 +190,12 @@ class Front:
         self.lingering: dict[ClientConnection, None] = {}
         # Bytes in memory: request bodies, unfinished heads, and data that clients sent early.
         self.held_bytes = 0
-        self.turn = Turn()
         self.draining = False
         # Every response closes its connection, so that clients move to another process in time.
         self.last_answers = False
         self.tally = tally
         self.outbox = Outbox(asyncio.get_running_loop()) if outbox is None else outbox
+        self.turn = self.outbox.turn
 
     def adopt(self, limits: Limits, timeouts: Timeouts, cors: CorsConfig) -> None:
         """Applies settings. Called again at a configuration reload.
@@ -252,7 +252,7 @@ class Front:
         return len(self.clients) + self._reserved <= self._max_clients
 
 
-class ClientConnection(Counted, Delayed):
+class ClientConnection(Counted):
     """One client connection, HTTP/1.0 or 1.1. This object is the asyncio protocol of its transport.
 
     The class does not derive from `asyncio.Protocol`: compiled code would look up each attribute by
@@ -385,7 +385,7 @@ class ClientConnection(Counted, Delayed):
         self._turn_has_ended = True
         if not self.half_closed:  # pausing and resuming would report the client's FIN again
             self.transport.pause_reading()
-        self._front.turn.wait(self)
+        self._front.turn.wait(self.on_turn)
 
     def on_turn(self) -> None:
         self._turn_has_ended = False

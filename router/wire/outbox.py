@@ -16,6 +16,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from router.wire.turn import Turn
+
 FEW: Final = 4  # with fewer writes per turn, collecting costs more than it saves
 # A write of more than `LARGE` bytes is made at once. A fast replica can send many large pieces in
 # one turn, and only a write shows whether the client reads fast enough.
@@ -26,10 +28,11 @@ DIRECT: Final = 64  # number of writes that are made directly before writes are 
 class Outbox:
     """The writes that wait for the end of the present turn of the event loop."""
 
-    __slots__ = ("_direct", "_items", "_loop")
+    __slots__ = ("_direct", "_items", "_loop", "turn")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.turn = Turn()  # The work that all connections may do in the present turn.
         self._items: list[Any] = []  # alternately a transport and the data to write to it
         self._direct = 0  # the number of coming writes that will be made directly
 

@@ -236,9 +236,6 @@ class Pool(PoolInterface):
             self.deadline = NEVER
             self._sweeper.discard(self)
 
-    def look_again(self, resume: Callable[[int], None], why: int) -> None:
-        self._loop.call_soon(resume, why)
-
     def forget(self, conn: ReplicaConnection) -> None:
         """Removes a connection that is closed."""
         self.all.discard(conn)

@@ -10,6 +10,7 @@ Rules:
 2. `on_data` of the owner is called once per read, after the reader has parsed the bytes. The owner
    takes the response from `conn.reader`.
 3. After `cancel()`, the connection calls no method of its former owner.
+4. A read that exceeds the work of the present turn (`wire/turn.py`) is parsed in a later turn.
 
 Must never: retry, choose, write to a client.
 """
@@ -19,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import select
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Final
 
 from mypy_extensions import mypyc_attr
@@ -31,7 +31,7 @@ from router.wire.http1.plans import Plans
 from router.wire.http1.response_reader import COMPLETE, BadResponse, ResponseReader
 from router.wire.outbox import Outbox
 from router.wire.sweep import NEVER
-from router.wire.turn import LARGE_READ
+from router.wire.turn import LARGE_READ, LONG, SCAN
 
 # Bits, one for each reason to pause reading from the replica. Reading resumes when no bit is set.
 PAUSE_CLIENT: Final = 1
@@ -83,10 +83,6 @@ class PoolInterface(ABC):
     def forget(self, conn: ReplicaConnection) -> None:
         """Called when a connection is closed."""
 
-    @abstractmethod
-    def look_again(self, resume: Callable[[int], None], why: int) -> None:
-        """Calls `resume(why)` in the next turn of the event loop."""
-
 
 class ReplicaConnection:
     """One connection of a pool. This object is the asyncio protocol of its transport.
@@ -96,6 +92,7 @@ class ReplicaConnection:
     """
 
     __slots__ = (
+        "_early",
         "_fd",
         "_lost",
         "_pauses",
@@ -123,6 +120,7 @@ class ReplicaConnection:
         self.is_sending = False  # the write buffer is above its high-water mark
         self._pauses = 0
         self._lost = False
+        self._early = b""  # received bytes that are parsed in a later turn of the event loop
         self._fd = -1  # the socket, if unread bytes on it are always a defect; else -1
 
     # -- what the owner uses ------------------------------------------------------------------
@@ -219,9 +217,19 @@ class ReplicaConnection:
             self._drop()
             return
         self.received = True
-        if len(data) >= LARGE_READ:
-            self.pause(_PAUSE_TURN)
-            self.pool.look_again(self.resume, _PAUSE_TURN)
+        if len(data) >= LONG:
+            turn = self.pool.outbox.turn
+            has_work = turn.left > 0
+            if len(data) >= LARGE_READ or not has_work:
+                self.pause(_PAUSE_TURN)
+                turn.wait(self.on_turn)
+            if not has_work:
+                self._early = data
+                return
+            turn.spend(len(data) >> SCAN)
+        self._read(owner, data)
+
+    def _read(self, owner: Owner, data: bytes) -> None:
         try:
             self.reader.feed(data)
         except BadResponse as err:
@@ -229,7 +237,19 @@ class ReplicaConnection:
             return
         owner.on_data(self)
 
+    def on_turn(self) -> None:
+        self._read_early()
+        self.resume(_PAUSE_TURN)
+
+    def _read_early(self) -> None:
+        early, self._early = self._early, b""
+        owner = self.owner
+        if early and owner is not None:
+            self.pool.outbox.turn.spend(len(early) >> SCAN)
+            self._read(owner, early)
+
     def eof_received(self) -> bool:
+        self._read_early()  # TLS reports the end of the connection even while reading is paused.
         owner = self.owner
         if owner is None:
             self._drop()
@@ -240,6 +260,7 @@ class ReplicaConnection:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._read_early()
         self._lost = True
         self.deadline = NEVER
         if self.owner is not None:

@@ -25,7 +25,7 @@ from router.wire.client import ClientConnection
 from router.wire.http1 import answers
 from router.wire.http1.heads import RequestHead
 from router.wire.sweep import NEVER, Sweeper
-from router.wire.turn import Delayed, Turn
+from router.wire.turn import Turn
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([2-5][0-9]{2}) ")
 _LENGTH: Final = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ?([0-9]{1,18})\r\n")
@@ -43,7 +43,7 @@ _PACED: Final = 4 * 1024
 _LINE_WORK: Final = 2
 
 
-class _Pace(Delayed):
+class _Pace:
     """Forwards a chunked body, in each turn of the event loop only as much as is read in time."""
 
     __slots__ = ("_rest", "_tunnel", "_turn", "is_behind")
@@ -69,7 +69,7 @@ class _Pace(Delayed):
         self._rest = data[at:]
         was_behind, self.is_behind = self.is_behind, at < len(data)
         if self.is_behind:
-            turn.wait(self)
+            turn.wait(self.on_turn)
         if self.is_behind != was_behind:
             self._tunnel.pause_or_resume()
 

@@ -1,4 +1,4 @@
-"""Limits the work that client connections cause in one turn of the event loop, all together.
+"""Limits the work that connections cause in one turn of the event loop, all together.
 
 One turn handles every socket that is ready. So many connections that each send a body that is slow
 to read (chunks of one byte, JSON of tiny members) could block the loop for seconds, although each
@@ -15,11 +15,9 @@ Must never: delay a connection for longer than the connections before it need.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from typing import Final
-
-from mypy_extensions import trait
 
 LARGE_READ: Final = 128 * 1024  # minimum bytes of a large read
 LONG: Final = 4 * 1024  # reads and bodies of fewer bytes are never delayed
@@ -32,51 +30,48 @@ CHUNK: Final = 1  # the work of one chunk of a chunked body
 # n >> COPY.
 SCAN: Final = 7
 DECODE: Final = 5
-COPY: Final = 11
-
-
-@trait
-class Delayed(ABC):
-    """A connection that can wait for the next turn."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def on_turn(self) -> None:
-        """Called in the next turn. Must not raise."""
+COPY: Final = 9
 
 
 class Turn:
     """The present turn of the event loop."""
 
-    __slots__ = ("_is_scheduled", "_waiting", "left")
+    __slots__ = ("_is_scheduled", "_length_s", "_waiting", "left")
 
-    def __init__(self) -> None:
+    def __init__(self, length_s: float = 0.0) -> None:
+        """`length_s`: a turn ends this many seconds after its first work; 0: with the loop's."""
         self.left = WORK  # the work that connections may still do in this turn
-        self._waiting: deque[Delayed] = deque()
+        self._length_s = length_s
+        self._waiting: deque[Callable[[], None]] = deque()
         self._is_scheduled = False
 
     def spend(self, work: int) -> None:
         self.left -= work
         self._schedule()
 
-    def wait(self, connection: Delayed) -> None:
-        """Calls `on_turn` of the connection in the next turn that has work left."""
-        self._waiting.append(connection)
+    def wait(self, read: Callable[[], None]) -> None:
+        """Calls `read` of a connection in the next turn that has work left."""
+        self._waiting.append(read)
         self._schedule()
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._begin)
+            loop = asyncio.get_running_loop()
+            if self._length_s:
+                loop.call_later(self._length_s, self._begin)
+            else:
+                loop.call_soon(self._begin)
 
     def _begin(self) -> None:
         self._is_scheduled = False
         self.left = WORK
         waiting = self._waiting
-        for _ in range(len(waiting)):
-            if self.left <= 0:
-                break
-            waiting.popleft().on_turn()
-        if waiting:
-            self._schedule()
+        try:
+            for _ in range(len(waiting)):
+                if self.left <= 0:
+                    break
+                waiting.popleft()()
+        finally:
+            if waiting:
+                self._schedule()

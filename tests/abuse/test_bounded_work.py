@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from router.config.keys import KeyLine, line_of
+from router.config.keys import KeyLine, ModelBudgets, line_of
 from router.core.errors import Reason
+from router.observe.admin.connections import MOST
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.recipe import Recipes, ask, came, ended
 from tests.abuse.victim import BAD, PAIR, Victim
@@ -33,7 +34,7 @@ from tests.harness.messages import (
     request,
     token,
 )
-from tests.harness.replica import eventually
+from tests.harness.replica import ReplicaConnection, eventually
 
 MIB = 1024 * 1024
 LOOP_S = 0.05
@@ -43,9 +44,9 @@ BATCHES = "batches: {enabled: true, folder: '{folder}/b', disk_free: 0}\n"
 JSON_CHUNKED = ["host: h", "content-type: application/json", "transfer-encoding: chunked"]
 
 
-async def together(victim: Victim, *parts: bytes, count: int, reads_s: float = 2.0) -> None:
+async def together(port: int, *parts: bytes, count: int) -> None:
     """Send the parts over `count` connections, each part over all of them at the same moment."""
-    clients = [await RawClient.connect(victim.port) for _ in range(count)]
+    clients = [await RawClient.connect(port) for _ in range(count)]
     try:
         for part in parts:
             await asyncio.gather(*(client.send(part) for client in clients))
@@ -121,7 +122,7 @@ async def uploads_in_chunks_of_one_byte(victim: Victim) -> None:
     file = form(b"x" * 40_000)
     ones = b"".join(b"1\r\n%c\r\n" % byte for byte in file) + LAST_CHUNK
     data = head("POST /v1/files HTTP/1.1", ["host: h", MULTIPART, "transfer-encoding: chunked"])
-    await together(victim, data, ones, count=20)
+    await together(victim.port, data, ones, count=20)
 
 
 # -- heads, early data and bodies -----------------------------------------------------------------
@@ -157,7 +158,7 @@ async def bodies_in_chunks_of_one_byte_at_once(victim: Victim) -> None:
     value = json.dumps(chat_body(user="u" * 43_000)).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in value)
     start = head("POST /v1/chat/completions HTTP/1.1", JSON_CHUNKED)
-    await together(victim, start, chunks, LAST_CHUNK, count=50)
+    await together(victim.port, start, chunks, LAST_CHUNK, count=50)
     await ended(victim, 50, 200, kind="chat")
 
 
@@ -167,7 +168,7 @@ async def bodies_that_are_slow_to_decode_at_once(victim: Victim) -> None:
     dense = b'"x":[' + b'{"":1},' * 70_000 + b"1]"
     body = b'{"model":"m","max_tokens":1.0,"priority":1,' + dense + b"}"
     data = post_json("/v1/chat/completions", body)
-    await together(victim, data[:-1], data[-1:], count=40)
+    await together(victim.port, data[:-1], data[-1:], count=40)
     await ended(victim, 40, 200, kind="chat")
 
 
@@ -177,13 +178,13 @@ async def bodies_that_are_scanned_at_once(victim: Victim) -> None:
     members = b",".join(b'"%x":1' % n for n in range(9_000))
     body = b'{"model":"m",' + members + b',"x":"' + b"x" * 2 * MIB + b'"}'
     data = post_json("/v1/chat/completions", body)
-    await together(victim, data[:100], data[100:], count=40)
+    await together(victim.port, data[:100], data[100:], count=40)
 
 
 # -- answers --------------------------------------------------------------------------------------
 
 
-@recipe(memory=64 * MIB, loop_s=2 * LOOP_S)  # the changed list is read and joined
+@recipe(memory=64 * MIB, loop_s=LOOP_S)
 async def a_long_model_list_that_nobody_reads(victim: Victim) -> None:
     """Two hundred clients ask for a list of 3.8 MB and read nothing."""
     before = victim.hostile.control.models
@@ -198,23 +199,50 @@ async def a_long_model_list_that_nobody_reads(victim: Victim) -> None:
     victim.hostile.control.models = before
 
 
-@recipe(loop_s=LOOP_S)
+@recipe(extra="queue: {enabled: false}\n", loop_s=LOOP_S)
 async def answers_in_chunks_of_one_byte_at_once(victim: Victim) -> None:
-    """Twenty streams whose replica sends 43,000 chunks of one byte at once."""
+    """Many streams whose replica sends 43,000 chunks of one byte, all at the same moment."""
     events = token("t") * 300
     ones = b"".join(chunk(bytes([byte])) for byte in events)
-    victim.hostile.behave = Answer(SSE_HEAD + ones + LAST_CHUNK)
-    clients = [Client(chat(stream=True), reads_s=1.5) for _ in range(20)]
-    await asyncio.gather(*(client.act(victim.port) for client in clients))
+    asked = 0
+
+    async def behave(connection: ReplicaConnection) -> None:
+        nonlocal asked
+        await connection.recv_request()
+        asked += 1
+        await eventually(lambda: asked >= 150, "most requests")
+        await connection.send(SSE_HEAD + ones + LAST_CHUNK)
+
+    victim.hostile.behave = behave
+    victim.renew()
+    await eventually(lambda: all(c.closed for c in victim.hostile.sessions), "new connections")
+    await together(victim.port, chat(stream=True), count=160)
+
+
+# -- the admin port -------------------------------------------------------------------------------
+
+
+@recipe(loop_s=LOOP_S)
+async def bodies_in_chunks_of_one_byte_at_the_admin_port(victim: Victim) -> None:
+    """As many connections as the port accepts: requests that are refused, and that are answered."""
+    ones = b"1\r\nx\r\n" * 60_000 + LAST_CHUNK
+    chunked = ["host: h", "transfer-encoding: chunked"]
+    # The last byte of the head comes with the body, so that no request is refused before it.
+    for line, fields in (
+        ("POST /drain HTTP/1.1", [*chunked, "via: 1.1 proxy"]),
+        ("GET /livez HTTP/1.1", chunked),
+    ):
+        data = head(line, fields) + ones
+        await together(victim.process.admin_port, data[:20], data[20:], count=MOST // 2)
 
 
 # -- the router's own files and fleet -------------------------------------------------------------
 
 
-@recipe(memory=384 * MIB, extra="keys: {file: '{folder}/keys.jsonl'}\n", loop_s=0.2)
+@recipe(memory=256 * MIB, extra="keys: {file: '{folder}/keys.jsonl'}\n", loop_s=0.1)
 async def a_reload_of_fifty_thousand_keys(victim: Victim) -> None:
-    """The file is read in a thread. Each key has limits and budgets, which change."""
-    for tokens in (1e6, 2e6, 3e6):
+    """The file is read in a thread. Each key has limits and budgets, which change; then none."""
+    for tokens in (1e6, 2e6, 3e6, None):
         (victim.folder / "keys.jsonl").write_text(
             "".join(
                 line_of(
@@ -225,6 +253,7 @@ async def a_reload_of_fifty_thousand_keys(victim: Victim) -> None:
                         requests_per_minute=600.0,
                         tokens_per_minute=tokens,
                         tokens_per_day=tokens,
+                        model_budgets={BAD: ModelBudgets(tokens_per_week=tokens)} if tokens else {},
                     )
                 )
                 + "\n"

@@ -50,8 +50,8 @@ def _used_ratios(parts: Parts) -> dict[tuple[str, ...], float]:
     local = budgets.zone.local(time())
     return {
         (name, unit, NAMES[kind]): used / limit
-        for name, spending in islice(budgets.limited.items(), NAMED)
-        for unit, kind, limit, used in _amounts(spending, local)
+        for name in islice(budgets.keys.budgets, NAMED)
+        for unit, kind, limit, used in _amounts(budgets.of(name), local)
     }
 
 

@@ -17,13 +17,13 @@ from http import HTTPStatus
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from router.admission.budget import Spending
 from router.app.parts import Parts
 from router.app.tenants.budgets import described as described_budgets
 from router.core.clock import time
 from router.core.periods import DAY_S, date_of
 from router.core.urgency import CLASSES
 from router.intake.flow import key_tenant
+from router.intake.keys import budget_of_model
 from router.observe.admin.actions import Refused
 from router.observe.admin.usage_query import FIRST, LAST
 from router.observe.metrics import UNCLASSED
@@ -53,10 +53,6 @@ async def described(parts: Parts, first: int = FIRST, last: int = LAST) -> dict[
     total = Used()
     now = time()
     found: list[tuple[int, dict[str, Any]]] = []
-    of_models: dict[str, list[Spending]] = {}
-    for name, spending in budgets.limited.items():
-        if spending.model:
-            of_models.setdefault(name.partition(" ")[0], []).append(spending)
     for number, (name, classes) in enumerate([*totals.items()], 1):
         used = together(classes)
         total.add(used)
@@ -68,12 +64,15 @@ async def described(parts: Parts, first: int = FIRST, last: int = LAST) -> dict[
         # The tenant in the access log, until the salt changes at the next start.
         logged = {} if name in (NO_KEY, OTHERS) else {"logged_as": key_tenant(hashed, name)}
         entry = {"tenant": name, **logged, **_used(used), "classes": by_class}
-        own = budgets.limited.get(name)
-        if own is not None:
-            entry["budgets"] = described_budgets(own, now, budgets.zone)
-        if name in of_models:
+        key = budgets.keys.by_name.get(name)
+        if key is not None and key.budgets:
+            entry["budgets"] = described_budgets(budgets.of(name), now, budgets.zone)
+        if key is not None and key.model_budgets:
             entry["model_budgets"] = {
-                each.model: described_budgets(each, now, budgets.zone) for each in of_models[name]
+                model: described_budgets(
+                    budgets.of(budget_of_model(name, model)), now, budgets.zone
+                )
+                for model in key.model_budgets
             }
         found.append((used.prompt + used.output, entry))
         if number % _AT_ONCE == 0:

@@ -145,6 +145,7 @@ class UsageWriter:
                 wanted = self._wanted(is_changed, today)
                 if wanted:
                     self._store(today, await self._worker(self._amounts, wanted, today))
+                    self._read.update(wanted)
             except (sqlite3.Error, OSError) as err:
                 self._failed(err)
                 return False
@@ -166,21 +167,18 @@ class UsageWriter:
 
     def _wanted(self, is_changed: bool, today: int) -> list[str]:
         """Returns the tenants with budgets whose amounts in the file are not known."""
-        limited = self._budgets.limited
+        limited = self._budgets.keys.budgets
         if is_changed or today != self._read_on:
             # The clock may have jumped to another day, of which the file has amounts.
             self._read_on = today
             self._read.clear()
-        self._read.intersection_update(limited)
+        self._read.intersection_update(limited.keys())
         return [tenant for tenant in limited if tenant not in self._read]
 
     def _store(self, today: int, found: Mapping[str, list[Amount]]) -> None:
         for tenant, amounts in found.items():
-            spending = self._budgets.by_tenant.get(tenant)
-            if spending is not None:
-                self._read.add(tenant)
-                for window, amount in zip(spending.windows, amounts, strict=True):
-                    window.period(today).store(*amount)
+            for window, amount in zip(self._budgets.of(tenant).windows, amounts, strict=True):
+                window.period(today).store(*amount)
 
     def _failed(self, err: Exception) -> None:
         self.errors += 1
@@ -226,9 +224,14 @@ class UsageWriter:
             log_event(logging.WARNING, "old usage cannot be deleted", error=str(err))
 
     def _amounts(self, tenants: list[str], today: int) -> dict[str, list[Amount]]:
-        return self._with_database(
-            lambda file: {tenant: file.amounts(tenant, today) for tenant in tenants}
-        )
+        """Returns the amounts of these tenants, except those that have not used anything."""
+
+        def read(file: UsageDatabase) -> dict[str, list[Amount]]:
+            each = ((tenant, file.amounts(tenant, today)) for tenant in tenants)
+            known = self._budgets.by_tenant
+            return {name: found for name, found in each if name in known or any(map(any, found))}
+
+        return self._with_database(read)
 
     def _with_database(self, function: Callable[[UsageDatabase], T]) -> T:
         """Opens the file if necessary. After an error the file is closed, and is opened again."""

@@ -17,7 +17,8 @@ class Nap:
         """Wait for this time, or until `wake` is called."""
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
-        handle = loop.call_later(seconds, self.wake)
+        # uvloop rounds to milliseconds, also down, and callers sleep until a time has come.
+        handle = loop.call_later(seconds + 0.001, self.wake)
         try:
             await waiter
         finally:

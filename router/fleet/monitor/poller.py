@@ -117,6 +117,7 @@ class Poller:
     def _settings(self, config: Config) -> None:
         self._polling = config.polling
         self._refresh_s = config.health.models_interval_s
+        self._probes_s = config.health.interval_s
 
     def adopt(self, config: Config, token: str | None) -> None:
         """Use new settings from a reload for later polls."""
@@ -197,7 +198,7 @@ class Poller:
             pause = self._polling.interval_s
             # A replica that is down is polled as rarely as it is probed, until it is up again.
             if not turn.replica.health.up:
-                pause = max(pause, turn.replica.health.pause_s(pause))
+                pause = max(pause, turn.replica.health.pause_s(self._probes_s))
             # Polls become rare only after the fleet was informed that the signals are too old.
             if turn.misses >= GIVE_UP and turn.began - turn.seen_at > self._polling.stale_s:
                 pause = max(pause, self._refresh_s)
@@ -207,6 +208,8 @@ class Poller:
         """Poll once, and report the result or the problem to the fleet."""
         replica = turn.replica
         try:
+            if replica.refuses and not replica.health.up:
+                raise NoAnswer("refused")  # The probes find out when it accepts connections again.
             engine = await self._engine(turn)
             await self._learn_facts(turn, engine)
             signals, numbers = await self._ask(turn, engine)

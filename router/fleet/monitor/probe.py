@@ -362,6 +362,7 @@ class Prober:
             probes.unlisted(replica, f"{path} answered {status}{hint}", is_final=is_final)
             return {} if is_final else None
         entries = read_models(b"".join(pieces))
+        await asyncio.sleep(0)  # A long list takes milliseconds to read, and others to compare.
         if not entries:
             probes.unlisted(replica, f"{path} lists no models", is_final=True)
         if entries and not replica.removed:

@@ -161,3 +161,31 @@ def test_a_stop_ends_a_handshake() -> None:
         await asyncio.gather(streams[0][1].wait_closed(), return_exceptions=True)
 
     check()
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_bodies_in_chunks_of_one_byte_are_passed_on_in_slices(secure: bool) -> None:
+    """They arrive whole, and two requests that follow each other in one write, too."""
+    server, client = contexts() if secure else (None, None)
+    body = b"x" * 40_000
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    asked = b"POST /drain HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks
+
+    async def story(port: int) -> None:
+        name = "one.test" if secure else None
+
+        async def ask(data: bytes) -> bytes:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=client, server_hostname=name
+            )
+            writer.write(data)
+            found = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            return found
+
+        answers = await asyncio.gather(*(ask(asked + LIVEZ) for _ in range(4)), ask(LIVEZ))
+        assert [one.count(b"202 Accepted") for one in answers] == [1, 1, 1, 1, 0]
+        assert [one.count(b"200 OK") for one in answers] == [1] * 5
+
+    serve(story, server)

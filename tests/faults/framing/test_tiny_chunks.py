@@ -5,8 +5,10 @@ This includes a request's body, which is sent in one piece, and a stream before 
 
 from __future__ import annotations
 
+import asyncio
 from time import process_time
 
+from router.wire.turn import SCAN
 from tests.harness.messages import LAST_CHUNK, SSE_HEAD, chat, chunk, completion, request, token
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import TOLD_NOTHING, running, scenario
@@ -89,3 +91,49 @@ async def test_many_bodies_at_once_share_the_turns_of_the_loop() -> None:
         seen = [bytes(one.body) for one in router.replica.requests if b"prompt" in one.body]
         assert sorted(seen) == sorted(bodies)
         assert router.app.parts.front.held_bytes == 0
+
+
+@scenario
+async def test_many_answers_at_once_share_the_turns_of_the_loop() -> None:
+    """All replicas answer at once: streams, whole answers, and answers until the connection ends.
+
+    Each read is parsed only if the turn has work left, so a turn exceeds it by one read at most.
+    """
+    count, events = 24, token("a") * 400
+    ones = b"".join(chunk(events[at : at + 1]) for at in range(len(events)))
+    plain = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+    answers = (
+        SSE_HEAD + ones + LAST_CHUNK,
+        plain + b"Transfer-Encoding: chunked\r\n\r\n" + ones + LAST_CHUNK,
+        plain + b"Content-Length: %d\r\n\r\n" % (20 * len(events)) + events * 20,
+        plain + b"\r\n" + events * 20,
+    )
+    asked, lefts = 0, [0]
+
+    def have_all_come() -> bool:
+        return asked == count
+
+    async def behave(connection: ReplicaConnection) -> None:
+        nonlocal asked
+        while await connection.recv_request():
+            data = answers[asked % len(answers)]
+            asked += 1
+            await eventually(have_all_come, "all requests have arrived")
+            await connection.send(data)
+            if data is answers[-1]:
+                connection.fin()
+
+    async with running(behave) as router:
+        turn = router.app.parts.front.turn
+
+        def watch() -> None:
+            lefts.append(turn.left)
+            asyncio.get_running_loop().call_soon(watch)
+
+        clients = [await router.client() for _ in range(count)]
+        for client in clients:
+            await client.send(chat(stream=True))
+        watch()
+        bodies = {bytes((await client.recv_response()).body) for client in clients}
+        assert bodies == {events, events * 20}
+        assert -256 * 1024 >> SCAN <= min(lefts) <= 0, min(lefts)
