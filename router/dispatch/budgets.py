@@ -69,7 +69,8 @@ class Budgets:
     def enter(self, x: Exchange, prompt: int, most: int, answers: int) -> Hold | None:
         """Hold the expected amount of a request; `None`: its key has no budget.
 
-        `most`, `answers`: see `ExpectedOutput.of`. Raises RouterError (INSUFFICIENT_QUOTA,
+        `prompt`: its estimated tokens. `most`, `answers`: see `ExpectedOutput.of`. Raises
+        RouterError (INSUFFICIENT_QUOTA,
         KEY_BUDGET_HELD).
         """
         asked = x.asked
@@ -80,6 +81,8 @@ class Budgets:
         self._see(wall, now)
         if self.awaits_file:
             raise RouterError(Reason.KEY_BUDGET_HELD, _UNKNOWN, retry_after_s=1)
+        view, ratio = x.view, x.context.fleet.knowledge.ratio
+        prompt += ratio.doubt(asked.flow.account, view.model, view.prompt_bytes)
         hold: Hold | None = None
         for tenant in self._tenants_of(x, key):
             spending = self.of(tenant)

@@ -42,7 +42,7 @@ from router.dispatch.reply import Reply
 from router.dispatch.response_head import is_text
 from router.dispatch.restored_name import RestoredName
 from router.dispatch.tenants import models_of
-from router.dispatch.usage.usage_estimate import usage_at_end
+from router.dispatch.usage.usage_estimate import learn_stream, usage_at_end
 from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.names import Target
 from router.fleet.prefix.response_affinity import response_id
@@ -674,6 +674,8 @@ class Exchange(ProxiedRequest, ClientExchange):
         if self.route.inference and not self.route.light:
             ratio = self.context.fleet.knowledge.ratio
             work.usage = usage_at_end(work, reply, self.asked, self.view, ratio, is_whole=is_whole)
+            if not work.usage.exact:
+                learn_stream(work, reply, self.asked, self.view, ratio)
             work.timely = reply.timely(is_whole)
         if reply.continuation is not None:
             reply.continuation.close()

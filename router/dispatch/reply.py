@@ -384,6 +384,11 @@ class Reply:
         events = max(0, tap.content_at_end(is_whole)) * least
         return max(int(events), int(tap.text_bytes(is_whole) / ratio))
 
+    def text_so_far(self) -> tuple[int, int]:
+        """Return the bytes of the text and the content events of an event stream that was left."""
+        tap = self._tap
+        return (0, 0) if tap is None else (tap.text_bytes(False), tap.content_so_far)
+
     def estimated_output(self, ratio: float) -> int:
         """Estimate the output tokens of an answer without counts from the bytes relayed so far.
 

@@ -77,6 +77,20 @@ def usage_at_end(
     return usage
 
 
+def learn_stream(
+    work: Work, reply: Reply, asked: ClientRequest, view: RequestView, ratio: TokenRatio
+) -> None:
+    """Learn the bytes of a token from a stream whose end was not counted.
+
+    An account whose clients leave all streams would otherwise have no ratio of its own.
+    """
+    replica = work.replica
+    if replica is not None and reply.is_counted:
+        size, events = reply.text_so_far()
+        tokens = int(events * replica.cadence.least)
+        ratio.learn_stream(view.model, asked.flow.account, size, tokens)
+
+
 def most_generated(asked: ClientRequest) -> float:
     """Return an upper limit of the tokens that any engine generates for the request."""
     most = asked.output_limit

@@ -38,10 +38,11 @@ def test_it_is_learned_per_model() -> None:
 def test_the_first_answers_count_for_more() -> None:
     ratio = TokenRatio()
     ratio.learn("m", 2000, 1000)
-    assert ratio.of("m") == 3.0
+    assert ratio.of("m") == 2.0
     for _ in range(9):
         ratio.learn("m", 2000, 1000)
-    assert ratio.of("m") < 2.3
+    ratio.learn("m", 4000, 1000)
+    assert 2.0 < ratio.of("m") < 2.2
 
 
 def test_one_odd_prompt_hardly_moves_what_is_known() -> None:
@@ -123,7 +124,7 @@ def test_no_account_changes_the_ratio_of_another() -> None:
     assert ratio.of_account("dense", "m") == pytest.approx(1.0, rel=0.02)
     assert ratio.of_account("prose", "m") == pytest.approx(4.5, rel=0.02)
     assert ratio.of_account("prose", "other") == TokenRatio.DEFAULT
-    assert ratio.of_account("new", "m") == TokenRatio.DEFAULT
+    assert ratio.of_account("new", "m") == pytest.approx((4.0 + 1.0 + 4.0) / 3), "one each"
     assert 4.0 < ratio.of("m") < 11.0  # the mean of all
 
 
@@ -132,3 +133,32 @@ def test_the_number_of_accounts_is_bounded() -> None:
     for number in range(2 * TokenRatio.ACCOUNTS):
         ratio.learn("m", 4500, 1000, f"a{number}")
     assert len(ratio._of_accounts) == TokenRatio.ACCOUNTS
+
+
+def test_a_prompt_of_a_new_account_has_the_most_tokens_for_a_budget() -> None:
+    ratio = TokenRatio()
+    assert ratio.doubt("new", "m", 4000) == 3000, "nothing is known: one byte per token"
+    ratio.learn("m", 4000, 1000, "own")
+    assert ratio.doubt("own", "m", 4000) == 0
+    for _ in range(1000):
+        ratio.learn("m", 4000, 1000, "own")
+    assert ratio.doubt("new", "m", 4000) <= 1
+    ratio.learn("m", 2000, 1000, "own")
+    assert ratio.doubt("new", "m", 4000) == 1000
+
+
+@pytest.mark.parametrize(
+    ("size", "tokens", "expected"),
+    [(2000, 1000, 2.0), (9000, 1000, 4.0), (500, 1000, 4.0), (20, 10, 4.0), (0, 0, 4.0)],
+)
+def test_streams_without_counts_teach_an_account_that_no_engine_has_counted(
+    size: int, tokens: int, expected: float
+) -> None:
+    ratio = TokenRatio()
+    for _ in range(30):
+        ratio.learn_stream("m", "leaves", size, tokens)
+    assert ratio.of_account("leaves", "m") == pytest.approx(expected, rel=0.01)
+    ratio.learn("m", 3000, 1000, "leaves")
+    assert ratio.of_account("leaves", "m") == 3.0, "the engine's count replaces the estimate"
+    ratio.learn_stream("m", "leaves", 2000, 1000)
+    assert ratio.of_account("leaves", "m") == 3.0
