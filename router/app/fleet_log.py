@@ -22,6 +22,9 @@ from router.observe.events import log_event
 LINES_MAX: Final = 10  # maximum number of lines of one replica in a window
 WINDOW_S: Final = 60.0  # the length of a window in seconds; it begins with a line
 
+# Events that need no action: their level is info. All others are warnings.
+_RECOVERIES: Final = frozenset({"up", "half_open", "recovered", "awake"})
+
 
 class FleetLog:
     """The log lines of one fleet. Call `close` at the end."""
@@ -51,7 +54,8 @@ class FleetLog:
             health = replica.health
             of_requests = what in ("ejected", "suspect")
             why = health.why if of_requests else replica.why(self._clock())
-            _log(f"replica {what}", replica, why)
+            level = logging.INFO if what in _RECOVERIES else logging.WARNING
+            _log(f"replica {what}", replica, why, level)
 
     def fleet_changed(self, ids: Collection[str]) -> None:
         """Forgets replicas that have left. `ids`: the IDs of all replicas of the fleet."""
@@ -72,7 +76,9 @@ class FleetLog:
                 _log(f"replica {state}", replica, replica.why(now), kept_back=count - LINES_MAX)
 
 
-def _log(message: str, replica: Replica, why: str, **fields: object) -> None:
+def _log(
+    message: str, replica: Replica, why: str, level: int = logging.WARNING, **fields: object
+) -> None:
     if why:
         fields = {"why": why, **fields}
-    log_event(logging.WARNING, message, key=None, replica=replica.id, **fields)
+    log_event(level, message, key=None, replica=replica.id, **fields)

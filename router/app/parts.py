@@ -230,8 +230,9 @@ class Parts:
         self.hedge_counts = HedgeCounts()
         self.hedger = Hedger(config.hedging, self.fleet, self.hedge_counts)
         scheduler = LoopScheduler(self.loop)
+        hedger, token = self.hedger, self.upstream.token
         self.context = Context(
-            config, self.fleet, self.chooser, self.hedger, metrics, scheduler, rng
+            config, self.fleet, self.chooser, hedger, metrics, scheduler, rng, token
         )
         self.queue = self.context.queue  # `None`: requests are sent without queueing.
         self.dispatcher = Dispatcher(
@@ -284,7 +285,6 @@ class Parts:
             cors=config.cors,
         )
         self.limit_clients(config)
-        token = self.upstream.token
         self.prober = Prober(self.fleet, config, token, rng, failed)
         self.fleet.on_doubted_list = self.prober.read_list
         self.fleet.on_unknown_model = self.prober.read_lists

@@ -184,7 +184,7 @@ def commit(parts: Parts, prepared: Prepared, servers: Servers) -> None:
     parts.hedger.adopt(config.hedging, prepared.hedging)
     files = prepared.files
     parts.dispatcher.adopt(config, prepared.upstream.authorization, files.keyring)
-    parts.context.adopt(config, prepared.orders)
+    parts.context.adopt(config, prepared.orders, prepared.upstream.token)
     parts.dispatcher.apply_keys()
     change_members(parts, parts.fleet.members, prepared.wanted, prepared.made)
     if parts.tokens is not None:

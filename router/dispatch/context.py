@@ -55,9 +55,10 @@ class Context:
         metrics: Metrics,
         scheduler: Scheduler,
         rng: Random,
+        token: str | None = None,
     ) -> None:
-        """The constructor raises PolicyConfigError."""
-        self.rules = Rules(config)
+        """`token`: the secret of `upstream`. The constructor raises PolicyConfigError."""
+        self.rules = Rules(config, token)
         self.fleet = fleet
         self.chooser = chooser
         self.hedger = hedger
@@ -76,13 +77,15 @@ class Context:
         self.log_defect: Callable[[Exception], None] = _raise
         self._rng = rng
 
-    def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
+    def adopt(
+        self, config: Config, orders: Sequence[OrderPolicy] | None = None, token: str | None = None
+    ) -> None:
         """Apply a new configuration.
 
         Requests that have already started keep their `Rules`. `orders`: the order policies, one for
-        each queue; `None`: these policies are built here.
+        each queue; `None`: these policies are built here. `token`: the secret of `upstream`.
         """
-        self.rules = Rules(config)
+        self.rules = Rules(config, token)
         self.budget.adopt(config.retry)
         self.store.adopt(config.continuation)
         self.fleet.suspects.adopt(config.bodies.suspect_s)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from router.config.model import ClassTimeouts, Config, Timeouts
 from router.dispatch.slos import class_slos
 from router.fleet.engines.common.priority import level_s
+from router.fleet.secret import secret_of
 
 
 def pool_timeouts(config: Config) -> Timeouts:
@@ -81,13 +82,15 @@ class Rules:
         "refuses_late",
         "response_hold",
         "retry_body",
+        "secret",
         "slos",
         "steps",
         "times",
         "write_stall_s",
     )
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, token: str | None = None) -> None:
+        """`token`: the secret of `upstream`; `None`: there is none."""
         limits, timeouts = config.limits, config.timeouts
         pool_s = pool_timeouts(config).connect_s
         # The time limits for classes without their own timeouts.
@@ -112,7 +115,9 @@ class Rules:
         self.asks_for_usage = config.usage.inject
         self.debug_headers = config.debug_headers
         # Whether the replicas get the router's token instead of the client's.
-        self.has_token = config.upstream.token is not None or config.upstream.token_file is not None
+        self.has_token = token is not None
+        # The token, which is hidden in answers; `None`: there is none to hide.
+        self.secret = None if token is None else secret_of(token)
         self.continues = config.continuation.enabled
         # Maximum number of continuations of one request.
         self.continuations = config.continuation.attempts

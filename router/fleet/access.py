@@ -15,7 +15,7 @@ from typing import Final
 
 from router.config.model import Credential, Pool
 from router.fleet.engines.common.descriptor import OPENAI_USAGE, UsageAsk
-from router.fleet.secret import LEAST, Secret
+from router.fleet.secret import Secret, secret_of
 
 # Header fields in which clients send credentials.
 _CREDENTIALS: Final = frozenset(
@@ -75,11 +75,15 @@ class Access:
         if credential is not None and token is not None:
             name = credential.header.lower()
             self.fields[name] = f"Bearer {token}" if name == "authorization" else token
-            self.secret = Secret(token) if len(token) >= LEAST else None
+            self.secret = secret_of(token)
         dropped = frozenset(name.encode() for name in self.fields)
         if self.has_credential or not self.gets_usual:
             dropped |= _CREDENTIALS
         self._dropped = dropped
+
+    def secret_in(self, usual: Secret | None) -> Secret | None:
+        """Return what is hidden in the replica's answers. `usual`: the credential of `upstream`."""
+        return usual if self.gets_usual and not self.has_credential else self.secret
 
     def lines(self, common: bytes, own: list[bytes | None]) -> bytes:
         """Return the header lines of a request to the replica, each with a CRLF before it.

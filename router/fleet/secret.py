@@ -35,6 +35,11 @@ class Secret:
         return self._pattern.sub(lambda found: b"*" * len(found.group()), text)
 
 
+def secret_of(token: str) -> Secret | None:
+    """Return the secret of a credential; `None`: it is too short to be searched for."""
+    return Secret(token) if len(token) >= LEAST else None
+
+
 class HiddenSecret:
     """Hides a credential in one body, whose bytes come in pieces."""
 

@@ -111,6 +111,7 @@ class AttemptIO(Waiter):
         "_reply",
         "_request",
         "_scanner",
+        "_secret",
         "_seen_head",
         "_waiting",
         "abort_rule",
@@ -147,11 +148,10 @@ class AttemptIO(Waiter):
         self.is_encoded = False
         self._scanner: FirstContent | None = None
         self._quiet = 0  # `quiet_events` after `_scanner` was dropped.
-        # Hides the replica's credential in the body; `None`: it has none.
-        access = attempt.at.access
-        self._hidden: HiddenSecret | None = None
-        if access is not None and access.secret is not None:
-            self._hidden = HiddenSecret(access.secret)
+        # The credential that the replica gets; `None`: none is hidden in the response.
+        access, secret = attempt.at.access, request.rules.secret
+        self._secret = secret if access is None else access.secret_in(secret)
+        self._hidden = None if self._secret is None else HiddenSecret(self._secret)
         self._examined = 0  # Number of parts in which the credential is hidden.
         self._looked = 0  # Number of parts of the response body that were examined.
         self._held = 0  # Total bytes of the parts of the response body that were examined.
@@ -236,7 +236,8 @@ class AttemptIO(Waiter):
         interim = reader.interim
         if interim is not None:
             reader.interim = None
-            self._request.interim([shown_head(head, self.attempt.at) for head in interim])
+            at, secret = self.attempt.at, self._secret
+            self._request.interim([shown_head(head, at, secret) for head in interim])
         if reader.head is None:
             return
         if not self._seen_head and not self._examine_head(conn):
@@ -278,8 +279,8 @@ class AttemptIO(Waiter):
         head = conn.reader.head
         assert head is not None
         access = self.attempt.at.access
-        if head.status > 200 or access is not None:
-            head = conn.reader.head = shown_head(head, self.attempt.at)
+        if head.status > 200 or self._secret is not None or access is not None:
+            head = conn.reader.head = shown_head(head, self.attempt.at, self._secret)
         self._driver.state.headed(self.attempt)
         self.is_encoded = head.is_sse and is_encoded(head.lines)
         if self.attempt.rest is not None and (

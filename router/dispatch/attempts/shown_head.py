@@ -14,6 +14,7 @@ import re
 from typing import Final
 
 from router.fleet.replica import Replica
+from router.fleet.secret import Secret
 from router.wire.http1.headers import name_of
 from router.wire.http1.heads import ResponseHead
 
@@ -22,12 +23,14 @@ _ABSOLUTE: Final = re.compile(rb"(?i:https?:)?//(?:[^/?#@]*@)?([^/?#]*)(.*)")
 _SLASH: Final = b"/"
 
 
-def shown_head(head: ResponseHead, replica: Replica) -> ResponseHead:
-    """Return the head for the client: the same object if nothing is to be changed."""
+def shown_head(head: ResponseHead, replica: Replica, secret: Secret | None) -> ResponseHead:
+    """Return the head for the client: the same object if nothing is to be changed.
+
+    `secret`: the credential that the replica got; `None`: there is none to hide.
+    """
     lines = [_shown_line(line, replica) for line in head.lines]
-    status_line, access = head.status_line, replica.access
-    if access is not None and access.secret is not None:
-        secret = access.secret
+    status_line = head.status_line
+    if secret is not None:
         lines = [secret.hidden_in(line) for line in lines]
         status_line = secret.hidden_in(status_line)
     if lines == head.lines and status_line == head.status_line:

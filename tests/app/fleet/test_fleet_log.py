@@ -57,6 +57,28 @@ def test_a_flapping_replica_has_few_lines_and_the_last_is_its_state(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("what", "level"),
+    [
+        *((what, logging.INFO) for what in ("up", "half_open", "recovered", "awake")),
+        *((what, logging.WARNING) for what in ("down", "ejected", "suspect", "asleep")),
+    ],
+)
+def test_a_recovery_is_no_warning(
+    caplog: pytest.LogCaptureFixture, what: str, level: int
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def story() -> None:
+        one = replica("a")
+        log = FleetLog({"a": one}, asyncio.get_running_loop())
+        log.happened(what, one)
+        log.close()
+        assert [record.levelno for record in caplog.records] == [level]
+
+    asyncio.run(story())
+
+
 def test_the_end_of_the_process_ends_the_window(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         flapping = replica("a")

@@ -101,7 +101,7 @@ def test_a_client_that_pauses_hides_the_token_rate(breaks: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "is_exact", "learned"), [((1, 2), True, 3.5), ((1, 2), False, 4.0), ((), True, 4.0)]
+    ("blocks", "is_exact", "learned"), [((1, 2), True, 3.0), ((1, 2), False, 4.0), ((), True, 4.0)]
 )
 def test_the_bytes_per_token_are_learned_from_exact_counts_of_long_prompts(
     blocks: tuple[int, ...], is_exact: bool, learned: float
@@ -111,7 +111,7 @@ def test_the_bytes_per_token_are_learned_from_exact_counts_of_long_prompts(
     request.view.prompt_bytes = 300
     request.work.usage = Usage(100, 11, None, is_exact)
     request.whole(request.driver.live[0])
-    # The first of many observations: halfway from the default to 300 bytes of 100 tokens.
+    # The first observation replaces the default: 300 bytes of 100 tokens.
     assert world.fleet.knowledge.ratio.of("m") == pytest.approx(learned)
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from router.config.model import Credential, Replica
+from router.config.model import Credential, Pool, Replica, Upstream
 from tests.harness.messages import (
     DONE,
     LAST_CHUNK,
@@ -64,9 +64,10 @@ CASES: dict[str, list[bytes]] = {
 }
 
 
+@pytest.mark.parametrize("whose", ["replica", "upstream", "upstream, pool", "reloaded"])
 @pytest.mark.parametrize("case", CASES)
 @scenario
-async def test_no_client_gets_it(case: str) -> None:
+async def test_no_client_gets_it(case: str, whose: str) -> None:
     async def behave(connection: ReplicaConnection) -> None:
         assert await connection.recv_request()
         for part in CASES[case]:
@@ -74,9 +75,19 @@ async def test_no_client_gets_it(case: str) -> None:
 
     engine = HostileReplica(behave)
     engine.start()
-    fleet = (Replica(url=engine.url, id="r0", credential=Credential(token=TOKEN)),)
+    own = Credential(token=TOKEN) if whose == "replica" else None
+    fleet = (Replica(url=engine.url, id="r0", credential=own, pool="p" if "p," in whose else ""),)
     limits = {"response_hold": 2000}
-    async with running(engine, replicas=fleet, limits=limits) as router:
+    # A pool may have other special settings.
+    pools = {"p": Pool(include_usage=True)}
+    upstream = Upstream(token=None if own else TOKEN)
+    first = Upstream(token="another-token") if whose == "reloaded" else upstream
+    async with running(
+        engine, replicas=fleet, limits=limits, pools=pools, upstream=first
+    ) as router:
+        if first is not upstream:
+            router.change(upstream=upstream)
+            await router.app.reload()
         client = await router.client()
         await client.send(chat(stream=True))
         answer = await client.recv_response()

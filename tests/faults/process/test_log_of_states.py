@@ -56,7 +56,7 @@ async def test_down_up_down_ends_with_down(tmp_path: Path) -> None:
                 down = await process.next_event("replica down")
                 assert down["why"] == "/health answered 500"
                 del replica.control.at[HEALTH]
-                await process.next_event("replica up")
+                assert (await process.next_event("replica up"))["level"] == "info"
             replica.control.at[HEALTH] = says_500
             await process.next_event("replica down")
     finally:
