@@ -44,6 +44,7 @@ _VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _VISIBLE = re.compile(r"/[!-~]*\Z")
 # An origin as browsers send it: scheme, host and port; pages without a host have the origin `null`.
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._~:\[\]-]+\Z|\*\Z|null\Z")
+_DEFAULT_PORT = re.compile(r"(?i)(http://.*(?=:0*80\Z)|https://.*(?=:0*443\Z))")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
 
 
@@ -238,8 +239,13 @@ def _check_cors(cors: Cors, problems: Problems) -> None:
     ):
         for index, text in enumerate(texts):
             path = f"cors.{name}[{index}]"
-            if not pattern.match(text) and not problems.is_spoiled("cors", path):
+            if problems.is_spoiled("cors", path):
+                continue
+            if not pattern.match(text):
                 problems.add(path, f"{text!r} is not {words}")
+            elif name == "origins" and (port := _DEFAULT_PORT.match(text)):
+                # An Origin never has it (https://html.spec.whatwg.org/#ascii-serialisation-of-an-origin).
+                problems.add(path, f"browsers leave out a default port: use {port.group(1)!r}")
 
 
 def _check_texts(config: Config, problems: Problems) -> None:

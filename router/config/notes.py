@@ -10,13 +10,19 @@ from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from typing import Final
 
 from router.config.address import is_loopback, split_host_port
-from router.config.model import Config
+from router.config.model import Config, Cors
 from router.config.tls import token_of
 
 # A shorter token can be guessed over the network. 16 random characters have about 96 bits.
 _TOKEN_CHARS: Final = 16
 # Networks with a shorter prefix are parts of the internet, not networks of proxies.
 _PREFIX_V4, _PREFIX_V6 = 8, 16
+
+# The header fields that pages send with a request for a chat, and what they are for.
+_PAGES_SEND: Final = {
+    "Authorization": "send an API key as Bearer token",
+    "Content-Type": "send bodies of JSON",
+}
 
 
 def notes(config: Config, *, reads_files: bool = True) -> Iterator[str]:
@@ -34,6 +40,7 @@ def notes(config: Config, *, reads_files: bool = True) -> Iterator[str]:
         )
     yield from _of_admin(config, reads_files)
     yield from _of_proxies(config.trusted_proxies)
+    yield from _of_cors(config.cors)
 
 
 def _of_admin(config: Config, reads_files: bool) -> Iterator[str]:
@@ -71,3 +78,12 @@ def _of_proxies(trusted: tuple[str, ...]) -> Iterator[str]:
             "X-Forwarded-For and are then other clients for fairness and limits: name only the "
             "networks of your proxies"
         )
+
+
+def _of_cors(cors: Cors) -> Iterator[str]:
+    if not cors.origins or "*" in cors.headers:
+        return
+    listed = {name.lower() for name in cors.headers}
+    for name, why in _PAGES_SEND.items():
+        if name.lower() not in listed:
+            yield f"cors.headers has no {name}, so browsers do not let pages {why}"

@@ -37,6 +37,15 @@ def of_admin(fields: str, listen: str = "0.0.0.0:9901") -> str:
         ("trusted_proxies: [10.0.0.0/8, '::/0']", [f"{WIDE}::/0,"]),
         ("trusted_proxies: [0.0.0.0/1, 128.0.0.0/1]", [f"{WIDE}0.0.0.0/0,"]),
         ("trusted_proxies: [10.0.0.0/8, 'fd00::/16', 192.0.2.7]", []),
+        ("cors: {origins: ['*'], headers: [Authorization]}", ["cors.headers has no Content-Type"]),
+        ("cors: {origins: ['*'], headers: [content-type]}", ["cors.headers has no Authorization"]),
+        (
+            "cors: {origins: ['https://a'], headers: [x-mine]}",
+            ["no Authorization, so", "no Content-Type, so"],
+        ),
+        ("cors: {origins: ['*'], headers: [authorization, content-type]}", []),
+        ("cors: {headers: [Authorization]}", []),
+        ("cors: {origins: ['*']}", []),
     ],
 )
 def test_a_setting_that_is_rarely_meant_is_noted(

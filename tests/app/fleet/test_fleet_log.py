@@ -64,9 +64,7 @@ def test_a_flapping_replica_has_few_lines_and_the_last_is_its_state(
         *((what, logging.WARNING) for what in ("down", "ejected", "suspect", "asleep")),
     ],
 )
-def test_a_recovery_is_no_warning(
-    caplog: pytest.LogCaptureFixture, what: str, level: int
-) -> None:
+def test_a_recovery_is_no_warning(caplog: pytest.LogCaptureFixture, what: str, level: int) -> None:
     caplog.set_level(logging.INFO)
 
     async def story() -> None:

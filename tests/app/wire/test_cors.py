@@ -166,6 +166,9 @@ async def test_a_reload_applies_at_once() -> None:
         ('origins: ["*"]\n  methods: ["GET, POST"]', "cors.methods[0]"),
         ('origins: ["*"]\n  exposed: ["é"]', "cors.exposed[0]"),
         ("origins: https://a", "cors.origins"),
+        ("origins: ['https://a:443']", "default port: use 'https://a'"),
+        ("origins: ['http://b', 'HTTP://a:080']", "cors.origins[1]: browsers leave out"),
+        ("origins: ['https://[::1]:443']", "use 'https://[::1]'"),
     ],
 )
 def test_odd_settings_are_refused(text: str, error: str) -> None:
@@ -175,6 +178,14 @@ def test_odd_settings_are_refused(text: str, error: str) -> None:
 
 
 def test_origins_of_browsers_and_apps_are_accepted() -> None:
-    texts = ["*", "null", "https://[::1]:3000", "tauri://localhost", "chrome-extension://abc"]
+    texts = [
+        "*",
+        "null",
+        "https://[::1]:3000",
+        "http://a:443",
+        "https://[::443]",
+        "tauri://localhost",
+        "chrome-extension://abc",
+    ]
     config = parse(f"cors: {{origins: {texts!r}}}", {"replicas": ["http://a"]})
     assert list(config.cors.origins) == texts

@@ -145,7 +145,7 @@ def test_a_fleet_that_is_never_idle(tmp_path: Path) -> None:
     asks += [Ask(20.0 * n, 50, 2000, "t") for n in range(int(asks[-1].at / 20.0) + 1)]
     found = fitted(tmp_path, played(asks, true, 1))
     assert found.prefill is not None and found.prefill.tied[0]
-    assert told(found, "prefill", "per step", "does not determine")
+    assert told(found, "prefill", "per step", "does not determine", "would determine them")
     assert told(found, "overlapped decoding sequences only")
     assert off(found.timing, true, ["prefill_token_s", "prefill_square_s"]) < 0.15
     assert off(found.timing, true, DECODE) < 0.10
@@ -172,6 +172,7 @@ def test_prompts_of_one_length_fit_only_one_time(tmp_path: Path) -> None:
     assert found.timing.prefill_alone_s(1000) == pytest.approx(TRUE.prefill_alone_s(1000), rel=0.02)
     assert found.prefill is not None and found.prefill.tied[0]
     assert told(found, "prefill", "does not determine", "ratios of the profile fast")
+    assert told(found, "prefill", "a log of streams that arrive at an idle replica, with prompts")
     ratio = found.timing.prefill_s / found.timing.prefill_token_s
     assert ratio == pytest.approx(OTHER.prefill_s / OTHER.prefill_token_s)
 

@@ -15,6 +15,13 @@ _NAMES: Final = {
     "prefill": ("per step", "per token", "per token squared"),
     "decode": ("per step", "per sequence", "per token of context"),
 }
+# The traffic that determines the coefficients of each part.
+_NEEDED: Final = {
+    "prefill": "streams that arrive at an idle replica, with prompts from about a hundred to many "
+    "thousands of tokens",
+    "decode": "streams that decode alone and together with many others, after short and long "
+    "prompts",
+}
 # A replica counts as full if it had at least this share of the maximum number of sequences, or of
 # context tokens, while requests waited. With less it was slow, not full.
 _FULL: Final = 0.8
@@ -50,7 +57,8 @@ def lines(
         if tied:
             found.append(
                 f"{part}: this log does not determine {' and '.join(tied)}; the values have the "
-                f"ratios of {whose}, limited by the measured times"
+                f"ratios of {whose}, limited by the measured times; a log of {_NEEDED[part]} would "
+                "determine them"
             )
         if one and one.error > _POOR:
             found.append(
