@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from math import isnan, nan
 
 from router.config.keys import (
     LONGEST,
     SHORTEST,
+    KeyLine,
     KeysProblem,
     checked,
     hash_of,
@@ -21,6 +23,8 @@ from router.config.keys import (
 )
 
 _OK, _MISTAKE = 0, 2
+# The fields of a line that have a flag of the same name.
+_FLAGS = [name for name in KeyLine.__struct_fields__ if name not in ("hash", "model_budgets")]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--model",
         action="append",
+        dest="models",
         metavar="NAME",
         help="a model or adapter that the key may use; repeat for each (default: all)",
     )
@@ -52,6 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cost-per-day", type=float, metavar="N", help="budget of money, by usage.prices")
     add("--cost-per-week", type=float, metavar="N")
     add("--cost-per-month", type=float, metavar="N")
+    add(
+        "--model-budget",
+        action="append",
+        default=[],
+        metavar="MODEL:BUDGET=N",
+        help="a budget for one model, such as llama:tokens_per_day=1000000; repeat for each",
+    )
     add("--expires", default="", metavar="DATE", help="2026-12-31, or 2026-12-31T18:00:00Z (UTC)")
     add("--weight", type=float, default=1.0, help="share relative to other tenants (default: 1)")
     add("--ttft-slo-ms", type=float, metavar="N", help="SLO for the time to first token")
@@ -60,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--allowed-region",
         action="append",
+        dest="allowed_regions",
         metavar="NAME",
         help="a region to which its requests may be sent; repeat for each (default: all)",
     )
@@ -75,30 +88,12 @@ def main(args: argparse.Namespace) -> int:
             return _refuse(f"a key is {SHORTEST} to {LONGEST} ASCII characters long")
     else:
         key = new_key()
-    given = {
-        "name": args.name,
-        "hash": hash_of(key.encode()),
-        "tier": args.tier,
-        "ceiling": args.ceiling,
-        "models": args.model,
-        "concurrency": args.concurrency,
-        "requests_per_minute": args.requests_per_minute,
-        "tokens_per_minute": args.tokens_per_minute,
-        "tokens_per_day": args.tokens_per_day,
-        "tokens_per_week": args.tokens_per_week,
-        "tokens_per_month": args.tokens_per_month,
-        "cost_per_day": args.cost_per_day,
-        "cost_per_week": args.cost_per_week,
-        "cost_per_month": args.cost_per_month,
-        "expires": args.expires,
-        "weight": args.weight,
-        "ttft_slo_ms": args.ttft_slo_ms,
-        "tpot_slo_ms": args.tpot_slo_ms,
-        "names_users": args.names_users,
-        "may_hedge": args.may_hedge,
-        "region": args.region,
-        "allowed_regions": args.allowed_region,
-    }
+    given = {name: getattr(args, name) for name in _FLAGS}
+    given["hash"] = hash_of(key.encode())
+    try:
+        given["model_budgets"] = _model_budgets(args.model_budget)
+    except ValueError as err:
+        return _refuse(str(err))
     line, problem = checked(given)
     if problem:
         return _refuse(problem)
@@ -111,6 +106,22 @@ def main(args: argparse.Namespace) -> int:
     if not args.stdin:
         print(f"the key, which is not shown again: {key}", file=sys.stderr)
     return _OK
+
+
+def _model_budgets(texts: list[str]) -> dict[str, dict[str, float]]:
+    """Returns the budgets by model. Raises ValueError."""
+    found: dict[str, dict[str, float]] = {}
+    for text in texts:
+        model, _, budget = text.rpartition(":")
+        name, _, number = budget.partition("=")
+        try:
+            amount = float(number)
+        except ValueError:
+            amount = nan
+        if not model or isnan(amount):
+            raise ValueError(f"--model-budget: {text!r} is not MODEL:BUDGET=N")
+        found.setdefault(model, {})[name.strip().replace("-", "_")] = amount
+    return found
 
 
 def _refuse(why: str) -> int:

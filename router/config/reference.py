@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterator
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -77,17 +78,50 @@ def sections() -> Iterator[Section]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=["reference"], help="print every setting, in Markdown")
+    words = "print only this section or setting, such as cors or queue.limits"
+    parser.add_argument("section", nargs="?", default="", help=words)
 
 
 def main(args: argparse.Namespace) -> int:
-    print(page(), end="")
+    wanted = args.section
+    if not wanted:
+        print(page(), end="")
+        return 0
+    found = _within(wanted)
+    if not found:
+        tops = {each.path.partition(".")[0].removesuffix("[]") for each in sections()}
+        names = ", ".join(sorted(tops - {""}))
+        print(f"hedgerow: no section or setting {wanted!r}; sections: {names}", file=sys.stderr)
+        return 2
+    print("\n".join(_lines(found)), end="")
     return 0
+
+
+def _within(wanted: str) -> list[Section]:
+    """Returns a section and those below it, or else the part of a section with one setting."""
+    start = f"{wanted}.".replace("[]", "")
+    found = [each for each in sections() if f"{each.path}.".replace("[]", "").startswith(start)]
+    if found:
+        return found
+    for section in sections():
+        found += [replace(section, settings=(e,)) for e in section.settings if e.path == wanted]
+    return found
 
 
 def page() -> str:
     """Returns the reference in Markdown."""
-    lines = [_HEAD]
-    for section in sections():
+    lines = [_HEAD, *_lines(sections())]
+    for path, registry in (("routing", ROUTING), ("queue", QUEUEING), ("hedging", HEDGING)):
+        lines.append(f"## Values of `{path}.policy`, each with its `{path}.options`\n")
+        for name in registry.names():
+            lines += _policy(name, registry)
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _lines(found: Iterable[Section]) -> list[str]:
+    lines: list[str] = []
+    for section in found:
         lines.append(f"## {section.path or 'Top level'}\n\n{section.text}\n")
         for each in section.settings:
             default = each.default if each.default == _REQUIRED else f"default {each.default}"
@@ -95,12 +129,7 @@ def page() -> str:
             facts += ["*restart*"] if each.restart else []
             lines.append(f"- `{each.path}` ({', '.join(facts)}): {each.text}")
         lines.append("")
-    for path, registry in (("routing", ROUTING), ("queue", QUEUEING), ("hedging", HEDGING)):
-        lines.append(f"## Values of `{path}.policy`, each with its `{path}.options`\n")
-        for name in registry.names():
-            lines += _policy(name, registry)
-        lines.append("")
-    return "\n".join(lines)
+    return lines
 
 
 def _policy(name: str, registry: Registry[Any]) -> Iterator[str]:

@@ -210,6 +210,15 @@ _BATCHES_BELOW: Final = (b"/v1/files/", b"/v1/batches/")
 # estimated from the size of such a response.
 _DATA_BELOW: Final = (b"/v1/images/", b"/v1/videos", b"/v1/audio/", b"/api/embed")
 
+# The paths below the usual base URL of clients: without `/v1`, and as they are with it. A client
+# whose base URL lacks `/v1`, or has it twice, asks for the wrong ones.
+_MEANT: Final[dict[bytes, bytes]] = {
+    wrong: path
+    for path in (*POSTS, MODELS_PATH, *_BATCH_PATHS)
+    if path.startswith(b"/v1/")
+    for wrong in (path, path[len(b"/v1") :])
+}
+
 _TRICKS: Final = (b"/./", b"/../", b"\\", b";", b"\x00")
 
 
@@ -244,6 +253,11 @@ def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[R
         raise RouterError(
             Reason.NOT_FOUND, "this path is not forwarded to the engines (allow_paths)"
         )
+    meant = _MEANT.get(plain.removeprefix(b"/v1"))
+    if meant is not None and meant != plain and plain not in POSTS and plain not in allowed:
+        why = "has one /v1 too many" if plain.startswith(b"/v1/") else "lacks /v1"
+        words = f"this path is not served: use {meant.decode()}; the client's base URL {why}"
+        raise RouterError(Reason.NOT_FOUND, words)
     if plain in _BATCH_PATHS or plain.startswith(_BATCHES_BELOW):
         return BATCHES, plain
     if has_judged_body(method):

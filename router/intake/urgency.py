@@ -76,7 +76,8 @@ _NAMES: Final = {
     for number, name in enumerate(CLASSES)
     for spelling in (name.encode(), b'"%b"' % name.encode())
 }
-_ALLOWED: Final = f"one of {', '.join(CLASSES)}, or a number, from 0 (critical) to 4 (batch)"
+_ALLOWED: Final = f"one of {', '.join(CLASSES)}, or a number"
+_OUR_NUMBERS: Final = ", from 0 (critical) to 4 (batch)"
 
 SOURCES: Final = ("body", "header", "service_tier", "rule", "endpoint", "key", "default")
 
@@ -134,7 +135,18 @@ def read_field(field: msgspec.Raw, dialect: str) -> float:
             pass
         elif isinstance(value, int) or (isinstance(value, float) and isfinite(value)):
             return number_in(dialect, float(value)) if is_dialect(dialect) else IGNORED
-    _refuse("`priority`", "priority")
+    _refuse("`priority`", _numbers_of(dialect), "priority")
+
+
+def _numbers_of(dialect: str) -> str:
+    """Returns what numbers mean in a body. `dialect`: see `read_field`."""
+    if not is_dialect(dialect):
+        return ", which has no effect here"
+    if dialect == OURS:
+        return _OUR_NUMBERS
+    read = DIALECTS[dialect].read
+    first = "lower" if read(0.0) < read(1.0) else "higher"
+    return f" as the engine reads it ({dialect}: {first} numbers are more urgent)"
 
 
 def read_header(value: bytes) -> float:
@@ -150,11 +162,11 @@ def read_header(value: bytes) -> float:
         number = decimal_number(word)
         if number is not None:
             return within(number)
-    _refuse("the header x-priority", None)
+    _refuse("the header x-priority", _OUR_NUMBERS, None)
 
 
-def _refuse(what: str, param: str | None) -> NoReturn:
-    raise RouterError(Reason.BAD_PRIORITY, f"{what} must be {_ALLOWED}", param=param)
+def _refuse(what: str, numbers: str, param: str | None) -> NoReturn:
+    raise RouterError(Reason.BAD_PRIORITY, f"{what} must be {_ALLOWED}{numbers}", param=param)
 
 
 # -- rules ----------------------------------------------------------------------------------------

@@ -88,6 +88,36 @@ def test_a_compiled_class_has_its_text(
     assert "class hierarchy" not in page()
 
 
+@pytest.mark.parametrize(
+    ("wanted", "first", "has", "lacks"),
+    [
+        ("cors", "## cors\n", "`cors.max_age`", "`timeouts"),
+        ("queue.limits", "## queue.limits\n", "`queue.limits.flow`", "`queue.policy`"),
+        ("queue", "## queue\n", "`queue.limits.flow`", "`cors"),
+        ("replicas", "## replicas[]\n", "`replicas[].url`", "`cors"),
+        ("listen", "## Top level\n", "`listen`", "`admin"),
+        ("cors.origins", "## cors\n", "`cors.origins`", "`cors.headers`"),
+        ("classes.high", "## classes.high\n", "`classes.high.depth`", "`classes.low"),
+    ],
+)
+def test_the_command_for_a_section(
+    wanted: str, first: str, has: str, lacks: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "reference", wanted]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(first)
+    assert f"- {has} (" in printed
+    assert f"- {lacks}" not in printed
+
+
+@pytest.mark.parametrize("wanted", ["cor", "cors.x", "replicas[]x", ".."])
+def test_an_unknown_section_is_an_error(wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "reference", wanted]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"no section or setting {wanted!r}; sections: " in err and " cors, " in err
+
+
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "reference"]) == 0
     printed = capsys.readouterr().out

@@ -89,6 +89,23 @@ def test_what_the_body_may_not_say(written: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("dialect", "numbers"),
+    [
+        ("hedgerow", "or a number, from 0 (critical) to 4 (batch)"),
+        ("vllm", "or a number as the engine reads it (vllm: lower numbers are more urgent)"),
+        ("sglang", "or a number as the engine reads it (sglang: higher numbers are more urgent)"),
+        ("trtllm", "or a number as the engine reads it (trtllm: higher numbers are more urgent)"),
+        ("none", "or a number, which has no effect here"),
+    ],
+)
+def test_the_text_says_what_numbers_mean_in_the_body(dialect: str, numbers: str) -> None:
+    with pytest.raises(RouterError) as caught:
+        read_field(msgspec.Raw(b'"urgent!"'), dialect)
+    names = "critical, high, normal, low, batch"
+    assert caught.value.message == f"`priority` must be one of {names}, {numbers}"
+
+
+@pytest.mark.parametrize(
     ("header", "number"),
     [
         (b"high", 1.0),
@@ -112,6 +129,7 @@ def test_what_the_header_may_not_say(header: bytes) -> None:
     with pytest.raises(RouterError) as caught:
         read_header(header)
     assert (caught.value.reason, caught.value.param) == (Reason.BAD_PRIORITY, None)
+    assert caught.value.message.endswith(", or a number, from 0 (critical) to 4 (batch)")
 
 
 @given(st.binary(max_size=80))

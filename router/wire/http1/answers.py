@@ -19,6 +19,7 @@ STATUS_LINE: Final[dict[int, bytes]] = {
 }
 STATUS_LINE[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 
+_PATIENCE_S: Final = 60  # The longest Retry-After that SDKs follow, in seconds.
 ALLOW: Final = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
 
 
@@ -105,6 +106,10 @@ def error_response(
         extra += ALLOW
     elif err.reason is Reason.UNSUPPORTED_ENCODING:
         extra += b"accept-encoding: gzip, deflate, zstd\r\n"  # RFC 9110 section 15.5.16
+    elif err.reason is Reason.INSUFFICIENT_QUOTA and (err.retry_after_s or 0) > _PATIENCE_S:
+        # The SDKs of OpenAI and Anthropic read it, and would otherwise retry at once: they ignore a
+        # Retry-After above a minute.
+        extra += b"x-should-retry: false\r\n"
     elif err.status == 401:
         # A 401 must name the authentication scheme (RFC 9110 section 15.5.2).
         extra += b"www-authenticate: Bearer\r\n"

@@ -63,6 +63,8 @@ def assert_over(answer: Response, left_s: float) -> None:
     header = answer.header("retry-after")
     assert header is not None
     assert 0 <= int(header) - left_s <= 20  # the time of the test, and less than a second
+    # Within a minute, clients may wait and retry.
+    assert answer.header("x-should-retry") == ("false" if int(header) > 60 else None)
 
 
 @pytest.mark.parametrize("period", NAMES)
@@ -175,6 +177,7 @@ def test_the_budget_is_checked_before_the_queue(tmp_path: Path) -> None:
             # The first request holds the whole budget.
             held = await router.ask(chat(ACME), "POST")
             assert_error(held, Reason.KEY_BUDGET_HELD, 429)
+            assert held.header("x-should-retry") is None
             assert held.header("retry-after") == "1"
             turnstile.open()
             assert (await client.recv_response("POST")).status == 200

@@ -114,6 +114,34 @@ async def test_what_is_allowed_by_name_is_forwarded() -> None:
         assert (await router.ask(request("/server_info"))).status == 404
 
 
+BASES = [
+    ("POST", "/chat/completions", "use /v1/chat/completions; the client's base URL lacks /v1"),
+    ("POST", "/responses?a=b", "use /v1/responses; the client's base URL lacks /v1"),
+    ("GET", "/models/", "use /v1/models; the client's base URL lacks /v1"),
+    ("POST", "/v1/v1/messages", "use /v1/messages; the client's base URL has one /v1 too many"),
+    ("GET", "/v1/v1/models", "use /v1/models; the client's base URL has one /v1 too many"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "message"), BASES)
+@scenario
+async def test_a_wrong_base_url_is_named(method: str, path: str, message: str) -> None:
+    async with running(echo) as router:
+        answer = await router.ask(request(path, method=method, body=b"{}"))
+        assert answer.status == 404
+        assert message in answer.json()["error"]["message"]
+        assert not router.replica.requests
+
+
+@scenario
+async def test_paths_that_engines_have_beside_v1_are_forwarded() -> None:
+    """llama.cpp serves the first, and the second if the configuration allows it."""
+    async with running(echo, allow_paths=("/chat/completions",)) as router:
+        for path in ("/completions", "/chat/completions", "/v1/x/v1/models"):
+            answer = await router.ask(request(path, method="POST", body=b"{}"), "POST")
+            assert answer.json()["target"] == path
+
+
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/replicas", "/reload", "/drain"])
 @scenario
 async def test_the_admin_port_is_not_on_the_data_port(path: str) -> None:
