@@ -25,6 +25,23 @@ _START: Final = 64
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
+class _Sampling(msgspec.Struct, gc=False):
+    n: int = 1
+
+
+class _Native(msgspec.Struct, gc=False):
+    """The members of a body of SGLang's /generate that set the number of its answers."""
+
+    text: msgspec.Raw = msgspec.Raw(b"")
+    input_ids: msgspec.Raw = msgspec.Raw(b"")
+    input_embeds: msgspec.Raw = msgspec.Raw(b"")
+    # One object for all prompts, or one for each.
+    sampling_params: _Sampling | list[_Sampling] | None = None
+
+
+_native: Final = msgspec.json.Decoder(_Native, strict=False).decode
+
+
 class ChargeRules:
     """The charges of all routes."""
 
@@ -78,14 +95,40 @@ def _tokens(charge: Charge, body_bytes: int, seconds: float) -> int:
 def _prompts(x: Exchange) -> int:
     """Return the number of prompts in a body; each gets its own answers."""
     prompt = x.asked.fields.prompt
-    if prompt is None or opening_of(prompt) != ord("["):
-        return 1
-    start = prompt.cut(0, _START) if isinstance(prompt, Stretch) else bytes(prompt)[:_START]
-    if start[1:].lstrip()[:1] not in (b'"', b"["):
-        return 1  # A list of numbers is one prompt, as token IDs.
-    if x.asked.body_bytes > _COUNTED_BYTES:
-        return _MANY
     try:
-        return len(_elements(bytes_of(prompt)))
+        if prompt is None:
+            return _native_answers(x) if x.route.kind == "generate" else 1
+        return _length(prompt, x.asked.body_bytes, _LISTS)
     except NOT_JSON:
         return 1  # The engine refuses the body.
+
+
+# How a list of prompts begins. A list of numbers is one prompt, as token IDs.
+_LISTS: Final = (b'["', b"[[")
+_EMBEDDINGS: Final = (b"[[[",)
+
+
+def _length(prompt: msgspec.Raw | Stretch, body_bytes: int, lists: tuple[bytes, ...]) -> int:
+    """Return the number of prompts in a member. `lists`: how a list of prompts begins."""
+    if opening_of(prompt) != ord("["):
+        return 1
+    start = prompt.cut(0, _START) if isinstance(prompt, Stretch) else bytes(prompt)[:_START]
+    if not start.translate(None, b" \t\r\n").startswith(lists):
+        return 1
+    return _MANY if body_bytes > _COUNTED_BYTES else len(_elements(bytes_of(prompt)))
+
+
+def _native_answers(x: Exchange) -> int:
+    """Return the number of answers to a body whose prompts are in members of an engine's own."""
+    size = x.asked.body_bytes
+    if size > _COUNTED_BYTES:
+        return _MANY
+    body = _native(b"".join(x.body or ()))
+    found = [_length(each, size, _LISTS) for each in (body.text, body.input_ids) if each]
+    if body.input_embeds:
+        found.append(_length(body.input_embeds, size, _EMBEDDINGS))
+    prompts = max(found, default=1)
+    sampling = body.sampling_params
+    if isinstance(sampling, list):
+        return max(prompts, sum([max(1, each.n) for each in sampling]))
+    return prompts if sampling is None else prompts * max(1, sampling.n)

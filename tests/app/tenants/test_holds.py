@@ -67,6 +67,33 @@ def test_a_limit_that_the_engine_does_not_read_lowers_no_hold(
     story()
 
 
+@pytest.mark.parametrize(
+    ("members", "answers"),
+    [
+        ({"text": "a"}, 1),
+        ({"text": ["a", "b", "c"]}, 3),
+        ({"text": ["a", "b"], "sampling_params": {"n": 4, "max_new_tokens": 9}}, 8),
+        ({"text": ["a", "b"], "sampling_params": [{"n": 4}, {"max_new_tokens": 9}]}, 5),
+        ({"input_ids": [1, 2, 3]}, 1),
+        ({"input_ids": [[1, 2], [3]]}, 2),
+        ({"input_embeds": [[0.5], [0.5]]}, 1),
+        ({"input_embeds": [[[0.5], [0.5]], [[0.5]]]}, 2),
+        ({"text": [], "sampling_params": "x"}, 1),
+        ({"prompt": ["a", "b"]}, 2),
+    ],
+)
+def test_a_list_holds_the_sum_of_its_prompts(
+    tmp_path: Path, members: dict[str, Any], answers: int
+) -> None:
+    @scenario
+    async def story() -> None:
+        async with running(hang, keys=limited(tmp_path)) as router:
+            spending = await held(router, "/generate", {"model": "m", **members})
+            assert spending.held_tokens // ASSUMED == answers
+
+    story()
+
+
 @pytest.mark.parametrize(("name", "price"), [("chat", 2.0), ("m", 2.0), ("plain", 1.0)])
 def test_the_hold_has_the_price_of_the_charge(tmp_path: Path, name: str, price: float) -> None:
     """A model in a pool is routed by another name, which has no price."""
