@@ -196,6 +196,15 @@ def test_what_cannot_be_done_is_refused_in_openai_shape(
     assert answer.json()["error"]["code"] == 400
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings", "/tokenize"])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_body_that_cannot_be_decoded_is_a_400(quick: Fleet, path: str, encoding: str) -> None:
+    head = "content-type: application/json"
+    answer = read_all(raw_post(quick.url, path, LONG, head, f"content-encoding: {encoding}"))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"the body cannot be decoded"' in answer
+
+
 def test_an_incoming_request_id_becomes_the_id(quick: Fleet) -> None:
     answer = quick.http.post(
         quick.url + "/v1/chat/completions",

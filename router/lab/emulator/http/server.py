@@ -70,6 +70,14 @@ def empty_app(persona: Persona) -> web.Application:
             return persona.refusal(refusal)
         except Answered as answered:
             return answered.response
+        except web.RequestPayloadError:
+            # Such as a body without the compression that Content-Encoding names. Without the end of
+            # the body, aiohttp would read it again and log the error.
+            request.content.feed_eof()
+            refusal = Refusal(400, "the body cannot be decoded", "BadRequestError")
+            response = persona.refusal(refusal)
+            response.force_close()
+            return response
         except web.HTTPException as err:
             headers = {"allow": err.headers["allow"]} if "allow" in err.headers else {}
             return json_response(encode({"detail": err.reason}), err.status, **headers)
