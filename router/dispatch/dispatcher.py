@@ -30,6 +30,7 @@ from router.dispatch.context import Context
 from router.dispatch.cutter import Cutter
 from router.dispatch.exchange import Exchange, ExchangeOwner
 from router.dispatch.ignored_numbers import IgnoredNumbers
+from router.dispatch.key_expiry import KeyExpiry
 from router.dispatch.local_answers import answer_health, answer_locally, answer_models
 from router.dispatch.messages import MESSAGES
 from router.dispatch.placement import Placement
@@ -93,6 +94,7 @@ class Dispatcher(Handler, ExchangeOwner):
         self.aborter: Aborter | None = None
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
         self.tenants.on_expired = self.apply_keys
+        self._key_expiry = KeyExpiry(self.exchanges, self.tenants, sweeper)
         self.placement = Placement(context, self.tenants)
         # Serves files and batches; `None`: these paths are forwarded to replicas.
         self.batch_server: LocalServer | None = None
@@ -365,6 +367,8 @@ class Dispatcher(Handler, ExchangeOwner):
         prompt = most = 0
         answers = 1
         if asked.key is not None:
+            if self.tenants.keys_expire:
+                self._key_expiry.watch()
             prompt, most, answers = self.charges.reserved(exchange)
             exchange.budget_hold = self.budgets.enter(exchange, prompt, most, answers)
             if self._cuts_spent and exchange.budget_hold is not None:

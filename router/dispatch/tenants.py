@@ -209,11 +209,21 @@ class Tenants:
         limits = [account.concurrency for account in self._accounts.values()]
         return sum(limit.own + limit.batch + len(limit.key_queues) for limit in limits)
 
+    @property
+    def keys_expire(self) -> bool:
+        """Whether any of the keys will expire."""
+        return self._keys.expires_at < inf
+
+    def expire_keys(self) -> None:
+        """Remove the keys that have expired, and refuse their waiting requests."""
+        if self._keys.expire(time()):
+            self.on_expired()
+
     def known(self, head: RequestHead) -> Key | None:
         """Return the request's key if it is in the key file, whether or not a key is required."""
         keys = self._keys
-        if keys.expires_at < inf and keys.expire(time()):
-            self.on_expired()
+        if keys.expires_at < inf:
+            self.expire_keys()
         return keys.find(head.authorization, head.api_key)
 
     def is_removed(self, key: Key, head: RequestHead) -> bool:

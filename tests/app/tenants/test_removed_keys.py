@@ -172,6 +172,45 @@ def test_a_request_of_a_kept_key_is_sent_again(tmp_path: Path) -> None:
     story()
 
 
+@pytest.mark.parametrize("where", ["in the queue", "for a replica", "as a stream with a 200"])
+def test_waiting_requests_of_a_key_are_refused_when_it_expires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """No later request makes the router look at the keys."""
+
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        at = time.time() + 3600
+        expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+        rules = write(tmp_path, ("acme", "acme-key", expires), U)
+        settings = {"classes": of_each(absent_s=30.0), "timeouts": {"commit_after_s": 0.05}}
+        async with running(turnstile, keys=rules, replica=ONE, **settings) as router:
+            busy, client = await router.client(), await router.client()
+            if "replica" in where:
+                await router.replica.stop_listening()
+            else:
+                await busy.send(chat(OTHER))
+                await eventually(lambda: len(turnstile.tags) == 1, "another is served")
+            await client.send(chat(ACME, stream="stream" in where))
+            exchanges = router.app.parts.dispatcher.exchanges
+            count = 1 if "replica" in where else 2
+            await eventually(lambda: len(exchanges) == count, "it waits")
+            if "stream" in where:
+                await eventually(lambda: any(x.reply.status for x in exchanges), "an early 200")
+            monkeypatch.setattr(tenants, "time", lambda: at + 1.0)
+            answer = await client.recv_response("POST")
+            if "stream" in where:
+                assert_error_event(answer, Reason.KEY_REQUIRED)
+            else:
+                assert_error(answer, Reason.KEY_REQUIRED, 401)
+            if "replica" not in where:
+                turnstile.open()
+                assert (await busy.recv_response("POST")).status == 200
+
+    story()
+
+
 @pytest.mark.parametrize("is_required", [True, False])
 def test_an_expired_key_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_required: bool
