@@ -115,8 +115,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             client,
             request_id,
             target=asked.path,
-            no_body=asked.head.method == b"HEAD",
-            http_1_0=asked.head.http_1_0,
+            head=asked.head,
         )
         # Time at which the answer must begin: the client's own deadline. NEVER if the client has no
         # deadline, while the request is queued (the queue checks the deadline then), and after the

@@ -18,6 +18,7 @@ from router.fleet.table.eligibility import RETRY_AFTER_S
 from router.intake.routes import MODELS_PATH
 from router.wire.client import PIECE, ClientConnection
 from router.wire.http1 import answers
+from router.wire.http1.error_shapes import ANTHROPIC_VERSION
 from router.wire.http1.headers import value_of
 
 
@@ -34,7 +35,7 @@ def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
     models = fleet.listing.of(regions)
     if not len(models):
         return False
-    if value_of(asked.head.lines, b"anthropic-version:") is not None:
+    if value_of(asked.head.lines, ANTHROPIC_VERSION) is not None:
         models = models.for_anthropic()
     allowed = models_of(asked.key)
     if asked.path == MODELS_PATH:

@@ -37,7 +37,7 @@ from router.wire.http1 import answers
 from router.wire.http1 import error_shapes as shapes
 from router.wire.http1.chunks import chunk
 from router.wire.http1.error_shapes import ErrorFacts
-from router.wire.http1.heads import ResponseHead
+from router.wire.http1.heads import RequestHead, ResponseHead
 from router.wire.http1.response_reader import COMPLETE, ResponseReader
 from router.wire.sweep import NEVER
 
@@ -60,6 +60,7 @@ class Reply:
         "_gain",
         "_gain_at",
         "_has_ended",
+        "_head",
         "_http_1_0",
         "_is_sized",
         "_look",
@@ -89,14 +90,15 @@ class Reply:
         request_id: bytes,
         *,
         target: bytes,
-        no_body: bool,
-        http_1_0: bool,
+        head: RequestHead,
     ) -> None:
+        """`target`: the request's path. `head`: its head."""
         self._client = client
-        self._target = target  # The request's path, which determines the shape of errors.
+        self._target = target
+        self._head = head
         self._request_id = request_id
-        self._no_body = no_body
-        self._http_1_0 = http_1_0
+        self._no_body = head.method == b"HEAD"
+        self._http_1_0 = head.http_1_0
         self.last_at = 0.0  # Time of the last bytes from the replica; 0: none were relayed.
         self.status = 0  # The status sent to the client; 0: none.
         self.bytes_out = 0  # Bytes of the body that were written.
@@ -443,7 +445,7 @@ class Reply:
         """Write an error event into a stream that has begun. The stream ends after it."""
         tap = self._tap
         number = 0 if tap is None else tap.events
-        family = shapes.family_of(self._target)
+        family = shapes.family_of(self._target, self._head.lines)
         event = shapes.event_of(facts, family, self._request_id.decode("ascii"), number)
         if tap is not None:
             # Without the blank line, the error would become part of an engine's incomplete event.
@@ -472,7 +474,7 @@ class Reply:
                 request_id=self._request_id.decode("ascii"),
                 extra=self._client.cors_lines,
                 head_only=self._no_body,
-                family=shapes.family_of(self._target),
+                family=shapes.family_of(self._target, self._head.lines),
                 limits=self.limits,
             )
         )

@@ -751,7 +751,7 @@ class ClientConnection(Counted):
                 request_id=request_id,
                 extra=self.cors_lines,
                 head_only=head is not None and head.method == b"HEAD",
-                family=OPENAI if head is None else family_of(head.target),
+                family=OPENAI if head is None else family_of(head.target, head.lines),
             )
         )
         self.release_body()

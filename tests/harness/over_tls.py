@@ -129,6 +129,7 @@ class TlsReplica(HostileReplica):
     """An HTTPS replica; `refused` counts the handshakes that the router aborted."""
 
     refused = 0
+    cert = CERT
 
     @property
     def url(self) -> str:
@@ -136,7 +137,7 @@ class TlsReplica(HostileReplica):
 
     async def _accept(self, listener: socket.socket) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(CERT, KEY)
+        context.load_cert_chain(self.cert, KEY)
         loop = asyncio.get_running_loop()
         while True:
             sock, _ = await loop.sock_accept(listener)

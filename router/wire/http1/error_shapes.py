@@ -18,10 +18,12 @@ import msgspec
 
 from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
+from router.wire.http1.headers import value_of
 
 OPENAI: Final = 0  # OpenAI's API, the default for all other paths
 RESPONSES: Final = 1  # OpenAI's Responses API, which has its own events
 ANTHROPIC: Final = 2
+ANTHROPIC_VERSION: Final = b"anthropic-version:"  # a field that only clients of its API send
 LINES: Final = 3  # Ollama: streams are lines of JSON
 
 # An error body of a replica with more bytes than this is not decoded.
@@ -64,10 +66,15 @@ class ErrorFacts(NamedTuple):
     param: str | None
 
 
-def family_of(target: bytes) -> int:
-    """Returns the API family of a request's target. A priority before the path is allowed."""
+def family_of(target: bytes, lines: list[bytes]) -> int:
+    """Returns the API family of a request. A priority before the path in the target is allowed.
+
+    Two APIs share the paths of models, so a header field in `lines` decides about them.
+    """
     path = target.partition(b"?")[0]
     if b"/v1/messages" in path:
+        return ANTHROPIC
+    if path.startswith(b"/v1/models") and value_of(lines, ANTHROPIC_VERSION) is not None:
         return ANTHROPIC
     if b"/v1/responses" in path:
         return RESPONSES

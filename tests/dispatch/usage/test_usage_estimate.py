@@ -178,8 +178,7 @@ def a_reply(bytes_out: int = 0, *, is_work: bool = True) -> Reply:
         a_client(),
         b"rid",
         target=b"/v1/chat/completions",
-        no_body=False,
-        http_1_0=False,
+        head=RequestHead(),
     )
     reply.bytes_out = bytes_out
     reply.is_work = is_work

@@ -114,6 +114,32 @@ async def test_a_refused_client_that_sends_nothing_more_is_disconnected() -> Non
         await eventually(lambda: not router.app.parts.front.clients, "closed")
 
 
+@pytest.mark.parametrize("sends", [False, True], ids=["sends nothing more", "never ends"])
+@scenario
+async def test_a_refusal_of_the_batch_server_has_the_same_deadlines(
+    sends: bool, tmp_path: Path
+) -> None:
+    """The refusal comes through a tunnel, which then reads and drops the rest of the upload."""
+    batches = Batches(enabled=True, folder=str(tmp_path / "batches"))
+    async with running(echo, batches=batches, timeouts=FAST) as router:
+        client = await router.client()
+        # The batch server closes its connection at once, because the body is no chunk.
+        await client.send(chunked("/v1/files") + b"no chunk\r\n")
+        assert (await client.recv_response()).status == 400
+        front, tunnels = router.app.parts.front, router.app.parts.dispatcher.tunnels
+        await eventually(lambda: len(front.lingering) == 1, "the tunnel lingers")
+        assert len(tunnels) == 1
+        if sends:
+            piece = b"10000\r\n" + bytes(65536) + b"\r\n"
+            with pytest.raises(OSError):
+                while True:
+                    await client.send(piece)
+                    await asyncio.sleep(0)
+        else:
+            await client.expect_close()
+        await eventually(lambda: not (tunnels or front.clients or front.lingering), "closed")
+
+
 @scenario
 async def test_few_connections_linger_and_a_new_one_ends_them() -> None:
     async with running(echo, limits={"connections": 16}) as router:

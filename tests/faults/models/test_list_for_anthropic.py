@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from router.config.model import Keys
 from router.core.errors import Reason
+from tests.app.test_keys_at_the_door import acme, file_of
 from tests.harness.behaviours import json_ok
 from tests.harness.control import Control
 from tests.harness.messages import request
+from tests.harness.reading import Response
 from tests.harness.replica import HostileReplica
 from tests.harness.running import assert_error, running, scenario
 
@@ -28,5 +33,24 @@ async def test_the_version_header_selects_it(field: str) -> None:
         assert (await router.ask(request("/v1/models/n", field))).json() == SHOWN[1]
         assert (await router.ask(request("/v1/models"))).json()["object"] == "list"
         assert (await router.ask(request("/v1/models/n"))).json()["object"] == "model"
+        assert_error(await router.ask(request("/v1/models/x")), Reason.MODEL_NOT_FOUND)
         missing = await router.ask(request("/v1/models/x", field))
-        assert_error(missing, Reason.MODEL_NOT_FOUND)
+        assert missing.status == 404
+        assert_is_anthropics(missing, "not_found_error", Reason.MODEL_NOT_FOUND)
+
+
+def assert_is_anthropics(answer: Response, kind: str, reason: Reason) -> None:
+    body = answer.json()
+    assert (body["type"], body["error"]["type"], body["error"]["code"]) == ("error", kind, reason)
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/m?a=b"])
+@scenario
+async def test_refusals_have_its_shape(path: str, tmp_path: Path) -> None:
+    version = "anthropic-version: 2023-06-01"
+    rules = Keys(file=file_of(tmp_path, acme()), required=True)
+    async with running(json_ok, keys=rules) as router:
+        answer = await router.ask(request(path, version))
+        assert answer.status == 401
+        assert_is_anthropics(answer, "authentication_error", Reason.KEY_REQUIRED)
+        assert_error(await router.ask(request(path)), Reason.KEY_REQUIRED)

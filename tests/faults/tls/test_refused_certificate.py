@@ -12,7 +12,7 @@ from tests.harness.over_tls import NAME, OTHER_CERT, TlsReplica
 from tests.harness.queueing import of_each
 from tests.harness.replica import HostileReplica, ReplicaConnection
 from tests.harness.running import Router, assert_error, running, scenario
-from tests.places import CERT
+from tests.places import CERT, CERTIFICATES
 
 DISTRUSTING = pytest.mark.parametrize(
     "upstream",
@@ -138,6 +138,24 @@ async def test_the_failure_says_reason_host_and_setting(case: str, pool: str) ->
         assert hint in why
         where = "pools.p." if pool else "upstream."
         assert hint not in ("ca_file", "server_name") or where + hint in why
+
+
+TIMES = {"expired": "certificate has expired", "future": "certificate is not yet valid"}
+
+
+@pytest.mark.parametrize("name", TIMES)
+@scenario
+async def test_a_certificate_out_of_its_time_is_named(name: str) -> None:
+    engine = TlsReplica(json_ok)
+    engine.cert = str(CERTIFICATES / f"{name}.pem")
+    engine.start()
+    upstream = Upstream(ca_file=engine.cert, server_name=NAME)
+    async with running(engine, upstream=upstream) as router:
+        assert_error(await router.ask(chat()), Reason.NO_REPLICA)
+        (told,) = router.app.replicas()
+        hint = "renew the certificate, or correct the clock of this host"
+        assert f"TLS with {NAME} failed: {TIMES[name]}; {hint}" in told["why"]
+        assert engine.requests == []
 
 
 async def garbled(connection: ReplicaConnection) -> None:

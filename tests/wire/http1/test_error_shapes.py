@@ -31,7 +31,7 @@ BUSY = RouterError(Reason.QUEUE_FULL, 'full: "x"\n', param="model")
     ],
 )
 def test_the_path_names_the_family(target: bytes, family: int) -> None:
-    assert shapes.family_of(target) == family
+    assert shapes.family_of(target, []) == family
 
 
 def body(family: int) -> Any:
