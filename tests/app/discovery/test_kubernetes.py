@@ -176,6 +176,33 @@ def test_the_owner_of_a_pod_cannot_move_it_to_another_region(kind: str, tmp_path
     story()
 
 
+@pytest.mark.parametrize("kind", [PODS, SLICES])
+@pytest.mark.parametrize("says", ["hedgerow.dev/region", "topology.kubernetes.io/region", ""])
+def test_the_pod_decides_if_only_the_router_has_a_region(
+    kind: str, says: str, tmp_path: Path
+) -> None:
+    """A pod that says nothing has the region of the router."""
+
+    @scenario
+    async def story() -> None:
+        async with api_server() as server:
+            of_pod = {"topology.kubernetes.io/region": "eu"} if "topology" in says else {}
+            marks = {"annotations": {"hedgerow.dev/region": "eu"} if "dev" in says else {}}
+            if kind == PODS:
+                source = pods(server, tmp_path)
+                server.put(PODS, pod_of("a", "127.0.0.1", labels=of_pod, **marks))
+            else:
+                source = service(server, tmp_path)
+                one = endpoint("127.0.0.1", "a")
+                server.put(SLICES, slice_of("a", one, labels=of_pod, **marks))
+            async with discovering(source, region="us") as router:
+                await eventually(lambda: bool(router.app.replicas()), "the pod has joined")
+                (shown,) = router.app.replicas()
+                assert shown["region"] == ("eu" if says else "us")
+
+    story()
+
+
 async def looks_again(router: Router, source: str, result: str) -> None:
     before = looks(router, source, result)
     await eventually(lambda: looks(router, source, result) > before, f"a look that is {result}")
