@@ -6,9 +6,9 @@ Without requests nothing is compared: the next request of the key is refused whe
 from __future__ import annotations
 
 from collections.abc import Collection
-from time import monotonic
 from typing import Final
 
+from router.core.clock import monotonic
 from router.dispatch.exchange import Exchange
 from router.dispatch.tenants import Tenants
 from router.wire.sweep import NEVER, Sweeper

@@ -198,7 +198,7 @@ def test_waiting_requests_of_a_key_are_refused_when_it_expires(
             await eventually(lambda: len(exchanges) == count, "it waits")
             if "stream" in where:
                 await eventually(lambda: any(x.reply.status for x in exchanges), "an early 200")
-            monkeypatch.setattr(tenants, "time", lambda: at + 1.0)
+            monkeypatch.setattr(clock, "wall", lambda: at + 1.0)
             answer = await client.recv_response("POST")
             if "stream" in where:
                 assert_error_event(answer, Reason.KEY_REQUIRED)

@@ -74,8 +74,8 @@ def empty_app(persona: Persona) -> web.Application:
             # Such as a body without the compression that Content-Encoding names. Without the end of
             # the body, aiohttp would read it again and log the error.
             request.content.feed_eof()
-            refusal = Refusal(400, "the body cannot be decoded", "BadRequestError")
-            response = persona.refusal(refusal)
+            words = "the body cannot be decoded"
+            response = persona.refusal(Refusal(400, words, "BadRequestError"))
             response.force_close()
             return response
         except web.HTTPException as err:
