@@ -90,8 +90,8 @@ class Config(Frozen, frozen=True):
     emulate: Annotated[Emulator, Restart] = Emulator()
     # Reload when this file, or the files of keys, tokens or certificates have changed.
     watch: bool = False
-    # Paths of the engines' control endpoints that clients may use, and paths without /v1 of OpenAI's
-    # API, such as /chat/completions, that the engines serve. All others return 404.
+    # Paths of the engines' control endpoints that clients may use, or of OpenAI's API without /v1,
+    # such as /chat/completions, if the engines serve them. All others return 404.
     allow_paths: tuple[str, ...] = ()
     # Networks of proxies whose X-Forwarded-* and x-request-id headers are trusted.
     trusted_proxies: tuple[str, ...] = ()
