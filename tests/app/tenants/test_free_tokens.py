@@ -11,7 +11,7 @@ import pytest
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys
 from tests.app.pages import page
-from tests.harness.byte_engine import ByteEngine, byte_engine
+from tests.app.tenants.byte_engine import ByteEngine, byte_engine
 from tests.harness.emulated import Emulated, emulated
 from tests.harness.free_tokens import (
     LEAST,
