@@ -35,7 +35,6 @@ def census(parts: Parts) -> dict[str, int]:
         "exchanges": len(parts.dispatcher.exchanges),
         "tunnels": len(parts.dispatcher.tunnels),
         "queued": queued.waiting(parts.queue),
-        "batch_lines": parts.batch_server.lines if parts.batch_server is not None else 0,
         "replica_busy": open_ - idle,
         "replica_idle": idle,
         "replica_connecting": sum(r.pool.connecting for r in replicas),
@@ -52,9 +51,11 @@ def census(parts: Parts) -> dict[str, int]:
         "polls": parts.poller.running
         + parts.spot_watcher.running
         + parts.discovery.running
+        + sum(addon.running for addon in parts.addons.values())
         + (parts.kv_watcher.running if parts.kv_watcher else 0),
         "questions": parts.tokens.running if parts.tokens is not None else 0,
         "parties": len(parts.sweeper.parties),
+        **{name: n for addon in parts.addons.values() for name, n in addon.held().items()},
     }
 
 

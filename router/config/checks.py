@@ -22,6 +22,7 @@ from policies.contract import make_policy
 from policies.hedging.contract import make_policy as make_hedging_policy
 from policies.queueing.contract import make_order
 from policies.registry import PolicyConfigError
+from router.config.addons import check_addons
 from router.config.address import parse_host
 from router.config.admin_checks import check_admin, check_listeners
 from router.config.annotations import hints, unit_of
@@ -65,6 +66,7 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     check_classes(config, problems)
     check_slos(config, problems)
     _check_exact(config, problems)
+    check_addons(config, problems)
     check_priority(config, problems)
     check_keys(config, problems)
     _check_spot(config, problems)

@@ -15,6 +15,7 @@ from router.app.restart.messages import VARIABLE
 from tests.faults.restart.helpers import is_alive
 from tests.faults.restart.releases import Releases, Unavailable, old_revision
 from tests.faults.restart.upgrader import Trial, problems, prove, write
+from tests.harness.addons import needs
 from tests.harness.behaviours import chat_either
 from tests.harness.messages import chat
 from tests.harness.process import serving
@@ -32,6 +33,7 @@ def revision() -> str:
         pytest.skip(f"no old release here: {err}")
 
 
+@needs("batches")
 @long_scenario
 async def test_an_upgrade_and_the_way_back_lose_nothing(tmp_path: Path, revision: str) -> None:
     trial = Trial()
