@@ -24,6 +24,12 @@ class Need(NamedTuple):
 
 NEEDS: Final[Mapping[str, Need]] = {
     "batches": Need("batches.enabled", lambda config: config.batches.enabled),
+    "kubernetes": Need(
+        "discovery.kubernetes",
+        lambda config: bool(config.discovery.kubernetes),
+        ("kubernetes",),
+        "kubernetes",
+    ),
 }
 
 

@@ -25,7 +25,7 @@ from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.config.peer_flags import FLAGS
 from router.core.build import is_compiled
-from tests.harness.addons import needs
+from tests.addons.needed import needs
 from tests.harness.ports import free_port
 from tests.places import CERT, KEY
 

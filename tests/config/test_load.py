@@ -17,7 +17,7 @@ from router.config.model import Config, Emulator, Replica
 from router.config.tls import token_of
 from router.core.errors import ConfigError
 from router.fleet.engines.common.registry import ENGINES, PRIVATE_MEMBERS
-from tests.harness.addons import needs
+from tests.addons.needed import needs
 
 DATA = Path(__file__).parent / "data"
 REPLICA = "replicas: [http://gpu-1:8000]\n"

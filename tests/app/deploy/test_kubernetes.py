@@ -15,7 +15,7 @@ import yaml
 from router.cli import _parser
 from router.config.load import parse
 from router.config.model import Config, Discovery, KubernetesReplicas
-from router.fleet.discovery.kubernetes.client import KubernetesClient
+from tests.addons.needed import needs
 from tests.places import ROOT
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -250,8 +250,11 @@ def test_discovery_changes_what_the_gateway_has(tmp_path: Path) -> None:
     assert msgspec.structs.replace(after, discovery=Discovery(), replicas=before.replicas) == before
 
 
+@needs("kubernetes")
 def test_discovery_may_do_what_the_client_does_and_nothing_else() -> None:
     """The rule in the comment is that for pods."""
+    from router.addons.kubernetes.client import KubernetesClient
+
     text = (DISCOVERY / "role.yaml").read_text()
     for source, role in (
         (KubernetesReplicas(service="vllm"), text),

@@ -10,8 +10,8 @@ import pytest
 from router.config.load import parse
 from router.config.model import Batches, Cors, Keys
 from router.core.errors import ConfigError
+from tests.addons.needed import needs
 from tests.app.test_keys_at_the_door import BEARER, acme, file_of
-from tests.harness.addons import needs
 from tests.harness.behaviours import hang
 from tests.harness.messages import chat, request, response
 from tests.harness.reading import Response

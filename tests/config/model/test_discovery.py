@@ -115,16 +115,16 @@ def test_a_router_needs_replicas_or_a_source() -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.config.discovery_checks.find_spec", lambda name: None)
+    monkeypatch.setattr("router.config.addons.find_spec", lambda name: None)
     parse("discovery: {files: [a]}")
     with pytest.raises(ConfigError) as caught:
         parse(f"discovery: {{dns: [{NAME}]}}")
     (problem,) = caught.value.problems
-    assert problem == "discovery.dns: needs dnspython: pip install '.[dns]'"
+    assert problem == "discovery.dns: needs dns: pip install 'hedgerow[dns]'"
     with pytest.raises(ConfigError) as caught:
         parse("discovery: {kubernetes: [{service: vllm}]}")
     (problem,) = caught.value.problems
-    assert problem.endswith("needs the Kubernetes client: pip install '.[kubernetes]'")
+    assert problem.endswith("needs kubernetes: pip install 'hedgerow[kubernetes]'")
 
 
 LISTS = (
@@ -184,5 +184,5 @@ def test_a_bad_list_is_refused_as_a_whole(raw: bytes, problem: str) -> None:
 
 
 def test_packages_of_another_machine_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.config.discovery_checks.find_spec", lambda name: None)
+    monkeypatch.setattr("router.config.addons.find_spec", lambda name: None)
     parse("discovery: {kubernetes: [{service: engines}]}", reads_files=False)

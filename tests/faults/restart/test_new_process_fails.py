@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.needed import needs
 from tests.faults.restart.helpers import IMPATIENT, held, is_alive, restarting
-from tests.harness.addons import needs
 from tests.harness.listeners import dead_url
 from tests.harness.messages import chat, request
 from tests.harness.process import START_S

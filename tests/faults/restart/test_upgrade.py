@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from router.app.restart.messages import VARIABLE
+from tests.addons.needed import needs
 from tests.faults.restart.helpers import is_alive
 from tests.faults.restart.releases import Releases, Unavailable, old_revision
 from tests.faults.restart.upgrader import Trial, problems, prove, write
-from tests.harness.addons import needs
 from tests.harness.behaviours import chat_either
 from tests.harness.messages import chat
 from tests.harness.process import serving

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from kubernetes.aio.config import incluster_config
 
+from router.addons.kubernetes import client
+from router.addons.kubernetes.source import KubernetesSource
 from router.config.model import Discovery, KubernetesReplicas
-from router.fleet.discovery.kubernetes import client
-from router.fleet.discovery.kubernetes.source import KubernetesSource
 from router.fleet.discovery.source import Look
 from tests.harness.api_server import (
     SLICES,
@@ -310,7 +310,7 @@ def test_large_events_and_many_events_at_once(tmp_path: Path) -> None:
 
 
 def test_too_many_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.fleet.discovery.kubernetes.source._OBJECTS_MAX", 60)
+    monkeypatch.setattr("router.addons.kubernetes.source._OBJECTS_MAX", 60)
 
     @scenario
     async def story() -> None:
@@ -354,7 +354,7 @@ def test_a_server_that_ends_each_watch_at_once(
 ) -> None:
     """Such a watch reports no change, so the objects are listed after a pause."""
     # A busy test machine may need more than a second.
-    monkeypatch.setattr("router.fleet.discovery.kubernetes.source._SHORT_S", PATIENCE_S)
+    monkeypatch.setattr("router.addons.kubernetes.source._SHORT_S", PATIENCE_S)
     lists = 0
 
     def answer(target: str) -> bytes:

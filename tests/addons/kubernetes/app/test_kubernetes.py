@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from router.addons.kubernetes import client as _imported_early  # noqa: F401  (slow)
 from router.config.keys import KeyLine, hash_of
 from router.config.model import Discovery, Keys, KubernetesReplicas, Replica
 from router.core.errors import Reason
-from router.fleet.discovery.kubernetes import client as _imported_early  # noqa: F401  (slow)
 from tests.app.discovery.test_files import Engines
 from tests.app.members.test_changes import Streams, states
 from tests.harness.api_server import (

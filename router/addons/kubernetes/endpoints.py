@@ -9,17 +9,17 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from router.config.address import join_host_port, parse_replica_url
-from router.config.model import KubernetesReplicas, Replica, ReplicaSettings
-from router.config.replica_checks import id_rule
-from router.fleet.discovery.kubernetes.annotations import Stated, stated
-from router.fleet.discovery.kubernetes.objects import (
+from router.addons.kubernetes.annotations import Stated, stated
+from router.addons.kubernetes.objects import (
     Endpoint,
     EndpointSlice,
     Invalid,
     Metadata,
     Pod,
 )
+from router.config.address import join_host_port, parse_replica_url
+from router.config.model import KubernetesReplicas, Replica, ReplicaSettings
+from router.config.replica_checks import id_rule
 from router.fleet.discovery.roster import Found
 
 # Phases of a pod whose containers do not run again. Another pod may get its address.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from router.addons.kubernetes.endpoints import Candidate, of_pod, of_slice, renewed
+from router.addons.kubernetes.objects import EndpointSlice, Invalid, Pod, decoded
 from router.config.model import Credential, KubernetesReplicas, Replica
-from router.fleet.discovery.kubernetes.endpoints import Candidate, of_pod, of_slice, renewed
-from router.fleet.discovery.kubernetes.objects import EndpointSlice, Invalid, Pod, decoded
 from tests.harness.api_server import Object, endpoint, pod_of, slice_of
 
 SERVICE = KubernetesReplicas(service="vllm")

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from router.addons.kubernetes.objects import Metadata
 from router.config.keys import REGION, REGION_RULE
-from router.fleet.discovery.kubernetes.objects import Metadata
 from router.fleet.engines.common.registry import ENGINES
 
 PREFIX: Final = "hedgerow.dev/"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from router.fleet.discovery.kubernetes.annotations import Stated, stated
-from router.fleet.discovery.kubernetes.objects import Metadata
+from router.addons.kubernetes.annotations import READERS, Stated, stated
+from router.addons.kubernetes.objects import Metadata
+from tests.places import ROOT
 
 
 def of(labels: dict[str, str] | None = None, **annotations: str) -> Stated:
@@ -83,3 +85,9 @@ def test_the_region_of_the_source_counts_before_that_of_the_pod() -> None:
 def test_no_other_setting_is_read(name: str) -> None:
     assert of(**{name: "x"}) == Stated({})
     assert stated(Metadata()) == Stated({})
+
+
+def test_the_guide_to_discovery_has_every_annotation() -> None:
+    text = (ROOT / "deploy" / "discovery.md").read_text()
+    named = re.findall(r"^\| `hedgerow.dev/(\w+)`", text, flags=re.MULTILINE)
+    assert named == list(READERS)

@@ -24,6 +24,7 @@ import yaml
 from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client import ApiClient, Configuration
 
+from router.addons.kubernetes.objects import ApiFailed, Invalid, Page, Status, decoded
 from router.config.model import KubernetesReplicas
 from router.core.build import VERSION
 from router.core.clock import monotonic

@@ -15,6 +15,8 @@ from importlib import import_module
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from router.addons.kubernetes.endpoint_set import EndpointSet, Joined, Objects
+from router.addons.kubernetes.objects import ApiFailed
 from router.config.model import Discovery, KubernetesReplicas
 from router.core.clock import monotonic
 from router.fleet.discovery.kubernetes.endpoint_set import EndpointSet, Joined, Objects
@@ -23,7 +25,7 @@ from router.fleet.discovery.schedule import retry_after_s
 from router.fleet.discovery.source import Look, Source
 
 if TYPE_CHECKING:
-    from router.fleet.discovery.kubernetes.client import KubernetesClient, Watch
+    from router.addons.kubernetes.client import KubernetesClient, Watch
 
 _OBJECTS_MAX: Final = 10_000  # Maximum number of objects of one source.
 _QUIET_S: Final = 10.0  # A look ends after this time even if nothing has changed.
@@ -132,7 +134,7 @@ class KubernetesSource(Source):
         if self._client is None:
             # The client is imported only here, because it is an optional package. In a thread,
             # because the import needs 0.4 s.
-            name = "router.fleet.discovery.kubernetes.client"
+            name = "router.addons.kubernetes.client"
             module = await asyncio.to_thread(import_module, name)
             self._client = await module.KubernetesClient.connect(
                 self._source, self._rules.timeout_s

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from router.addons.kubernetes.endpoint_set import EndpointSet, Objects
+from router.addons.kubernetes.objects import ApiFailed, Invalid
 from router.config.model import KubernetesReplicas
-from router.fleet.discovery.kubernetes.endpoint_set import EndpointSet, Objects
-from router.fleet.discovery.kubernetes.objects import ApiFailed, Invalid
 from tests.harness.api_server import Object, endpoint, pod_of, slice_of
 
 SERVICE = KubernetesReplicas(service="vllm")

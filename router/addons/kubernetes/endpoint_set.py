@@ -16,9 +16,8 @@ from typing import Final
 
 import msgspec
 
-from router.config.model import KubernetesReplicas
-from router.fleet.discovery.kubernetes.endpoints import Candidate, of_pod, of_slice, renewed
-from router.fleet.discovery.kubernetes.objects import (
+from router.addons.kubernetes.endpoints import Candidate, of_pod, of_slice, renewed
+from router.addons.kubernetes.objects import (
     ApiFailed,
     EndpointSlice,
     Event,
@@ -28,6 +27,7 @@ from router.fleet.discovery.kubernetes.objects import (
     Status,
     decoded,
 )
+from router.config.model import KubernetesReplicas
 from router.fleet.discovery.roster import Found
 from router.fleet.discovery.source import summary
 
