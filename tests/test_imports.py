@@ -44,6 +44,7 @@ MAY_IMPORT = {
     },
     "addons": set(),
     "addons.batches": {"core", "config", "intake", "observe", "dispatch"},
+    "addons.spot_notices": {"core", "config", "fleet", "observe", "dispatch"},
     "addons.kubernetes": {"core", "config", "fleet", "config.address", "fleet.engines"},
     "app": {
         *("core", "config", "policies", "admission", "wire", "intake", "fleet"),

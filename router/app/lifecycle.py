@@ -139,7 +139,6 @@ class App:
             await self.discovered.start()
             if state is not None:
                 self.discovered.continues(state)
-                parts.spot_watcher.continues(state.notices)
             await parts.start_watching(waits=state is not None)
             self.discovered.begin()
             self.servers.open(config)
@@ -154,7 +153,6 @@ class App:
         """Applies the changes of the fleet's members that happened since `prepare`."""
         fleet_state.adopt_members(self.parts, state, self._listed(), is_watching=True)
         self.discovered.continues(state)
-        self.parts.spot_watcher.continues(state.notices)
 
     async def listen(self) -> None:
         """Begins to accept connections. Call `prepare` first."""

@@ -47,7 +47,6 @@ from router.fleet.monitor.ask import Asker
 from router.fleet.monitor.poller import Poller
 from router.fleet.monitor.probe import Prober
 from router.fleet.monitor.resolve import Resolver
-from router.fleet.monitor.spot_watcher import SpotWatcher
 from router.fleet.names import Names
 from router.fleet.prefix.kv_events.watcher import KvWatcher
 from router.fleet.prefix.lookup import PrefixLookup
@@ -251,9 +250,6 @@ class Parts:
 
             self.usage_writer = UsageWriter(config.usage, metrics.usage, self.dispatcher.budgets)
         self.reclaims = Reclaims(config.spot, self.fleet, self.dispatcher.exchanges, self.loop)
-        self.spot_watcher = SpotWatcher(
-            config.spot, self.reclaims.noticed, self.reclaims.withdrawn, _spot_problem
-        )
         self.front = Front(
             self.dispatcher,
             self.sweeper,
@@ -402,7 +398,6 @@ class Parts:
         await self.poller.start()
         for addon in self.addons.values():
             await addon.start(waits=waits)
-        self.spot_watcher.start()
         if self.tokens is not None and self.kv_watcher is not None:
             await self.tokens.start()
             self.kv_watcher.start()
@@ -415,7 +410,6 @@ class Parts:
             await addon.stop()
         await self.prober.stop()
         await self.poller.stop()
-        await self.spot_watcher.stop()
         await self.discovery.stop()
         self.reclaims.stop()
         if self.tokens is not None and self.kv_watcher is not None:
@@ -491,12 +485,6 @@ def config_hash(config: Config) -> str:
 
 def failed(err: BaseException) -> None:
     log_event(logging.ERROR, "a background task of the router failed", error=repr(err))
-
-
-def _spot_problem(source: str, why: str) -> None:
-    log_event(
-        logging.WARNING, "no answer about spot machines", key=source, source=source, error=why
-    )
 
 
 def _unresolved(host: str, why: str) -> None:

@@ -195,7 +195,6 @@ def commit(parts: Parts, prepared: Prepared, servers: Servers) -> None:
         parts.tokens.stop_remote()
     parts.addons.update(prepared.addons)
     parts.adopt_upstream()
-    parts.spot_watcher.adopt(config.spot)
     parts.reclaims.rules = config.spot
     parts.discovery.adopt(config)
     parts.adopt_names(prepared.names)

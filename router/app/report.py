@@ -49,7 +49,6 @@ def census(parts: Parts) -> dict[str, int]:
         "kept_text": parts.context.store.held,
         "probes": parts.prober.running,
         "polls": parts.poller.running
-        + parts.spot_watcher.running
         + parts.discovery.running
         + sum(addon.running for addon in parts.addons.values())
         + (parts.kv_watcher.running if parts.kv_watcher else 0),

@@ -30,6 +30,9 @@ NEEDS: Final[Mapping[str, Need]] = {
         ("kubernetes",),
         "kubernetes",
     ),
+    "spot_notices": Need(
+        "spot", lambda config: bool(config.spot.metadata) or config.spot.notice_file is not None
+    ),
 }
 
 

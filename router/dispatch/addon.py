@@ -23,10 +23,19 @@ import msgspec
 from router.config.model import Config
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.queueing.queue_driver import QueueDriver
+from router.fleet.notice import Notice
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.observe.families.family import Source
+
+
+class Reclaims(Protocol):
+    """What the notices of spot machines are given to (`app/reclaims.py`)."""
+
+    def noticed(self, notice: Notice, source: str) -> None: ...
+
+    def withdrawn(self, notice: Notice, source: str) -> None: ...
 
 
 class Host(Protocol):
@@ -39,6 +48,9 @@ class Host(Protocol):
     dispatcher: Dispatcher
     queue: QueueDriver | None
     failed: Callable[[BaseException], None]  # Logs an unexpected exception.
+
+    @property
+    def reclaims(self) -> Reclaims: ...
 
     def max_clients(self, config: Config) -> int:
         """Returns how many client connections the data port accepts."""

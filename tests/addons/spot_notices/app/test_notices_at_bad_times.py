@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from router.config.model import Preemption, Queue, Replica, Spot, SpotMetadata
-from router.fleet.spot.notice import Notice
+from router.fleet.notice import Notice
+from tests.addons.spot_notices.app.test_watcher import body
 from tests.app.fleet.servers import serving
 from tests.faults.attempts.test_stream_is_continued import ON, VLLM, Fleet, asking, stops
-from tests.faults.replicas.test_spot_reclaimed import FIRST, Held, moved, reclaim, spot, text
+from tests.faults.replicas.test_spot_reclaimed import FIRST, Held, moved, reclaim, spot
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import HostileReplica, eventually
@@ -86,26 +87,26 @@ def states(router: Router) -> dict[str, str]:
 
 @scenario
 async def test_a_replica_returns_when_its_notice_is_withdrawn() -> None:
-    async with serving({PREEMPTED: text("FALSE")}) as cloud:
+    async with serving({PREEMPTED: body("FALSE")}) as cloud:
         source = SpotMetadata(provider="gcp", url=cloud.server.url, replica="r0")
         rules = Spot(metadata=(source,), interval_s=0.02)
         async with running(json_ok, json_ok, policy=FIRST, spot=rules) as router:
-            cloud.answers[PREEMPTED] = text("TRUE")
+            cloud.answers[PREEMPTED] = body("TRUE")
             await eventually(lambda: states(router)["r0"] == "drained", "the notice")
-            cloud.answers[PREEMPTED] = text("FALSE")
+            cloud.answers[PREEMPTED] = body("FALSE")
             await eventually(lambda: states(router)["r0"] == "ready", "back in service")
             assert not any(spot(router).values())
             # The duty before the notice returns, not always the service.
             await router.admin("/replicas/r0/cordon", "POST")
-            cloud.answers[PREEMPTED] = text("TRUE")
+            cloud.answers[PREEMPTED] = body("TRUE")
             await eventually(lambda: states(router)["r0"] == "drained", "the second notice")
-            cloud.answers[PREEMPTED] = text("FALSE")
+            cloud.answers[PREEMPTED] = body("FALSE")
             await eventually(lambda: states(router)["r0"] == "cordoned", "as before")
 
 
 @scenario
 async def test_a_reload_forgets_no_notice() -> None:
-    async with serving({PREEMPTED: text("TRUE")}) as cloud:
+    async with serving({PREEMPTED: body("TRUE")}) as cloud:
         source = SpotMetadata(provider="gcp", url=cloud.server.url, replica="r0")
         rules = Spot(metadata=(source,), interval_s=3600.0)
         async with running(json_ok, json_ok, policy=FIRST, spot=rules) as router:
@@ -122,14 +123,14 @@ async def test_a_reload_forgets_no_notice() -> None:
             await eventually(lambda: len(cloud.asked) > asked + 2, "looks")
             assert states(router)["r0"] == "ready", "the operator has ended this notice"
             await reload(interval_s=3600.0)
-            cloud.answers[PREEMPTED] = text("FALSE")
+            cloud.answers[PREEMPTED] = body("FALSE")
             await reload(interval_s=0.02)
             asked = len(cloud.asked)
             await eventually(lambda: len(cloud.asked) > asked + 2, "looks")
-            cloud.answers[PREEMPTED] = text("TRUE")
+            cloud.answers[PREEMPTED] = body("TRUE")
             await eventually(lambda: states(router)["r0"] == "drained", "the second notice")
             await reload(interval_s=3600.0)
-            cloud.answers[PREEMPTED] = text("FALSE")
+            cloud.answers[PREEMPTED] = body("FALSE")
             await reload(interval_s=0.02)
             await eventually(lambda: states(router)["r0"] == "ready", "the withdrawal")
 

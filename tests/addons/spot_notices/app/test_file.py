@@ -10,11 +10,11 @@ from threading import Event
 
 import pytest
 
+from router.addons.spot_notices.watcher import SpotWatcher
 from router.fleet.monitor import small_file
 from router.fleet.monitor.small_file import SmallFile
-from router.fleet.monitor.spot_watcher import SpotWatcher
-from router.fleet.spot.notice import UNSTATED
-from tests.app.fleet.test_spot_watcher import Heard
+from router.fleet.notice import UNSTATED
+from tests.addons.spot_notices.app.test_watcher import Heard
 from tests.harness.replica import eventually
 from tests.harness.running import scenario
 
@@ -69,7 +69,7 @@ def test_a_file_that_stays_empty_names_all_spot_replicas(tmp_path: Path) -> None
 async def watching(path: Path, timeout_s: float = 2.0) -> AsyncIterator[Heard]:
     heard = Heard()
     watcher: SpotWatcher = heard.watcher(notice_file=str(path), timeout_s=timeout_s)
-    watcher.start()
+    await watcher.start()
     try:
         yield heard
     finally:

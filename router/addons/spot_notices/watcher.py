@@ -16,15 +16,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from router.config.model import Spot, SpotMetadata
 from router.core.clock import time
+import msgspec
+
+from router.addons.spot_notices.formats import PROVIDERS, Provider, Unreadable, read_file
+from router.config.model import Config, Spot, SpotMetadata
+from router.dispatch.addon import Addon
 from router.fleet.monitor.small_file import SmallFile
-from router.fleet.spot.notice import PROVIDERS, Notice, Provider, Unreadable, read_file
+from router.fleet.notice import Notice
 
 if TYPE_CHECKING:
     import aiohttp
@@ -39,8 +44,8 @@ Where = str | SpotMetadata
 Look = Callable[[], Awaitable[Notice | None]]
 
 
-class SpotWatcher:
-    """The sources of one router. Call `start` once, and `stop` at the end."""
+class SpotWatcher(Addon):
+    """The sources of one router."""
 
     def __init__(
         self,
@@ -70,17 +75,19 @@ class SpotWatcher:
     def running(self) -> int:
         return len(self._tasks)
 
-    @property
-    def seen(self) -> list[tuple[Where, Notice]]:
-        """The present notices, which were reported, and their sources."""
-        return [*self._seen.items()]
+    def state(self) -> object:
+        """Return the present notices, which were reported, and their sources."""
+        return [*self._seen.items()] or None
 
-    def continues(self, seen: Iterable[tuple[Where, Notice]]) -> None:
+    def continues(self, state: msgspec.Raw) -> None:
         """Treat these notices as reported. They were reported by the process before this one."""
-        for where, notice in seen:
+        for where, notice in msgspec.json.decode(state, type=list[tuple[Where, Notice]]):
             self._seen.setdefault(where, notice)
 
-    def start(self) -> None:
+    async def start(self, *, waits: bool = False) -> None:
+        self._begin_all()
+
+    def _begin_all(self) -> None:
         rules = self._rules
         if rules.notice_file is not None:
             file = self._file
@@ -91,14 +98,15 @@ class SpotWatcher:
         for each in rules.metadata:
             self._begin(each.provider, each, partial(self._ask, each, PROVIDERS[each.provider]))
 
-    def adopt(self, rules: Spot) -> None:
+    def adopt(self, config: Config, token: str | None) -> None:
         """Apply a reload. If the sources changed, the tasks of all sources are started again."""
+        rules = config.spot
         if rules != self._rules:
             self._cancel()
             self._rules = rules
             kept = {rules.notice_file, *rules.metadata}
             self._seen = {where: seen for where, seen in self._seen.items() if where in kept}
-            self.start()
+            self._begin_all()
 
     async def stop(self) -> None:
         tasks = [*self._tasks]

@@ -29,23 +29,13 @@ from typing import Annotated, Final, NamedTuple, TypeVar
 import msgspec
 
 from router.core.unreadable import NOT_JSON
+from router.fleet.notice import UNSTATED, Notice
 
 T = TypeVar("T")
-
-UNSTATED: Final = -1.0  # The notice does not state when the machine goes away.
 
 
 class Unreadable(ValueError):
     """The answer or the file is not a notice. The text of the error states the reason."""
-
-
-class Notice(NamedTuple):
-    """A machine is reclaimed. Without `replicas` and `node`, it applies to all spot replicas."""
-
-    key: str  # Two equal keys of one source are the same notice.
-    seconds: float = UNSTATED  # Seconds until the machine goes away.
-    replicas: tuple[str, ...] = ()  # The IDs of the replicas.
-    node: str = ""  # The `node` of the replicas.
 
 
 class Provider(NamedTuple):

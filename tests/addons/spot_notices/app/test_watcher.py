@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from router.addons.spot_notices.watcher import SpotWatcher
 from router.config.model import Spot, SpotMetadata
-from router.fleet.monitor.spot_watcher import SpotWatcher
-from router.fleet.spot.notice import UNSTATED, Notice
+from router.fleet.notice import UNSTATED, Notice
 from tests.app.fleet.servers import Answers, Engine, serving
 from tests.harness.messages import response
 from tests.harness.reading import Request
@@ -45,7 +45,7 @@ async def watching(
     heard = Heard()
     source = SpotMetadata(provider=provider, url=url, **target)
     watcher = heard.watcher(metadata=(source,), timeout_s=timeout_s)
-    watcher.start()
+    await watcher.start()
     try:
         yield heard
     finally:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from router.fleet.spot.notice import PROVIDERS, UNSTATED, Notice, Unreadable, read_file
+from router.addons.spot_notices.formats import PROVIDERS, Unreadable, read_file
+from router.fleet.notice import UNSTATED, Notice
 
 NOW = datetime(2026, 11, 20, 8, 20, 0, tzinfo=UTC).timestamp()
 
