@@ -15,6 +15,7 @@ from router.app import predictions, silence
 from router.app.parts import Parts
 from router.app.report import STATES, census, counts_of
 from router.core.clock import monotonic
+from router.app.report import STATES, census
 from router.core.urgency import BATCH, CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
 from router.fleet.error_answers import KEY_STATUS
@@ -431,20 +432,6 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         "Longest time since a running stream last sent content to its client, by class.",
         lambda parts: silence.by_class(parts.dispatcher.exchanges, monotonic()),
         ("class",),
-    ),
-    Family(
-        "kv_events",
-        COUNTER,
-        "KV cache events from engines, by how they were handled.",
-        lambda parts: counts_of(parts.kv_watcher.counters) if parts.kv_watcher else None,
-        ("event",),
-    ),
-    Family(
-        "token_questions",
-        COUNTER,
-        "Requests for the token IDs of a prompt, by outcome.",
-        lambda parts: counts_of(parts.tokens.counters) if parts.tokens else None,
-        ("answer",),
     ),
 )
 

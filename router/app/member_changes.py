@@ -85,8 +85,6 @@ def change_members(
     if has_moved:
         for addon in parts.addons.values():
             addon.regions_changed()
-        if parts.tokens is not None:
-            parts.tokens.stop_remote()
 
 
 def _adopt(parts: Parts, members: Iterable[Replica], wanted: Mapping[str, ReplicaConfig]) -> bool:

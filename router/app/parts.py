@@ -33,7 +33,6 @@ from router.core.addons import load
 from router.core.errors import ConfigError
 from router.dispatch.addon import Addon
 from router.dispatch.attempts.abort import Aborter
-from router.dispatch.attempts.token_ids import TokenIds
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher
@@ -48,9 +47,7 @@ from router.fleet.monitor.poller import Poller
 from router.fleet.monitor.probe import Prober
 from router.fleet.monitor.resolve import Resolver
 from router.fleet.names import Names
-from router.fleet.prefix.kv_events.watcher import KvWatcher
 from router.fleet.prefix.lookup import PrefixLookup
-from router.fleet.prefix.tokens.provider import TokenProvider
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.fleet.table.poll_results import POLLS_AWAITED
@@ -273,14 +270,6 @@ class Parts:
             self.queue.poll_early = self.poller.poll_early
         self.aborter = Aborter(config.aborts, Asker(token, config.via))
         self.dispatcher.aborter = self.aborter
-        self.kv_watcher: KvWatcher | None = None
-        self.tokens: TokenProvider | None = None
-        if config.prefix.exact:
-            self.kv_watcher = KvWatcher(config, token, rng, failed)
-            self.tokens = TokenProvider(config.prefix, token, failed)
-            self.knowledge.exact = self.kv_watcher.index
-            token_ids = TokenIds(self.tokens, self.fleet)
-            self.dispatcher.placement.token_ids = token_ids
         self.addons: dict[str, Addon] = {}  # By name.
         self.addons = self.new_addons(config)
 
@@ -349,26 +338,18 @@ class Parts:
         self.poller.watch(replica)
         for addon in self.addons.values():
             addon.watch(replica)
-        if self.kv_watcher is not None and not replica.is_external:
-            self.kv_watcher.watch(replica)
 
     def unwatch(self, replica: Replica) -> None:
         self.prober.unwatch(replica)
         self.poller.unwatch(replica)
         for addon in self.addons.values():
             addon.unwatch(replica)
-        if self.kv_watcher is not None:
-            self.kv_watcher.unwatch(replica)
 
     def _ranks_changed(self, replica: Replica, left: Sequence[Replica]) -> None:
-        """Subscribes to the KV events of each rank again, because another replica holds them."""
         for rank in left:
             self.metrics.forget_replica(rank.id)
         for addon in self.addons.values():
             addon.ranks_changed(replica)
-        if self.kv_watcher is not None and self.kv_watcher.watches(replica):
-            self.kv_watcher.unwatch(replica)
-            self.kv_watcher.watch(replica)
 
     def adopt_names(self, names: Names) -> None:
         """Uses what the configured names stand for, for all later requests."""
@@ -384,10 +365,6 @@ class Parts:
         self.aborter.asker.adopt(token, config.via)
         for addon in self.addons.values():
             addon.adopt(config, token)
-        if self.kv_watcher is not None:
-            self.kv_watcher.adopt(config, token)
-        if self.tokens is not None:
-            self.tokens.adopt(token)
 
     async def start_watching(self, *, waits: bool) -> None:
         """Probes every replica once, then starts periodic probes, polls and the addons.
@@ -398,12 +375,6 @@ class Parts:
         await self.poller.start()
         for addon in self.addons.values():
             await addon.start(waits=waits)
-        if self.tokens is not None and self.kv_watcher is not None:
-            await self.tokens.start()
-            self.kv_watcher.start()
-            for replica in self.fleet.members:
-                if not replica.is_external:
-                    self.kv_watcher.watch(replica)
 
     async def stop_watching(self) -> None:
         for addon in self.addons.values():
@@ -412,9 +383,6 @@ class Parts:
         await self.poller.stop()
         await self.discovery.stop()
         self.reclaims.stop()
-        if self.tokens is not None and self.kv_watcher is not None:
-            await self.kv_watcher.stop()
-            await self.tokens.stop()
 
     # -- what the parts report ----------------------------------------------------------------
 

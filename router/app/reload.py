@@ -191,8 +191,6 @@ def commit(parts: Parts, prepared: Prepared, servers: Servers) -> None:
     parts.context.adopt(config, prepared.orders)
     parts.dispatcher.apply_keys()
     change_members(parts, parts.fleet.members, prepared.wanted, prepared.made)
-    if parts.tokens is not None:
-        parts.tokens.stop_remote()
     parts.addons.update(prepared.addons)
     parts.adopt_upstream()
     parts.reclaims.rules = config.spot

@@ -30,6 +30,12 @@ NEEDS: Final[Mapping[str, Need]] = {
         ("kubernetes",),
         "kubernetes",
     ),
+    "kv_events": Need(
+        "prefix.exact",
+        lambda config: config.prefix.exact,
+        ("zmq", "tokenizers", "jinja2"),
+        "kv-events",
+    ),
     "spot_notices": Need(
         "spot", lambda config: bool(config.spot.metadata) or config.spot.notice_file is not None
     ),
