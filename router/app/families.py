@@ -13,9 +13,8 @@ from typing import Final
 from router.admission.counts import DROPS, QueueCounts
 from router.app import predictions, silence
 from router.app.parts import Parts
-from router.app.report import STATES, census, counts_of
-from router.core.clock import monotonic
 from router.app.report import STATES, census
+from router.core.clock import monotonic
 from router.core.urgency import BATCH, CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
 from router.fleet.error_answers import KEY_STATUS

@@ -11,7 +11,6 @@ from typing import Any, Final
 from router.admission.counts import DROPS
 from router.admission.queue import Queue
 from router.core.clock import monotonic
-from router.core.urgency import BATCH, CLASSES
 from router.core.urgency import CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
 

@@ -28,7 +28,6 @@ from router.addons.kubernetes.objects import ApiFailed, Invalid, Page, Status, d
 from router.config.model import KubernetesReplicas
 from router.core.build import VERSION
 from router.core.clock import monotonic
-from router.fleet.discovery.kubernetes.objects import ApiFailed, Invalid, Page, Status, decoded
 
 _PAGE: Final = 50  # Objects per page, so that a page is decoded within some milliseconds.
 _PAGE_BYTES: Final = 16 << 20

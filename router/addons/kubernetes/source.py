@@ -19,8 +19,6 @@ from router.addons.kubernetes.endpoint_set import EndpointSet, Joined, Objects
 from router.addons.kubernetes.objects import ApiFailed
 from router.config.model import Discovery, KubernetesReplicas
 from router.core.clock import monotonic
-from router.fleet.discovery.kubernetes.endpoint_set import EndpointSet, Joined, Objects
-from router.fleet.discovery.kubernetes.objects import ApiFailed
 from router.fleet.discovery.schedule import retry_after_s
 from router.fleet.discovery.source import Look, Source
 

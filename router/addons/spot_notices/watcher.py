@@ -21,12 +21,11 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from router.config.model import Spot, SpotMetadata
-from router.core.clock import time
 import msgspec
 
 from router.addons.spot_notices.formats import PROVIDERS, Provider, Unreadable, read_file
 from router.config.model import Config, Spot, SpotMetadata
+from router.core.clock import time
 from router.dispatch.addon import Addon
 from router.fleet.monitor.small_file import SmallFile
 from router.fleet.notice import Notice
