@@ -458,6 +458,8 @@ class App:
         changed = reload.differences(self.parts, prepared)
         reload.commit(self.parts, prepared, self.servers)
         self.discovered.reloaded()
+        for addon in prepared.addons.values():
+            await addon.start()
         if config.log_level != self.config.log_level:
             set_level(config.log_level)
         self.config = config
@@ -466,8 +468,6 @@ class App:
         if writer is not None:
             writer.rules = config.usage
             await writer.flush()  # Reads the used amounts of new budgets.
-        for addon in prepared.addons.values():
-            await addon.start()
         self.metrics.reloaded(True, config_hash(config))
         hash_ = self.metrics.config_hash
         log_event(logging.INFO, "reloaded", key=None, hash=hash_, changed=changed)

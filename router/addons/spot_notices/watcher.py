@@ -80,7 +80,11 @@ class SpotWatcher(Addon):
 
     def continues(self, state: msgspec.Raw) -> None:
         """Treat these notices as reported. They were reported by the process before this one."""
-        for where, notice in msgspec.json.decode(state, type=list[tuple[Where, Notice]]):
+        try:
+            seen = msgspec.json.decode(state, type=list[tuple[Where, Notice]])
+        except msgspec.MsgspecError:
+            return  # From another version. The present notices are applied once more.
+        for where, notice in seen:
             self._seen.setdefault(where, notice)
 
     async def start(self, *, waits: bool = False) -> None:
