@@ -45,7 +45,8 @@ MAY_IMPORT = {
     "addons": set(),
     "addons.batches": {"core", "config", "intake", "observe", "dispatch"},
     "addons.kv_events": {
-        *("core", "config", "policies", "intake", "fleet", "observe", "dispatch", *FLEET),
+        *("core", "config", "policies", "intake", "wire", "fleet", "observe", "dispatch"),
+        *("config.address", *FLEET),
     },
     "addons.spot_notices": {"core", "config", "fleet", "observe", "dispatch"},
     "addons.kubernetes": {"core", "config", "fleet", "config.address", "fleet.engines"},

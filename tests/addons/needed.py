@@ -7,6 +7,7 @@ import pytest
 from router.core.addons import is_installed
 
 
-def needs(addon: str) -> pytest.MarkDecorator:
-    """Marks a test that needs an addon beside other parts of the router."""
-    return pytest.mark.skipif(not is_installed(addon), reason=f"there is no addon {addon}")
+def needs(*addons: str) -> pytest.MarkDecorator:
+    """Marks a test that needs addons beside other parts of the router."""
+    missing = [addon for addon in addons if not is_installed(addon)]
+    return pytest.mark.skipif(bool(missing), reason=f"there is no addon {missing}")

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import yaml
 
+from router.config.addons import NEEDS
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.config.model import Config
@@ -50,6 +51,7 @@ def uncommented(text: str) -> str:
     return re.sub(r"^( *)#(?! [^ ])", r"\1", text, flags=re.MULTILINE)
 
 
+@needs(*NEEDS)
 def test_every_commented_setting_of_the_starter_exists(tmp_path: Path) -> None:
     """Only the file paths of the settings are replaced."""
     text = uncommented(EXAMPLE.read_text())

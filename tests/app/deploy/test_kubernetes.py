@@ -234,6 +234,7 @@ def test_a_kustomization_limits_no_pod_but_the_routers(folder: Path) -> None:
                     assert selected and selected.items() <= labels.items(), file
 
 
+@needs("kubernetes")
 def test_discovery_changes_what_the_gateway_has(tmp_path: Path) -> None:
     (found,) = of_kind(DISCOVERY, "Kustomization")
     files = [*found["resources"], *found["configMapGenerator"][0]["files"]]
