@@ -130,8 +130,10 @@ HOT = (
     "router/lab/replay/report/series.py",
     "router/lab/replay/report/summary.py",
 )
-# Structs of msgspec, which is C already, and packages' empty files.
+# Interfaces of uncompiled code, and structs of msgspec, which is C already.
 NOT_HOT = {
+    "router/dispatch/addon.py",
+    "router/dispatch/attempts/token_ids.py",
     "router/intake/fields.py",
     "router/dispatch/usage/usage_shapes.py",
     "router/dispatch/continuation/shapes.py",

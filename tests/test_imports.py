@@ -3,7 +3,8 @@
 Each row names a layer (a folder or file of `router/`, or `policies`) and the layers it may import
 besides itself. A row with a dot moves a folder or file out of its layer: knowledge of engines is
 below the configuration and below the readers of requests. Imports go down only. `app` may import
-every layer but `lab`, and only `cli` may import `app`. The commands of `lab` are found by name.
+every layer but `lab` and `addons`, and only `cli` may import `app`. The commands of `lab` and the
+addons are found by name, so no layer may import them.
 """
 
 from __future__ import annotations
@@ -42,10 +43,16 @@ MAY_IMPORT = {
         *FLEET,
     },
     "addons": set(),
-    "batches": {"core", "config", "intake", "observe"},
+    "addons.batches": {"core", "config", "intake", "observe", "dispatch"},
+    "addons.kv_events": {
+        *("core", "config", "policies", "intake", "wire", "fleet", "observe", "dispatch"),
+        *("config.address", *FLEET),
+    },
+    "addons.spot_notices": {"core", "config", "fleet", "observe", "dispatch"},
+    "addons.kubernetes": {"core", "config", "fleet", "config.address", "fleet.engines"},
     "app": {
         *("core", "config", "policies", "admission", "wire", "intake", "fleet"),
-        *("observe", "dispatch", "batches", "config.address", *FLEET),
+        *("observe", "dispatch", "config.address", *FLEET),
     },
     "lab.traces": {"core", "intake", "fleet", "lab.simulator"},
     "lab.replay.truth": {"core", "lab.simulator"},
@@ -146,6 +153,8 @@ def test_the_table_has_no_circle() -> None:
         ("router.observe.x", "from bench.overhead import cpu"),
         ("router.__main__", "from router.app import serve"),
         ("router.app.x", "from router.lab.emulator import settings"),
+        ("router.app.x", "def f():\n    from router.addons.batches.server import BatchServer"),
+        ("router.addons.batches.x", "import router.addons.kubernetes"),
         ("router.dispatch.x", "def f():\n    from router.lab.simulator.clock import Clock"),
     ],
 )

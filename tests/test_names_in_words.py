@@ -11,8 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from router.config.addons import NEEDS
 from router.config.model import Config
 from router.config.reference import page
+from router.core.addons import is_installed
 from tests.places import ROOT
 
 SOURCES = [p for top in ("router", "policies") for p in sorted((ROOT / top).rglob("*.py"))]
@@ -38,6 +40,9 @@ def doc(path: Path) -> str:
 def is_file(name: str) -> bool:
     """Whether a file or folder has this path, or this end of a path. A module may lack `.py`."""
     name = name.rstrip("/")
+    addon = re.match(r"(?:router/)?addons/(\w+)", name)
+    if addon and addon[1] in NEEDS and not is_installed(addon[1]):
+        return True  # It was removed.
     return any(f == end or f.endswith("/" + end) for f in FILES for end in (name, name + ".py"))
 
 

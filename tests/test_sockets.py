@@ -1,13 +1,15 @@
 """Only tests in certain folders may open sockets; all other tests run in memory.
 
-A test with sockets is slower, and depends on the machine's load and on its ports. The folders of
-tools (`harness`, `bench`, ...) mirror nothing of the router and are not checked.
+A test with sockets is slower, and depends on the machine's load and on its ports. Those of an addon
+are in its folder `app`. The folders of tools (`harness`, `bench`, ...) mirror nothing of the router
+and are not checked.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,11 +30,14 @@ MODULES |= {f"tests.harness.{name}" for name in ("client", "crowd", "emulated", 
 MODULES |= {f"tests.harness.{name}" for name in ("over_tls", "peer", "process")}
 NAMES = {"tests.harness.running.running", "tests.harness.replica.HostileReplica", "socket.socket"}
 
-FILES = sorted(
-    path
-    for path in TESTS.rglob("*.py")
-    if path.relative_to(TESTS).parts[0] not in (*WITH_SOCKETS, *TOOLS)
-)
+
+def is_apart(path: Path) -> bool:
+    """Whether a file or folder may open sockets, or belongs to a tool."""
+    parts = path.relative_to(TESTS).parts
+    return parts[0] in (*WITH_SOCKETS, *TOOLS) or (parts[0], *parts[2:3]) == ("addons", "app")
+
+
+FILES = sorted(path for path in TESTS.rglob("*.py") if not is_apart(path))
 
 
 def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -54,7 +59,7 @@ def opens(name: str) -> bool:
         parts[-1] in OPENERS
         or name in NAMES
         or bool(MODULES & {name, module})
-        or (parts[0] == "tests" and parts[1] in WITH_SOCKETS)
+        or (parts[0] == "tests" and is_apart(TESTS.joinpath(*parts[1:])) and parts[1] not in TOOLS)
     )
 
 
@@ -81,6 +86,7 @@ def test_a_test_in_memory_opens_no_socket() -> None:
         "from tests.harness.running import running, scenario",
         "from tests.harness import process",
         "from tests.app.fleet.servers import serving",
+        "from tests.addons.batches.app.helpers import open_door",
         "from http.server import HTTPServer",
     ],
 )

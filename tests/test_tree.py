@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.conftest import NIGHTLY
 from tests.places import ROOT
-from tests.test_sockets import TESTS, TOOLS, WITH_SOCKETS
+from tests.test_sockets import TESTS, is_apart
 
 FILES_MOST = 23  # test files and helpers in one folder
 
@@ -18,9 +18,7 @@ FOLDERS = sorted(
     for path in TESTS.rglob("*")
     if any(path.glob("*.py")) and path.relative_to(TESTS).parts[0] != "data"
 )
-MIRRORING = [
-    path for path in FOLDERS if path.relative_to(TESTS).parts[0] not in (*WITH_SOCKETS, *TOOLS)
-]
+MIRRORING = [path for path in FOLDERS if not is_apart(path)]
 
 
 def package(folder: Path) -> Path:

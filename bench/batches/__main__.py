@@ -24,8 +24,8 @@ from typing import Any, Final
 from bench.batches import client
 from router.app import App
 from router.app.emulated_fleet import EmulatedFleet
-from router.batches.store.worker import Worker
 from router.config.model import AccessLog, Admin, Batches, Config, Queue, Replica
+from router.core.disk.worker import Worker
 
 MiB: Final = 1024 * 1024
 OVER_MS: Final = 20.0  # a call that takes longer delays other requests too much

@@ -6,14 +6,14 @@ the metric has no sample for that replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from router.admission.counts import DROPS, QueueCounts
 from router.app import predictions, silence
 from router.app.parts import Parts
-from router.app.report import STATES, census, counts_of
+from router.app.report import STATES, census
 from router.core.clock import monotonic
 from router.core.urgency import BATCH, CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
@@ -166,18 +166,6 @@ def _region_choices(parts: Parts) -> dict[tuple[str, ...], float]:
 def _prefix_index(parts: Parts) -> dict[str, float]:
     stats = parts.knowledge.prefixes.stats
     return {"lookups": stats.lookups, "hits": stats.hits, "evictions": stats.evictions}
-
-
-def _batches(parts: Parts) -> Mapping[str, float] | None:
-    runner = None if parts.batch_server is None else parts.batch_server.runner
-    if runner is None:
-        return None
-    return {"batches": float(runner.running), "lines": float(runner.lines.under_way)}
-
-
-def _batch_attempts(parts: Parts) -> Mapping[str, float] | None:
-    runner = None if parts.batch_server is None else parts.batch_server.runner
-    return None if runner is None else {n: float(v) for n, v in runner.lines.ended.items()}
 
 
 FLEET: Final[tuple[Family[Parts], ...]] = (
@@ -443,34 +431,6 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         "Longest time since a running stream last sent content to its client, by class.",
         lambda parts: silence.by_class(parts.dispatcher.exchanges, monotonic()),
         ("class",),
-    ),
-    Family(
-        "batches_under_way",
-        GAUGE,
-        "Batches in progress, and lines of batches in progress.",
-        _batches,
-        ("what",),
-    ),
-    Family(
-        "batch_attempts",
-        COUNTER,
-        "Attempts to process lines of batches, by verdict on the answer.",
-        _batch_attempts,
-        ("verdict",),
-    ),
-    Family(
-        "kv_events",
-        COUNTER,
-        "KV cache events from engines, by how they were handled.",
-        lambda parts: counts_of(parts.kv_watcher.counters) if parts.kv_watcher else None,
-        ("event",),
-    ),
-    Family(
-        "token_questions",
-        COUNTER,
-        "Requests for the token IDs of a prompt, by outcome.",
-        lambda parts: counts_of(parts.tokens.counters) if parts.tokens else None,
-        ("answer",),
     ),
 )
 

@@ -42,7 +42,7 @@ from router.observe.families import hedge_families
 from router.observe.families.collector import Collector
 from router.observe.families.family import Source
 from router.observe.metrics import Metrics
-from router.wire.client import QUIET_S, ClientConnection, as_protocol
+from router.wire.client import QUIET_S
 from router.wire.sweep import NEVER
 
 # Maximum number of turns of the event loop that a stop waits until aborted connections have ended.
@@ -130,12 +130,6 @@ class App:
             parts.fleet.add_all(
                 [parts.make_replica(replica, config, parts.upstream) for replica in self._listed()]
             )
-            if config.batches.enabled and not config.keys.required:
-                log_event(
-                    logging.WARNING,
-                    "clients without a key share their files and batches",
-                    remedy="set keys.required",
-                )
             if parts.usage_writer is not None:
                 await parts.usage_writer.start()
             elif parts.dispatcher.budgets.keys.budgets:
@@ -145,15 +139,12 @@ class App:
             await self.discovered.start()
             if state is not None:
                 self.discovered.continues(state)
-                parts.spot_watcher.continues(state.notices)
-            await parts.start_watching()
+            await parts.start_watching(waits=state is not None)
             self.discovered.begin()
             self.servers.open(config)
             parts.own.adopt(self.listeners)
             for replica in self._listed():  # A listener may have a port that systemd chose.
                 parts.upstream.check_not_own(replica)
-            if parts.batch_server is not None:
-                await parts.batch_server.open(waits=state is not None)
         except BaseException:
             await self.stop()
             raise
@@ -162,7 +153,6 @@ class App:
         """Applies the changes of the fleet's members that happened since `prepare`."""
         fleet_state.adopt_members(self.parts, state, self._listed(), is_watching=True)
         self.discovered.continues(state)
-        self.parts.spot_watcher.continues(state.notices)
 
     async def listen(self) -> None:
         """Begins to accept connections. Call `prepare` first."""
@@ -175,8 +165,8 @@ class App:
         self.port = listeners.port(DATA)
         self.admin_port = listeners.port(ADMIN)
         self.probes_port = listeners.port(PROBES)
-        if parts.batch_server is not None:
-            await parts.batch_server.run(self._from_within)
+        for addon in parts.addons.values():
+            await addon.listening()
         self.file_watch.adopt(self.config.watch)
         self._log_ready(at_start=True)
         if not self._is_ready_logged:
@@ -196,6 +186,7 @@ class App:
             Source(spot_families.FAMILIES, lambda: parts.reclaims),
             Source(discovery_families.FAMILIES, lambda: self.discovered),
             Source(families.LIFECYCLE, lambda: state),
+            *(source for addon in parts.addons.values() for source in addon.families),
         ]
         queue = parts.queue
         if queue is not None:
@@ -238,12 +229,6 @@ class App:
             for n, url in enumerate(urls)
         )
 
-    def _from_within(self) -> asyncio.Protocol:
-        """Creates the protocol for a connection from the batch server inside this process."""
-        client = ClientConnection(self.parts.front, is_within=True)
-        client.peer = "127.0.0.1"
-        return as_protocol(client)
-
     # -- stop ---------------------------------------------------------------------------------
 
     async def stop(self) -> None:
@@ -258,8 +243,6 @@ class App:
         # First of all, because an admin request could add a replica, which would be probed.
         await self.servers.stop_admin()
         parts = self.parts
-        if parts.batch_server is not None:
-            await parts.batch_server.stop()
         self.discovered.stop()
         await parts.stop_watching()
         parts.context.closing = True
@@ -359,9 +342,9 @@ class App:
         after the usual time limits. So a request that is just arriving is still answered.
         """
         parts = self.parts
-        front, batch_server = parts.front, parts.batch_server
-        if batch_server is not None:
-            batch_server.rest()
+        front, unreleased = parts.front, [*parts.addons.values()]
+        for addon in unreleased:
+            addon.rest()
         self.servers.close_data()
         front.draining = front.last_answers = True
         deadline = monotonic() + self.config.drain.grace_s
@@ -371,8 +354,8 @@ class App:
             now = monotonic()
             for client in list(front.clients):
                 client.shut(now - quiet_s)
-            if self.is_replaced and batch_server is not None and await batch_server.release():
-                batch_server = None
+            if self.is_replaced:
+                unreleased = [addon for addon in unreleased if not await addon.release()]
             is_over = now >= deadline or not (front.clients or parts.dispatcher.exchanges)
 
     def _under_way(self) -> dict[str, Any]:
@@ -475,6 +458,8 @@ class App:
         changed = reload.differences(self.parts, prepared)
         reload.commit(self.parts, prepared, self.servers)
         self.discovered.reloaded()
+        for addon in prepared.addons.values():
+            await addon.start()
         if config.log_level != self.config.log_level:
             set_level(config.log_level)
         self.config = config

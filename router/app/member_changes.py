@@ -82,8 +82,9 @@ def change_members(
                 parts.metrics.forget_replica(rank.id)
         if replica.id not in wanted:
             parts.upstream.forget(replica.id)
-    if has_moved and parts.tokens is not None:
-        parts.tokens.stop_remote()
+    if has_moved:
+        for addon in parts.addons.values():
+            addon.regions_changed()
 
 
 def _adopt(parts: Parts, members: Iterable[Replica], wanted: Mapping[str, ReplicaConfig]) -> bool:

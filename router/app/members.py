@@ -21,8 +21,8 @@ from router.app.reclaims import ADMIN
 from router.config.load import parse_replica
 from router.core.errors import ConfigError
 from router.fleet.membership import conflict, duty_after
+from router.fleet.notice import UNSTATED
 from router.fleet.replica import Replica
-from router.fleet.spot.notice import UNSTATED
 from router.observe.admin.actions import Refused
 from router.observe.events import log_event
 

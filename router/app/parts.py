@@ -10,7 +10,6 @@ import hashlib
 import logging
 import ssl
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from random import Random
 from socket import gethostname
 from typing import TYPE_CHECKING, Final
@@ -20,8 +19,8 @@ import msgspec
 from policies.contract import RoutingPolicy
 from router.app.fleet_log import FleetLog
 from router.app.own_listeners import OwnListeners
-from router.app.queued import batch_lines_waiting
 from router.app.reclaims import Reclaims
+from router.config import addons
 from router.config.address import parse_replica_url, split_host_port
 from router.config.admin_checks import needs_secret
 from router.config.key_files import read_keys
@@ -30,9 +29,10 @@ from router.config.model import Config
 from router.config.model import Pool as PoolConfig
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import FileProblem, pool_context, replica_context, token_of
+from router.core.addons import load
 from router.core.errors import ConfigError
+from router.dispatch.addon import Addon
 from router.dispatch.attempts.abort import Aborter
-from router.dispatch.attempts.token_ids import TokenIds
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher
@@ -46,11 +46,8 @@ from router.fleet.monitor.ask import Asker
 from router.fleet.monitor.poller import Poller
 from router.fleet.monitor.probe import Prober
 from router.fleet.monitor.resolve import Resolver
-from router.fleet.monitor.spot_watcher import SpotWatcher
 from router.fleet.names import Names
-from router.fleet.prefix.kv_events.watcher import KvWatcher
 from router.fleet.prefix.lookup import PrefixLookup
-from router.fleet.prefix.tokens.provider import TokenProvider
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.fleet.table.poll_results import POLLS_AWAITED
@@ -61,7 +58,7 @@ from router.observe.hedge_counts import HedgeCounts
 from router.observe.log.access_log import AccessLog
 from router.observe.log.replaced_logs import ReplacedLogs
 from router.observe.metrics import Metrics
-from router.wire.client import Front
+from router.wire.client import ClientConnection, Front, as_protocol
 from router.wire.outbox import Outbox
 from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
@@ -69,7 +66,6 @@ from router.wire.tunnel import TUNNEL_BYTES
 
 if TYPE_CHECKING:
     from router.app.tenants.usage_writer import UsageWriter
-    from router.batches.server import BatchServer
 
 
 class Upstream:
@@ -185,6 +181,8 @@ class Parts:
     def __init__(self, config: Config, metrics: Metrics, rng: Random, open_files: int) -> None:
         self.config = config
         self.metrics = metrics
+        self.rng = rng
+        self.failed: Callable[[BaseException], None] = failed
         self.open_files = open_files
         self.loop = asyncio.get_running_loop()
         # The replicas that the admin API has added, by ID.
@@ -249,29 +247,7 @@ class Parts:
             from router.app.tenants.usage_writer import UsageWriter
 
             self.usage_writer = UsageWriter(config.usage, metrics.usage, self.dispatcher.budgets)
-        self.batch_server: BatchServer | None = None
-        if config.batches.enabled:
-            # The batch server is imported only if it is enabled, because it uses SQLite.
-            from router.batches.server import BatchServer
-
-            rules = config.batches
-            # Batches may use a quarter of the open files of the data port. Each line needs those of
-            # two connections of clients.
-            most = min(rules.concurrency, max(1, self.max_clients(config) // 8))
-            rules = msgspec.structs.replace(rules, concurrency=most)
-            if config.keys.file is None and config.keys.folder is None:
-                rules = msgspec.structs.replace(rules, keyless_share=1.0)
-            tenants = self.dispatcher.tenants
-            waiting = None
-            if self.queue is not None:
-                waiting = partial(batch_lines_waiting, self.queue, tenants)
-            self.batch_server = self.dispatcher.batch_server = BatchServer(
-                rules, tenants.token, waiting
-            )
         self.reclaims = Reclaims(config.spot, self.fleet, self.dispatcher.exchanges, self.loop)
-        self.spot_watcher = SpotWatcher(
-            config.spot, self.reclaims.noticed, self.reclaims.withdrawn, _spot_problem
-        )
         self.front = Front(
             self.dispatcher,
             self.sweeper,
@@ -294,14 +270,24 @@ class Parts:
             self.queue.poll_early = self.poller.poll_early
         self.aborter = Aborter(config.aborts, Asker(token, config.via))
         self.dispatcher.aborter = self.aborter
-        self.kv_watcher: KvWatcher | None = None
-        self.tokens: TokenProvider | None = None
-        if config.prefix.exact:
-            self.kv_watcher = KvWatcher(config, token, rng, failed)
-            self.tokens = TokenProvider(config.prefix, token, failed)
-            self.knowledge.exact = self.kv_watcher.index
-            token_ids = TokenIds(self.tokens, self.fleet)
-            self.dispatcher.placement.token_ids = token_ids
+        self.addons: dict[str, Addon] = {}  # By name.
+        self.addons = self.new_addons(config)
+
+    def new_addons(self, config: Config) -> dict[str, Addon]:
+        """Makes the addons that a configuration needs and that do not exist. Raises ConfigError."""
+        found: dict[str, Addon] = {}
+        for name, setting in addons.wanted(config).items():
+            make = getattr(load(name, setting), "make", None)
+            if make is not None and name not in self.addons:
+                found[name] = make(self, config)
+                found[name].adopt(config, self.upstream.token)
+        return found
+
+    def connect_within(self) -> asyncio.Protocol:
+        """Creates the protocol for a connection from an addon inside this process."""
+        client = ClientConnection(self.front, is_within=True)
+        client.peer = "127.0.0.1"
+        return as_protocol(client)
 
     def max_clients(self, config: Config) -> int:
         # A client's request may need a second open file, the connection to a replica. So less than
@@ -350,22 +336,20 @@ class Parts:
         """Starts to probe and poll a replica."""
         self.prober.watch(replica)
         self.poller.watch(replica)
-        if self.kv_watcher is not None and not replica.is_external:
-            self.kv_watcher.watch(replica)
+        for addon in self.addons.values():
+            addon.watch(replica)
 
     def unwatch(self, replica: Replica) -> None:
         self.prober.unwatch(replica)
         self.poller.unwatch(replica)
-        if self.kv_watcher is not None:
-            self.kv_watcher.unwatch(replica)
+        for addon in self.addons.values():
+            addon.unwatch(replica)
 
     def _ranks_changed(self, replica: Replica, left: Sequence[Replica]) -> None:
-        """Subscribes to the KV events of each rank again, because another replica holds them."""
         for rank in left:
             self.metrics.forget_replica(rank.id)
-        if self.kv_watcher is not None and self.kv_watcher.watches(replica):
-            self.kv_watcher.unwatch(replica)
-            self.kv_watcher.watch(replica)
+        for addon in self.addons.values():
+            addon.ranks_changed(replica)
 
     def adopt_names(self, names: Names) -> None:
         """Uses what the configured names stand for, for all later requests."""
@@ -379,35 +363,26 @@ class Parts:
         self.poller.adopt(config, token)
         self.aborter.rules = config.aborts
         self.aborter.asker.adopt(token, config.via)
-        if self.kv_watcher is not None:
-            self.kv_watcher.adopt(config, token)
-        if self.tokens is not None:
-            self.tokens.adopt(token)
+        for addon in self.addons.values():
+            addon.adopt(config, token)
 
-    async def start_watching(self) -> None:
-        """Probes every replica once, then starts periodic probes, polls and KV event listeners.
+    async def start_watching(self, *, waits: bool) -> None:
+        """Probes every replica once, then starts periodic probes, polls and the addons.
 
-        Raises ConfigError.
+        `waits`: see `Addon.start`. Raises ConfigError.
         """
         await self.prober.start()
         await self.poller.start()
-        self.spot_watcher.start()
-        if self.tokens is not None and self.kv_watcher is not None:
-            await self.tokens.start()
-            self.kv_watcher.start()
-            for replica in self.fleet.members:
-                if not replica.is_external:
-                    self.kv_watcher.watch(replica)
+        for addon in self.addons.values():
+            await addon.start(waits=waits)
 
     async def stop_watching(self) -> None:
+        for addon in self.addons.values():
+            await addon.stop()
         await self.prober.stop()
         await self.poller.stop()
-        await self.spot_watcher.stop()
         await self.discovery.stop()
         self.reclaims.stop()
-        if self.tokens is not None and self.kv_watcher is not None:
-            await self.kv_watcher.stop()
-            await self.tokens.stop()
 
     # -- what the parts report ----------------------------------------------------------------
 
@@ -478,12 +453,6 @@ def config_hash(config: Config) -> str:
 
 def failed(err: BaseException) -> None:
     log_event(logging.ERROR, "a background task of the router failed", error=repr(err))
-
-
-def _spot_problem(source: str, why: str) -> None:
-    log_event(
-        logging.WARNING, "no answer about spot machines", key=source, source=source, error=why
-    )
 
 
 def _unresolved(host: str, why: str) -> None:

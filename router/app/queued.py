@@ -11,9 +11,8 @@ from typing import Any, Final
 from router.admission.counts import DROPS
 from router.admission.queue import Queue
 from router.core.clock import monotonic
-from router.core.urgency import BATCH, CLASSES
+from router.core.urgency import CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
-from router.dispatch.tenants import Tenants
 
 # Maximum number of tenants in the report. It lists the tenants with the most waiting requests.
 MOST: Final = 100
@@ -25,20 +24,6 @@ _COUNTED: Final = (
 def waiting(driver: QueueDriver | None) -> int:
     """Returns the number of waiting requests."""
     return 0 if driver is None else driver.pools.waiting
-
-
-def batch_lines_waiting(driver: QueueDriver, tenants: Tenants, owner: str, model: str) -> int:
-    """Returns how many requests of class batch wait for the replicas of a model that `owner` may
-    use.
-
-    Requests that wait because of a limit of their key do not count, so that they do not delay the
-    batches of other owners. Each key has only a few such batch requests. For the same reason,
-    requests that wait for other regions do not count.
-    """
-    queue = driver.pools.of(model)
-    if not tenants.limits_regions:
-        return queue.eligible[BATCH]
-    return queue.eligible_before(BATCH, tenants.allowed_of(owner))
 
 
 def described(driver: QueueDriver | None) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from router.core.clock import monotonic
 from router.dispatch.exchange import Exchange
 from router.dispatch.reclaim import move_requests
 from router.fleet.membership import UNCORDON, Duty, duty_after
+from router.fleet.notice import UNSTATED, Notice
 from router.fleet.replica import Replica
-from router.fleet.spot.notice import UNSTATED, Notice
 from router.fleet.table.fleet import Fleet
 from router.observe.events import log_event
 

@@ -25,6 +25,7 @@ from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import PortTls
 from router.core.errors import ConfigError
+from router.dispatch.addon import Addon
 from router.dispatch.chooser import Policies
 from router.fleet.discovery.roster import Member, Roster
 from router.fleet.discovery.watcher import sources_of
@@ -74,6 +75,7 @@ class Prepared:
     roster: Roster
     discovered: dict[str, Member]  # The replicas of discovery, by ID.
     admin_token: str | None  # The token of the admin port; None: none is needed.
+    addons: dict[str, Addon]  # The addons that were not needed before, by name.
 
 
 def prepare(parts: Parts, files: Files, emulated: Iterable[ReplicaConfig]) -> Prepared:
@@ -108,6 +110,7 @@ def prepare(parts: Parts, files: Files, emulated: Iterable[ReplicaConfig]) -> Pr
     of_sources = [member.replica for member in discovered.values()]
     wanted = {replica.id: replica for replica in (*others, *of_sources)}
     made = make_replicas(parts, config, upstream, wanted.values())
+    addons = parts.new_addons(config)
     # The access log is opened last, because it is the only object that would have to be closed if
     # a later step failed.
     log = parts.log if config.access_log == old.access_log else open_log(config)
@@ -127,6 +130,7 @@ def prepare(parts: Parts, files: Files, emulated: Iterable[ReplicaConfig]) -> Pr
         roster,
         discovered,
         token,
+        addons,
     )
 
 
@@ -187,10 +191,8 @@ def commit(parts: Parts, prepared: Prepared, servers: Servers) -> None:
     parts.context.adopt(config, prepared.orders, prepared.upstream.token)
     parts.dispatcher.apply_keys()
     change_members(parts, parts.fleet.members, prepared.wanted, prepared.made)
-    if parts.tokens is not None:
-        parts.tokens.stop_remote()
+    parts.addons.update(prepared.addons)
     parts.adopt_upstream()
-    parts.spot_watcher.adopt(config.spot)
     parts.reclaims.rules = config.spot
     parts.discovery.adopt(config)
     parts.adopt_names(prepared.names)

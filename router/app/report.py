@@ -35,7 +35,6 @@ def census(parts: Parts) -> dict[str, int]:
         "exchanges": len(parts.dispatcher.exchanges),
         "tunnels": len(parts.dispatcher.tunnels),
         "queued": queued.waiting(parts.queue),
-        "batch_lines": parts.batch_server.lines if parts.batch_server is not None else 0,
         "replica_busy": open_ - idle,
         "replica_idle": idle,
         "replica_connecting": sum(r.pool.connecting for r in replicas),
@@ -50,11 +49,10 @@ def census(parts: Parts) -> dict[str, int]:
         "kept_text": parts.context.store.held,
         "probes": parts.prober.running,
         "polls": parts.poller.running
-        + parts.spot_watcher.running
         + parts.discovery.running
-        + (parts.kv_watcher.running if parts.kv_watcher else 0),
-        "questions": parts.tokens.running if parts.tokens is not None else 0,
+        + sum(addon.running for addon in parts.addons.values()),
         "parties": len(parts.sweeper.parties),
+        **{name: n for addon in parts.addons.values() for name, n in addon.held().items()},
     }
 
 
@@ -123,7 +121,7 @@ def _one(
         "kv_usage_estimate": r.kv_usage,
         "kv_tokens": r.kv_tokens,
         "prefix_blocks": parts.knowledge.prefixes.holding(r),
-        "exact_blocks": exact.entries(r) if exact is not None and r in exact else None,
+        "exact_blocks": exact.blocks(r) if exact is not None else None,
         "signals_age_s": round(now - r.signals_at, 3) if r.signals_at else None,
         "ttft_s": r.ttft_s,
         "tpot_s": r.tpot_s,
@@ -238,7 +236,3 @@ def hedging(parts: Parts) -> dict[str, Any]:
             for name, streamed, ttfts in parts.hedger.times.entries()
         ],
     }
-
-
-def counts_of(counters: object) -> dict[str, float]:
-    return {name: float(getattr(counters, name)) for name in type(counters).__slots__}  # type: ignore[attr-defined]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from policies.contract import make_policy
 from policies.hedging.contract import make_policy as make_hedging_policy
 from policies.queueing.contract import make_order
 from policies.registry import PolicyConfigError
+from router.config.addons import check_addons
 from router.config.address import parse_host
 from router.config.admin_checks import check_admin, check_listeners
 from router.config.annotations import hints, unit_of
@@ -38,7 +38,6 @@ from router.config.tls import listening_context, replica_context
 from router.config.units import amount_text
 from router.fleet.engines.common.registry import PRIVATE_MEMBERS
 
-_EXACT_NEEDS = ("zmq", "tokenizers", "jinja2")
 # A valid name of the router in `Via`: stricter than a pseudonym of RFC 9110 section 7.6.3.
 _VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _VISIBLE = re.compile(r"/[!-~]*\Z")
@@ -65,7 +64,8 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     _check_queue(config, problems)
     check_classes(config, problems)
     check_slos(config, problems)
-    _check_exact(config, problems)
+    _check_tokenizers(config, problems)
+    check_addons(config, problems)
     check_priority(config, problems)
     check_keys(config, problems)
     _check_spot(config, problems)
@@ -145,15 +145,8 @@ def _check_queue(config: Config, problems: Problems) -> None:
             problems.add(f"queue.{where}", str(err))
 
 
-def _check_exact(config: Config, problems: Problems) -> None:
-    """If `prefix.exact` is on, checks that the optional packages for KV events are installed."""
-    if not problems.reads_files:
-        return
-    if config.prefix.exact and not problems.is_spoiled("prefix.exact"):
-        missing = [name for name in _EXACT_NEEDS if find_spec(name) is None]
-        if missing:
-            problems.add("prefix.exact", f"needs {', '.join(missing)}: pip install '.[kv-events]'")
-    for model, path in config.prefix.tokenizers.items():
+def _check_tokenizers(config: Config, problems: Problems) -> None:
+    for model, path in config.prefix.tokenizers.items() if problems.reads_files else ():
         if not Path(path).exists():
             problems.add(f"prefix.tokenizers.{model}", f"there is no file or folder {path!r}")
 

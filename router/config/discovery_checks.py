@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Final
 
+from router.config.addons import check_packages
 from router.config.address import (
     ReplicaUrl,
     is_address,
@@ -51,14 +51,9 @@ def check_discovery(config: Config, problems: Problems) -> None:
                 split_name_server(server)
             except ValueError as err:
                 problems.add(path, str(err))
-    if not problems.reads_files:
-        return  # The machine of the configuration may have other packages.
-    if discovery.dns and find_spec("dns") is None:
-        problems.add("discovery.dns", "needs dnspython: pip install '.[dns]'")
-    if discovery.kubernetes and find_spec("kubernetes") is None:
-        problems.add(
-            "discovery.kubernetes", "needs the Kubernetes client: pip install '.[kubernetes]'"
-        )
+    # The machine of the configuration may have other packages.
+    if problems.reads_files and discovery.dns:
+        check_packages("discovery.dns", ("dns",), "dns", problems)
 
 
 def _check_names(config: Config, problems: Problems) -> None:

@@ -7,10 +7,14 @@ entry-point group `hedgerow.addons`; the entry point's name is the addon's name.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from router.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 GROUP: Final = "hedgerow.addons"
 _PACKAGE: Final = "router.addons"
@@ -30,11 +34,21 @@ def load(name: str, wanted_by: str) -> ModuleType:
             raise ConfigError(
                 [f"{wanted_by}: the addon {name} needs the package {err.name}"]
             ) from None
-    # Imported here, because the import takes longer than all others of this file together.
-    from importlib.metadata import entry_points
-
-    for entry in entry_points(group=GROUP, name=name):
+    for entry in _registered(name):
         found = entry.load()
         assert isinstance(found, ModuleType)
         return found
     raise ConfigError([f"{wanted_by}: needs the addon {name}, which is not installed"])
+
+
+def is_installed(name: str) -> bool:
+    """Returns whether `load` would find the addon `name`. Does not import it."""
+    has_any = find_spec(_PACKAGE) is not None
+    return (has_any and find_spec(f"{_PACKAGE}.{name}") is not None) or bool(_registered(name))
+
+
+def _registered(name: str) -> EntryPoints:
+    # Imported here, because the import takes longer than all others of this file together.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP, name=name)

@@ -29,6 +29,7 @@ from router.core.errors import STATUS, Reason, RouterError
 from router.core.ttft_estimate import header_value
 from router.core.urgency import Urgency
 from router.dispatch.attempts.attempt_io import AttemptIO, error_of
+from router.dispatch.attempts.token_ids import Question
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
@@ -46,7 +47,6 @@ from router.dispatch.usage.usage_estimate import learn_stream, usage_at_end
 from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.names import Target
 from router.fleet.prefix.response_affinity import response_id
-from router.fleet.prefix.tokens.provider import Question
 from router.fleet.replica import Replica
 from router.intake.routes import may_answer_in_text
 from router.wire.client import ClientConnection, ClientExchange

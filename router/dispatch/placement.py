@@ -25,7 +25,6 @@ from router.dispatch.context import Context
 from router.dispatch.driver.first_probes import HELPED
 from router.dispatch.exchange import Exchange
 from router.dispatch.tenants import Tenants
-from router.fleet.prefix.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
 from router.intake.routes import STORED_PREFIX, has_judged_body
 
@@ -59,7 +58,7 @@ class Placement:
             fields.drop()
         self.place(exchange)
 
-    def _place_with_tokens(self, exchange: Exchange, chains: TokenChains | None) -> None:
+    def _place_with_tokens(self, exchange: Exchange, chains: object) -> None:
         """Send a request that waited for its token ids to a replica or the queue.
 
         `chains`: `None` if the token ids came too late.

@@ -20,8 +20,8 @@ from router.observe.admin.connections import MOST
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.recipe import Recipes, ask, came, ended
 from tests.abuse.victim import BAD, PAIR, Victim
-from tests.batches.forms import MULTIPART, form
-from tests.batches.lines import CHAT
+from tests.addons.batches.forms import MULTIPART, form
+from tests.addons.batches.lines import CHAT
 from tests.harness.client import RawClient
 from tests.harness.messages import (
     LAST_CHUNK,

@@ -25,6 +25,7 @@ from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.config.peer_flags import FLAGS
 from router.core.build import is_compiled
+from tests.addons.needed import needs
 from tests.harness.ports import free_port
 from tests.places import CERT, KEY
 
@@ -89,6 +90,7 @@ def test_check_says_that_a_wrong_key_is_accepted(
     assert ("requests with a wrong key" in capsys.readouterr().out) == (not required)
 
 
+@needs("batches")
 @pytest.mark.parametrize("required", [False, True])
 def test_check_says_that_clients_without_a_key_share_files(
     file: Path, capsys: pytest.CaptureFixture[str], required: bool

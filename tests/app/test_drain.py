@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from tests.app.batches.helpers import open_door
 from tests.harness.behaviours import hang, json_ok
 from tests.harness.clocks import NEVER_S
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
@@ -82,41 +80,6 @@ async def test_a_drain_that_fails_is_over(monkeypatch: pytest.MonkeyPatch) -> No
             defect.setattr(router.app.servers, "close_data", None)
             router.app.drain()
             await router.app.drained.wait()
-
-
-def test_a_handover_goes_on_if_the_folder_of_batches_is_not_released(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def behave(connection: ReplicaConnection) -> None:
-        await connection.recv_request()
-        await connection.send(SSE_HEAD, chunk(token("a")))
-        await withdrawn.wait()
-        await connection.send(chunk(token("b", "stop")), chunk(DONE), LAST_CHUNK)
-        await connection.recv_request()
-
-    def withdraw(folder: Path) -> None:
-        loop.call_soon_threadsafe(withdrawn.set)
-        raise OSError("the disk is gone")
-
-    withdrawn = asyncio.Event()
-
-    @scenario
-    async def story() -> None:
-        nonlocal loop
-        loop = asyncio.get_running_loop()
-        async with open_door(tmp_path, behave) as router:
-            client = await router.client()
-            await client.send(chat(stream=True))
-            await client.recv_until(b"data:")
-            with monkeypatch.context() as broken:
-                broken.setattr("router.batches.folder_socket.withdraw", withdraw)
-                router.app.hand_over(("listen",))
-                assert (await client.recv_response()).complete
-                client.close()
-                await router.app.drained.wait()
-
-    loop: asyncio.AbstractEventLoop
-    story()
 
 
 @scenario

@@ -14,11 +14,12 @@ import msgspec
 import pytest
 import yaml
 
+from router.config.addons import NEEDS
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.config.model import Config
 from router.config.units import seconds, size_bytes
-from router.fleet.discovery.kubernetes import annotations
+from tests.addons.needed import needs
 from tests.places import ROOT
 
 EXAMPLE = ROOT / "deploy" / "hedgerow.yaml"
@@ -50,6 +51,7 @@ def uncommented(text: str) -> str:
     return re.sub(r"^( *)#(?! [^ ])", r"\1", text, flags=re.MULTILINE)
 
 
+@needs(*NEEDS)
 def test_every_commented_setting_of_the_starter_exists(tmp_path: Path) -> None:
     """Only the file paths of the settings are replaced."""
     text = uncommented(EXAMPLE.read_text())
@@ -209,15 +211,10 @@ def test_every_example_of_the_guide_to_models_is_valid(monkeypatch: pytest.Monke
         assert config.models or config.replicas
 
 
+@needs("kubernetes")
 def test_every_example_of_the_guide_to_discovery_is_valid() -> None:
     text = (ROOT / "deploy" / "discovery.md").read_text()
     examples = re.findall(r"```yaml\n(discovery:.*?)```", text, re.DOTALL)
     assert len(examples) == 3
     for example in examples:
         assert parse(example).discovery.has_sources
-
-
-def test_the_guide_to_discovery_has_every_annotation() -> None:
-    text = (ROOT / "deploy" / "discovery.md").read_text()
-    named = re.findall(r"^\| `hedgerow.dev/(\w+)`", text, flags=re.MULTILINE)
-    assert named == list(annotations.READERS)

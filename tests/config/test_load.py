@@ -17,6 +17,7 @@ from router.config.model import Config, Emulator, Replica
 from router.config.tls import token_of
 from router.core.errors import ConfigError
 from router.fleet.engines.common.registry import ENGINES, PRIVATE_MEMBERS
+from tests.addons.needed import needs
 
 DATA = Path(__file__).parent / "data"
 REPLICA = "replicas: [http://gpu-1:8000]\n"
@@ -333,9 +334,10 @@ allow_paths: [metrics]
         ("upstream: {server_name: a/b}", "upstream.server_name: 'a/b' is not a host name"),
         ("access_log: {path: /none/at/all}", "access_log.path: there is no directory '/none/at'"),
         ("access_log: {path: /}", "access_log.path: '/' is a directory"),
-        (
+        pytest.param(
             "batches: {enabled: true, folder: /none/at/all}",
             "batches.folder: there is no directory '/none/at'",
+            marks=needs("batches"),
         ),
         (
             "batches: {folder: /tmp/batches}",

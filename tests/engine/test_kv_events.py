@@ -33,7 +33,7 @@ async def all_is_known(app: App, engine: Engine, prompt: str) -> None:
 def test_the_index_agrees_with_the_engines_hits(engines: Engines) -> None:
     async def work() -> None:
         async with knowing(*engines) as app:
-            watcher = app.parts.kv_watcher
+            watcher = app.parts.addons["kv_events"].watcher
             assert watcher is not None
             for number, engine in enumerate(engines):
                 prompt = text(f"known {number}", 1000)
@@ -68,7 +68,7 @@ def test_evictions_are_seen(engines: Engines) -> None:
 
     async def work() -> None:
         async with knowing(engine) as app:
-            watcher = app.parts.kv_watcher
+            watcher = app.parts.addons["kv_events"].watcher
             assert watcher is not None
             for prompt in prompts:
                 assert await hits_of(engine, prompt) == 0

@@ -24,7 +24,7 @@ def test_a_restart_empties_the_index(engines: Engines) -> None:
 
     async def work() -> None:
         async with knowing(*engines) as app:
-            watcher = app.parts.kv_watcher
+            watcher = app.parts.addons["kv_events"].watcher
             assert watcher is not None
             index, one = watcher.index, replica(app, engine)
             await hits_of(engine, prompt)

@@ -1,10 +1,10 @@
 """Passes the state of the fleet that is not in the configuration file to the new process.
 
 This state consists of the replicas that the admin API added, the replicas of discovery that it
-removed, the duties of replicas (cordoned, draining) and the notices that spot machines are
-reclaimed. The replicas of discovery are not passed; the new process asks the sources. Learned
-values, such as the speed of a replica or the prefixes that it holds, are not passed either; the new
-process learns them anew.
+removed, the duties of replicas (cordoned, draining), the notices that spot machines are reclaimed,
+and the state of addons. The replicas of discovery are not passed; the new process asks the sources.
+Learned values, such as the speed of a replica or the prefixes that it holds, are not passed either;
+the new process learns them anew.
 
 Must never: change what the new configuration file says about a replica.
 """
@@ -12,6 +12,8 @@ Must never: change what the new configuration file says about a replica.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+
+import msgspec
 
 from router.app.member_changes import change_members
 from router.app.parts import Parts
@@ -40,7 +42,11 @@ def state_of(parts: Parts) -> FleetState:
         sources=tuple(roster.answering),
         duties=duties,
         reclaims=reclaims,
-        notices=tuple(parts.spot_watcher.seen),
+        addons={
+            name: msgspec.Raw(msgspec.json.encode(state))
+            for name, addon in parts.addons.items()
+            if (state := addon.state()) is not None
+        },
     )
 
 
@@ -52,6 +58,9 @@ def adopt_members(
     `listed`: the replicas that are in the fleet anyway. `is_watching`: replicas are probed already,
     so the added replicas are probed at once, too. Raises ConfigError.
     """
+    for name, passed in state.addons.items():
+        if name in parts.addons:
+            parts.addons[name].continues(passed)
     parts.roster.keep_out(state.removed)
     wanted = {replica.id: replica for replica in kept(state.added, listed)}
     for replica_id in [*parts.added]:

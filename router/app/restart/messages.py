@@ -22,8 +22,6 @@ import msgspec
 from router.app.listeners import Listener
 from router.config.model import Replica
 from router.fleet.discovery.roster import Engine
-from router.fleet.monitor.spot_watcher import Where
-from router.fleet.spot.notice import Notice
 
 # The environment variable with the descriptor of the new process's end of the connection.
 VARIABLE: Final = "HEDGEROW_HANDOVER"
@@ -59,8 +57,7 @@ class FleetState(msgspec.Struct, frozen=True):
     sources: tuple[str, ...] = ()  # The sources of discovery that have answered.
     duties: dict[str, int] = {}  # The duty of each replica that is not in service, by ID.
     reclaims: dict[str, Reclaimed] = {}  # The replicas whose machines are reclaimed, by ID.
-    # The notices that the sources of notices show, and that were applied.
-    notices: tuple[tuple[Where, Notice], ...] = ()
+    addons: dict[str, msgspec.Raw] = {}  # What addons pass on (`Addon.state`), by name.
 
     def without(self, ids: Collection[str]) -> FleetState:
         """Returns this state without the duties and the reclaims of some replicas."""

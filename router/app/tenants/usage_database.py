@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from router.batches.store.database import Transaction
+from router.core.disk.transaction import Transaction
 from router.core.periods import DAY, MONTH, WEEK, first_day_of, number_of
 from router.observe.tenant_usage import FIGURES, Pending, Used
 

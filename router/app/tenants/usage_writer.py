@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from router.app.tenants.usage_database import Amount, UsageDatabase, WrongVersion
-from router.batches.store.worker import Worker
 from router.config.model import Usage
 from router.core.clock import time
+from router.core.disk.worker import Worker
 from router.core.errors import ConfigError
 from router.core.periods import day_of
 from router.dispatch.budgets import Budgets

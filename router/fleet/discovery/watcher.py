@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from types import ModuleType
 from typing import Final
 
 from router.config.load import parse_replicas
 from router.config.model import Config, Discovery
+from router.core.addons import load
 from router.fleet.discovery.dns_source import DnsSource, dns_name
 from router.fleet.discovery.file_source import FileSource, file_name
-from router.fleet.discovery.kubernetes import endpoints
-from router.fleet.discovery.kubernetes.source import KubernetesSource
 from router.fleet.discovery.records import renewed
 from router.fleet.discovery.roster import Found, Renew
 from router.fleet.discovery.source import Look, Source
@@ -39,7 +39,7 @@ class DiscoveryWatcher:
         self._rng = rng
         self._on_error = on_error
         self._files: dict[str, FileSource] = {}  # By path.
-        self._kubernetes: dict[str, KubernetesSource] = {}  # By name.
+        self._kubernetes: dict[str, Source] = {}  # By name.
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -88,8 +88,8 @@ class DiscoveryWatcher:
             self._files[path] = known.get(path) or FileSource(path, rules, read, rng)
         before, self._kubernetes = self._kubernetes, {}
         for each in rules.kubernetes:
-            joined = before[each.name].joined if each.name in before else {}
-            self._kubernetes[each.name] = KubernetesSource(each, rules, rng, joined)
+            make = _kubernetes().make_source
+            self._kubernetes[each.name] = make(each, rules, rng, before.get(each.name))
         names = [DnsSource(name, rules, rng) for name in rules.dns]
         return [*self._files.values(), *names, *self._kubernetes.values()]
 
@@ -126,12 +126,19 @@ class DiscoveryWatcher:
 
 
 def sources_of(rules: Discovery) -> dict[str, Renew]:
-    """Return all sources by name, in the order of precedence, each with its present settings."""
+    """Return all sources by name, in the order of precedence, each with its present settings.
+
+    Raises ConfigError if the addon of a source is missing.
+    """
     return {
         **dict.fromkeys(map(file_name, rules.files), _same),
         **{dns_name(name): partial(renewed, name=name) for name in rules.dns},
-        **{each.name: partial(endpoints.renewed, source=each) for each in rules.kubernetes},
+        **{each.name: partial(_kubernetes().renewed, source=each) for each in rules.kubernetes},
     }
+
+
+def _kubernetes() -> ModuleType:
+    return load("kubernetes", "discovery.kubernetes")
 
 
 def _same(found: Found) -> Found:

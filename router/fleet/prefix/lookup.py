@@ -11,15 +11,14 @@ Must never: do I/O, or make a request wait.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from policies.contract import RequestView
 from router.config.model import Prefix as Rules
 from router.fleet.listed import ANY
+from router.fleet.prefix.exact import ExactPrefixes
 from router.fleet.prefix.index import SHARDS, PrefixIndex
-from router.fleet.prefix.kv_events.chains import TokenChains
-from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica
 
@@ -43,7 +42,7 @@ class PrefixLookup:
             PrefixIndex(rules.entries // _RECENT, shards) if rules.exact else None
         )
         self.ratio = TokenRatio()
-        self.exact: ExactIndex | None = None  # None: `prefix.exact` is off
+        self.exact: ExactPrefixes | None = None  # None: `prefix.exact` is off
         self._capacities: dict[Replica, int] = {}
 
     # -- replicas -----------------------------------------------------------------------------
@@ -117,25 +116,13 @@ class PrefixLookup:
         if not view.blocks:
             return _NOBODY
         roughly = self.prefixes.match(view.blocks)
-        chains = view.chains
         exact = self.exact
-        if exact is None or not isinstance(chains, TokenChains):
+        if exact is None or view.chains is None:
             return roughly
-        doubtful: set[Hashable] = set()
-        found = exact.match(chains, view.block_tokens, doubtful)
-        # The exact index alone decides about a replica only if it applied all KV events since the
-        # replica's start, and its result is certain. Otherwise the larger number counts.
-        held = {
-            r: n
-            for r, n in roughly.items()
-            if r in doubtful or not exact.is_complete(r, chains.root)
-        }
+        held = exact.refined(roughly, view.chains, view.block_tokens)
         if self._recent is not None:
             for replica, depth in self._recent.match(view.blocks).items():
                 held[replica] = max(depth, held.get(replica, 0))
-        for key, depth in found.items():
-            replica = cast(Replica, key)
-            held[replica] = max(depth, held.get(replica, 0))
         return held
 
     def sent(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:

@@ -1,6 +1,6 @@
 """Delivers the KV cache events of one simulated engine to the routers, if `prefix.exact` is on.
 
-The events fill each router's exact index (`fleet/prefix/kv_events/index.py`), as in the proxy. A
+The events fill each router's exact index (`addons/kv_events/index.py`), as in the proxy. A
 router gets the events of a step one network delay after the step. Two things are simpler than in
 the proxy: no event is lost, and the token IDs of a prompt are known when its request arrives.
 
@@ -14,16 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from router.fleet.prefix.kv_events.chains import TokenChains
-from router.fleet.prefix.kv_events.decode import (
-    AllBlocksCleared,
-    BlockRemoved,
-    BlockStored,
-    Event,
-)
-from router.fleet.prefix.kv_events.index import ExactIndex
+from router.core.addons import load
 from router.fleet.replica import Replica
 from router.lab.emulator.core.kv_events import Cleared, KvEvent, Stored
 from router.lab.simulator.clock import Clock
@@ -39,9 +32,10 @@ class KvFeed:
     def __init__(self, clock: Clock, network_s: float) -> None:
         self._clock = clock
         self._network_s = network_s
-        self._subscribers: list[tuple[ExactIndex, Replica]] = []
+        self._kv_events: Any = load("kv_events", "prefix.exact")  # The addon.
+        self._subscribers: list[tuple[Any, Replica]] = []
 
-    def subscribe(self, index: ExactIndex, replica: Replica) -> None:
+    def subscribe(self, index: Any, replica: Replica) -> None:
         """Give an index all events of the engine, from its start on."""
         index.add(replica)
         index.clear(replica, complete=True)
@@ -49,34 +43,33 @@ class KvFeed:
 
     def publish(self, log: list[KvEvent]) -> None:
         """Deliver the events in `log`, and empty it."""
-        events = [_event(one) for one in log]
+        events = [self._event(one) for one in log]
         log.clear()
         clock = self._clock
         clock.at(clock.now + self._network_s, partial(self._deliver, events))
 
-    def _deliver(self, events: Sequence[Event], now: float) -> None:
+    def _deliver(self, events: Sequence[object], now: float) -> None:
         for index, replica in self._subscribers:
             for event in events:
                 index.apply(replica, _RANK, event)
 
+    def _event(self, event: KvEvent) -> object:
+        if isinstance(event, Stored):
+            return self._kv_events.BlockStored(
+                [value & _MASK for value in event.hashes],
+                None if event.parent is None else event.parent & _MASK,
+                _token_ids(event.hashes, event.block_size),
+                event.block_size,
+            )
+        if isinstance(event, Cleared):
+            return self._kv_events.AllBlocksCleared()
+        return self._kv_events.BlockRemoved([event.hash & _MASK])
 
-def _event(event: KvEvent) -> Event:
-    if isinstance(event, Stored):
-        return BlockStored(
-            [value & _MASK for value in event.hashes],
-            None if event.parent is None else event.parent & _MASK,
-            _token_ids(event.hashes, event.block_size),
-            event.block_size,
-        )
-    if isinstance(event, Cleared):
-        return AllBlocksCleared()
-    return BlockRemoved([event.hash & _MASK])
 
-
-def token_chains(blocks: Sequence[int], block_tokens: int, prompt_tokens: int) -> TokenChains:
-    """Return the token IDs of a prompt. `blocks`: the hashes of its full blocks."""
+def token_ids(blocks: Sequence[int], block_tokens: int, prompt_tokens: int) -> bytes:
+    """Return the packed token IDs of a prompt. `blocks`: the hashes of its full blocks."""
     known = _token_ids(blocks, block_tokens)
-    return TokenChains(known.ljust(prompt_tokens * _ID_BYTES, b"\0"))
+    return known.ljust(prompt_tokens * _ID_BYTES, b"\0")
 
 
 def _token_ids(blocks: Iterable[int], block_tokens: int) -> bytes:

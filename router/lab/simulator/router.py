@@ -19,6 +19,7 @@ import msgspec
 from policies.contract import RequestView
 from router.config.model import Config, Prefix
 from router.config.model import Replica as ReplicaConfig
+from router.core.addons import load
 from router.core.errors import RouterError
 from router.core.urgency import BATCH, NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
@@ -28,7 +29,6 @@ from router.dispatch.tenants import Tenants, TenantShare, may_hedge
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.names import Names, Target
-from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica
@@ -39,7 +39,7 @@ from router.intake.prompt import GENERATES
 from router.lab.simulator.clock import Clock, ClockScheduler, Timers
 from router.lab.simulator.engine import SimulatedEngine
 from router.lab.simulator.exchange import RouterPort, SimulatedExchange
-from router.lab.simulator.kv_feed import token_chains
+from router.lab.simulator.kv_feed import token_ids
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.scenario import Group, Scenario
 from router.lab.simulator.traffic import Arrival
@@ -85,7 +85,11 @@ class SimulatedRouter(RouterPort):
         # long. The simulator has no event loop, so one shard is enough.
         self.knowledge = PrefixLookup(rules, shards=1)
         # The index of the engines' KV cache events; None: `prefix.exact` is off.
-        self.exact: ExactIndex | None = ExactIndex(rules.entries) if rules.exact else None
+        self.exact: Any = None
+        self._kv_events: Any = None  # The addon.
+        if rules.exact:
+            self._kv_events = load("kv_events", "prefix.exact")
+            self.exact = self._kv_events.ExactIndex(rules.entries)
         self.knowledge.exact = self.exact
         self._block_tokens = scenario.core.block_size
         self.policies = Policies.of(config.routing)
@@ -231,7 +235,8 @@ class SimulatedRouter(RouterPort):
             view.bounded_bytes = prompt_bytes
         view.output_limit = arrival.max_tokens
         if self.exact is not None:
-            view.chains = token_chains(arrival.blocks, self._block_tokens, arrival.prompt_tokens)
+            known = token_ids(arrival.blocks, self._block_tokens, arrival.prompt_tokens)
+            view.chains = self._kv_events.TokenChains(known)
         view.session = arrival.session
         return view
 

@@ -15,7 +15,7 @@ import yaml
 from router.cli import _parser
 from router.config.load import parse
 from router.config.model import Config, Discovery, KubernetesReplicas
-from router.fleet.discovery.kubernetes.client import KubernetesClient
+from tests.addons.needed import needs
 from tests.places import ROOT
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -234,6 +234,7 @@ def test_a_kustomization_limits_no_pod_but_the_routers(folder: Path) -> None:
                     assert selected and selected.items() <= labels.items(), file
 
 
+@needs("kubernetes")
 def test_discovery_changes_what_the_gateway_has(tmp_path: Path) -> None:
     (found,) = of_kind(DISCOVERY, "Kustomization")
     files = [*found["resources"], *found["configMapGenerator"][0]["files"]]
@@ -250,8 +251,11 @@ def test_discovery_changes_what_the_gateway_has(tmp_path: Path) -> None:
     assert msgspec.structs.replace(after, discovery=Discovery(), replicas=before.replicas) == before
 
 
+@needs("kubernetes")
 def test_discovery_may_do_what_the_client_does_and_nothing_else() -> None:
     """The rule in the comment is that for pods."""
+    from router.addons.kubernetes.client import KubernetesClient
+
     text = (DISCOVERY / "role.yaml").read_text()
     for source, role in (
         (KubernetesReplicas(service="vllm"), text),

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from router.app.restart.fleet_state import state_of
 from router.app.restart.messages import Begin, FleetState, Reclaimed, line, read
-from router.config.model import Spot, SpotMetadata
 from router.fleet.membership import Duty
-from router.fleet.spot.notice import Notice
-from tests.app.fleet.servers import Answers, serving
-from tests.app.fleet.test_spot_watcher import body
+from router.fleet.notice import Notice
 from tests.harness.behaviours import json_ok
 from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import Router, running, scenario
@@ -17,9 +14,6 @@ from tests.harness.running import Router, running, scenario
 def passed_on(state: FleetState) -> FleetState:
     """The state as the new process reads it."""
     return read(line(Begin((), state, ())), Begin).fleet
-
-
-PREEMPTED = "/computeMetadata/v1/instance/preempted"
 
 
 def duty_of(router: Router, name: str = "r0") -> int:
@@ -84,39 +78,6 @@ async def test_a_notice_that_ends_before_the_new_process_accepts() -> None:
         adopted(router, FleetState(duties={"r0": Duty.CORDONED}))
         assert [r.duty for r in replicas.values()] == [Duty.CORDONED, Duty.DRAINING]
         assert reclaims.seconds_left(replicas["r0"]) is None
-
-
-@scenario
-async def test_a_notice_is_withdrawn_after_the_restart() -> None:
-    answers: Answers = {PREEMPTED: body("TRUE")}
-    async with serving(answers) as cloud:
-        source = SpotMetadata(provider="gcp", url=cloud.server.url, replica="r0")
-        rules = Spot(metadata=(source,), interval_s=0.02)
-        async with running(json_ok, json_ok, spot=rules) as old:
-            await eventually(lambda: duty_of(old) == Duty.DRAINING, "the notice")
-            state = state_of(old.app.parts)
-        answers[PREEMPTED] = body("FALSE")
-        async with running(json_ok, json_ok, spot=rules) as new:
-            adopted(new, state)
-            assert duty_of(new) == Duty.DRAINING
-            await eventually(lambda: duty_of(new) == Duty.IN_SERVICE, "back in service")
-
-
-@scenario
-async def test_a_notice_that_the_operator_ended_is_not_applied_after_the_restart() -> None:
-    async with serving({PREEMPTED: body("TRUE")}) as cloud:
-        source = SpotMetadata(provider="gcp", url=cloud.server.url, replica="r0")
-        rules = Spot(metadata=(source,), interval_s=0.02)
-        async with running(json_ok, json_ok, spot=rules) as old:
-            await eventually(lambda: duty_of(old) == Duty.DRAINING, "the notice")
-            await old.admin("/replicas/r0/uncordon", "POST")
-            state = state_of(old.app.parts)
-        async with running(json_ok, json_ok) as new:
-            adopted(new, state)
-            asked = len(cloud.asked)
-            new.app.parts.spot_watcher.adopt(rules)
-            await eventually(lambda: len(cloud.asked) > asked + 2, "looks")
-            assert duty_of(new) == Duty.IN_SERVICE
 
 
 @scenario

@@ -18,10 +18,8 @@ from router.config.model import Usage as UsageConfig
 from router.core import clock
 from router.core.errors import Reason
 from router.core.periods import DAY_S, NAMES, seconds_to_next
-from tests.app.batches.helpers import open_door, results, sdk, submit, until
 from tests.app.pages import page
 from tests.app.tenants.test_usage import ACME, TOLD, tells
-from tests.batches.lines import numbered
 from tests.faults.attempts.test_two_copies import both_asked, says
 from tests.faults.process.metrics import number, scrape
 from tests.harness.behaviours import hang, stream_then_hang
@@ -365,35 +363,6 @@ def test_a_reload_while_a_request_runs_releases_its_hold(tmp_path: Path) -> None
             client.rst()
             await router.log()
             assert router.app.census()["budget_holds"] == 0
-
-    story()
-
-
-def test_the_lines_of_a_batch_use_the_budget_of_their_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("router.batches.run.concurrency_window.PAUSE_MAX_S", 0.05)
-
-    @scenario
-    async def story() -> None:
-        rules = keys(tmp_path, tokens_per_day=1)
-        async with (
-            open_door(tmp_path, tells, keys=rules) as router,
-            sdk(router, "acme-key") as client,
-        ):
-            batch = await submit(client, numbered(3))
-            await eventually(
-                lambda: any(line["reason"] == "insufficient_quota" for line in router.lines()),
-                "a line is refused",
-            )
-            assert len(router.replica.requests) >= 1
-            seen = await client.batches.retrieve(batch.id)
-            # The other lines wait until the budget renews; they have not failed.
-            assert (seen.status, seen.request_counts.failed) == ("in_progress", 0)  # type: ignore[union-attr]
-            keys(tmp_path, tokens_per_day=1e6)
-            await router.app.reload()
-            done = await until(client, batch.id)
-            assert len(await results(client, done)) == 3
 
     story()
 

@@ -10,6 +10,7 @@ import pytest
 from router.config.load import parse
 from router.config.model import Batches, Cors, Keys
 from router.core.errors import ConfigError
+from tests.addons.needed import needs
 from tests.app.test_keys_at_the_door import BEARER, acme, file_of
 from tests.harness.behaviours import hang
 from tests.harness.messages import chat, request, response
@@ -62,6 +63,7 @@ async def answers(router: Router, *fields: str) -> dict[str, Response]:
     return {name: await router.ask(data) for name, data in asked.items()}
 
 
+@needs("batches")
 @pytest.mark.parametrize(
     ("cors", "origin", "expected"),
     [
@@ -99,6 +101,7 @@ async def test_without_origins_the_engine_decides(tmp_path: Path) -> None:
         assert router.replica.requests[-1].method == "OPTIONS"
 
 
+@needs("batches")
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files", "/health", "/any//path"])
 @pytest.mark.parametrize(
     ("cors", "expected"),

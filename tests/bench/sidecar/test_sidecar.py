@@ -16,6 +16,7 @@ from bench.sidecar.http.load import dealt
 from bench.sidecar.http.stage import figures
 from bench.sidecar.setups import SIMULATED, SOME, TENANTS, Setup, setups
 from bench.sidecar.simulated import Length, Task
+from tests.addons.needed import needs
 
 SHORT = Length(warm_s=10.0, measured_s=15.0, seeds=1)
 
@@ -140,6 +141,7 @@ def simulated() -> dict[Setup, Figures]:
     return {setup: Task(setup, 1, SHORT).run() for setup in wanted}
 
 
+@needs("kv_events")
 def test_urgent_requests_do_not_wait_for_slots_that_other_routers_fill(
     simulated: dict[Setup, Figures],
 ) -> None:
@@ -151,6 +153,7 @@ def test_urgent_requests_do_not_wait_for_slots_that_other_routers_fill(
         assert fmean(seen.in_slo for seen in (simulated[setup], *others)) > 0.6
 
 
+@needs("kv_events")
 def test_routers_with_kv_events_find_more_in_the_caches(simulated: dict[Setup, Figures]) -> None:
     alone, blind, exact = (
         simulated[one].hit_rate for one in (Setup(1), Setup(4), Setup(4, is_exact=True))
@@ -158,5 +161,6 @@ def test_routers_with_kv_events_find_more_in_the_caches(simulated: dict[Setup, F
     assert blind < exact - 0.05 and exact < alone + 0.05
 
 
+@needs("kv_events")
 def test_one_router_is_the_fairest(simulated: dict[Setup, Figures]) -> None:
     assert simulated[Setup(1)].jain > simulated[Setup(4)].jain

@@ -7,8 +7,10 @@ from bench.priority.traffic import CLASSES
 from bench.sidecar.http.stage import measure
 from bench.sidecar.setups import Setup
 from router.lab.overhead.processes import Orderly, Placement
+from tests.addons.needed import needs
 
 
+@needs("kv_events")
 def test_seconds_of_traffic_through_two_routers() -> None:
     with Orderly("bench.sidecar.http.load") as load:
         found = measure(Setup(2, is_exact=True), 1, Size(2.0, 4.0), Placement(), load)

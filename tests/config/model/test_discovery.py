@@ -8,6 +8,7 @@ from router.config.effective import as_yaml
 from router.config.load import parse, parse_replicas
 from router.config.model import Config, DnsName, KubernetesReplicas, Pool, Replica
 from router.core.errors import ConfigError
+from tests.addons.needed import needs
 
 NAME = "http://vllm.svc:8000"
 
@@ -77,6 +78,7 @@ def test_a_mistake_is_named(section: str, problem: str) -> None:
     assert caught.value.problems[0].startswith(f"discovery.{problem}")
 
 
+@needs("kubernetes")
 def test_the_sources_in_kubernetes_are_read() -> None:
     config = parse(
         "discovery: {kubernetes: [{service: vllm, port: 8000}, {pods: 'a=b,c', namespace: n, "
@@ -114,17 +116,18 @@ def test_a_router_needs_replicas_or_a_source() -> None:
     assert caught.value.problems[0].startswith("emulate.count: cannot be used with discovery")
 
 
+@needs("kubernetes")
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.config.discovery_checks.find_spec", lambda name: None)
+    monkeypatch.setattr("router.config.addons.find_spec", lambda name: None)
     parse("discovery: {files: [a]}")
     with pytest.raises(ConfigError) as caught:
         parse(f"discovery: {{dns: [{NAME}]}}")
     (problem,) = caught.value.problems
-    assert problem == "discovery.dns: needs dnspython: pip install '.[dns]'"
+    assert problem == "discovery.dns: needs dns: pip install 'hedgerow[dns]'"
     with pytest.raises(ConfigError) as caught:
         parse("discovery: {kubernetes: [{service: vllm}]}")
     (problem,) = caught.value.problems
-    assert problem.endswith("needs the Kubernetes client: pip install '.[kubernetes]'")
+    assert problem.endswith("needs kubernetes: pip install 'hedgerow[kubernetes]'")
 
 
 LISTS = (
@@ -184,5 +187,5 @@ def test_a_bad_list_is_refused_as_a_whole(raw: bytes, problem: str) -> None:
 
 
 def test_packages_of_another_machine_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.config.discovery_checks.find_spec", lambda name: None)
+    monkeypatch.setattr("router.config.addons.find_spec", lambda name: None)
     parse("discovery: {kubernetes: [{service: engines}]}", reads_files=False)

@@ -6,10 +6,12 @@ import pytest
 
 from router.config.load import parse
 from router.core.errors import ConfigError
+from tests.addons.needed import needs
 
 REPLICA = "replicas: [{url: 'http://gpu-1:8000', spot: true}]\n"
 
 
+@needs("spot_notices")
 def test_the_settings_are_read() -> None:
     config = parse(
         f"{REPLICA}spot: {{notice_file: /run/notice, metadata: "
@@ -19,6 +21,7 @@ def test_the_settings_are_read() -> None:
     assert config.spot.metadata[0].node == "gpu-1"
 
 
+@needs("spot_notices")
 @pytest.mark.parametrize(
     ("metadata", "problem"),
     [

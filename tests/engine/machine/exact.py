@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import httpx
 
+from router.addons.kv_events.chains import TokenChains, pack
 from router.app import App
 from router.config.model import AccessLog, Admin, Config, Prefix
 from router.config.model import Replica as ReplicaConfig
-from router.fleet.prefix.kv_events.chains import TokenChains, pack
 from router.fleet.replica import Replica
 from tests.engine.loads import bodies
 from tests.engine.machine.fleet import BLOCK_TOKENS, MODEL, Engine
@@ -32,7 +32,7 @@ async def knowing(*engines: Engine) -> AsyncIterator[App]:
     app = App(config)
     await app.start()
     try:
-        watcher = app.parts.kv_watcher
+        watcher = app.parts.addons["kv_events"].watcher
         assert watcher is not None
         publishers = sum(engine.ranks for engine in engines)
         fleet = app.parts.fleet
@@ -58,7 +58,7 @@ def replica(app: App, engine: Engine, rank: int = 0) -> Replica:
 
 async def expected_hits(app: App, engine: Engine, prompt: str, rank: int = 0) -> int:
     """Prompt tokens in the cache of an engine's rank according to the router's index."""
-    watcher = app.parts.kv_watcher
+    watcher = app.parts.addons["kv_events"].watcher
     assert watcher is not None
     async with httpx.AsyncClient(base_url=engine.url, timeout=WITHIN_S) as http:
         answer = await http.post("/tokenize", json={"model": MODEL, "prompt": prompt})

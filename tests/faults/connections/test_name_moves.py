@@ -10,6 +10,7 @@ import pytest
 
 import router.fleet.monitor.resolve as resolve
 from router.config.model import Prefix
+from tests.addons.needed import needs
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import (
     DONE,
@@ -184,6 +185,7 @@ async def tokenizes_once(connection: ReplicaConnection) -> None:
         connection.close()
 
 
+@needs("kv_events")
 @scenario
 async def test_the_tokenizer_keeps_the_last_answer_too() -> None:
     """In a DNS outage requests get their token IDs, so exact prefix routing continues."""
@@ -192,7 +194,7 @@ async def test_the_tokenizer_keeps_the_last_answer_too() -> None:
         names = Names("127.0.0.1")
         exact = Prefix(exact=True, tokens_wait_s=5.0)
         async with running(started(Named("127.0.0.1", tokenizes_once)), prefix=exact) as router:
-            tokens = router.app.parts.tokens
+            tokens = router.app.parts.addons["kv_events"].tokens
             assert tokens is not None
             for n in range(3):
                 messages = [{"role": "user", "content": f"{n}: {'a long prompt ' * 200}"}]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from router.config.model import Prefix, Replica
+from tests.addons.needed import needs
 from tests.app.discovery.test_files import rules, write
 from tests.app.members.test_changes import states
 from tests.faults.replicas.test_reload_changes_regions import (
@@ -149,6 +150,7 @@ def test_a_request_that_connects_is_not_sent_to_a_replica_that_a_file_moves(
     story()
 
 
+@needs("kv_events")
 def test_a_prompt_is_not_tokenized_at_a_replica_that_a_file_moves(tmp_path: Path) -> None:
     file = tmp_path / "replicas.json"
 
@@ -171,7 +173,7 @@ def test_a_prompt_is_not_tokenized_at_a_replica_that_a_file_moves(tmp_path: Path
             write(file, {**moves, "region": "us"}, stays)
             prefix = Prefix(exact=True, tokens_wait_s=NEVER_S)
             async with in_front_of(tmp_path, file, prefix=prefix) as waiting:
-                tokens = waiting.router.app.parts.tokens
+                tokens = waiting.router.app.parts.addons["kv_events"].tokens
                 assert tokens is not None
                 tokens._remote._timeout_s = NEVER_S
                 text = PRIVATE * 100

@@ -16,6 +16,7 @@ import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys, Prefix, Replica
+from tests.addons.needed import needs
 from tests.harness.behaviours import json_ok
 from tests.harness.clocks import NEVER_S
 from tests.harness.messages import chat, completion
@@ -188,6 +189,7 @@ def test_a_request_that_connects_is_not_sent_to_a_region_that_was_removed(
     story()
 
 
+@needs("kv_events")
 def test_a_prompt_is_not_tokenized_in_a_region_that_was_removed(tmp_path: Path) -> None:
     @scenario
     async def story() -> None:
@@ -206,7 +208,7 @@ def test_a_prompt_is_not_tokenized_in_a_region_that_was_removed(tmp_path: Path) 
         async with two_regions(
             tmp_path, json_ok, tokenizes_forever, ("us",), prefix=prefix
         ) as world:
-            tokens = world.router.app.parts.tokens
+            tokens = world.router.app.parts.addons["kv_events"].tokens
             assert tokens is not None
             tokens._remote._timeout_s = NEVER_S
             task = await world.begins(PRIVATE * 100, LIMITED)

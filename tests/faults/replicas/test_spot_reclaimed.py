@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from router.config.model import Preemption, Queue, Replica, Spot, SpotMetadata, Upstream
+from router.config.model import Preemption, Queue, Replica, Spot, Upstream
 from router.core.errors import Reason
 from router.dispatch.continuation.outcome import Outcome
-from tests.app.fleet.servers import serving
 from tests.dispatch.continuation.engine import read
 from tests.faults.attempts.test_stream_is_continued import (
     ON,
@@ -34,7 +31,6 @@ from tests.harness.messages import (
     chunk,
     completion,
     post_json,
-    response,
     token,
 )
 from tests.harness.queueing import waiting
@@ -293,59 +289,6 @@ def three(*urls: str) -> tuple[Replica, ...]:
         Replica(url=urls[1], id="r1", node="n"),
         Replica(url=urls[2], id="r2"),
     )
-
-
-@pytest.mark.parametrize(
-    ("target", "reclaimed"), [({}, "r0"), ({"node": "n"}, "r1"), ({"replica": "r2"}, "r2")]
-)
-def test_a_metadata_service_names_its_replicas(target: dict[str, str], reclaimed: str) -> None:
-    @scenario
-    async def check() -> None:
-        path = "/computeMetadata/v1/instance/preempted"
-        async with AsyncExitStack() as stack:
-            cloud = await stack.enter_async_context(serving({path: text("FALSE")}))
-            urls = [(await stack.enter_async_context(emulated("vllm"))).url for _ in range(3)]
-            sources = (SpotMetadata(provider="gcp", url=cloud.server.url, **target),)
-            rules = Spot(metadata=sources, interval_s=0.02)
-            async with running(replicas=three(*urls), spot=rules) as router:
-                await eventually(lambda: len(cloud.asked) > 2, "several looks")
-                assert not any(spot(router).values())
-                cloud.answers[path] = text("TRUE")
-                await eventually(lambda: any(spot(router).values()), "the notice")
-                assert spot(router) == {id: id == reclaimed for id in ("r0", "r1", "r2")}
-                # The same notice does not drain a replica that the operator returned to service.
-                await router.admin(f"/replicas/{reclaimed}/uncordon", "POST")
-                asked = len(cloud.asked)
-                await eventually(lambda: len(cloud.asked) > asked + 2, "several looks")
-                assert not any(spot(router).values())
-
-    check()
-
-
-def text(body: str) -> bytes:
-    return response(200, "Connection: close", body=body.encode(), content_type="text/plain")
-
-
-def test_a_file_announces_a_reclaim(tmp_path: Path) -> None:
-    file = tmp_path / "notice"
-
-    @scenario
-    async def check() -> None:
-        rules = Spot(notice_file=str(file), interval_s=0.02)
-        async with running(json_ok, json_ok, spot=rules) as router:
-            assert not any(spot(router).values())
-            file.write_text(json.dumps({"replicas": ["r1"], "seconds": 90}))
-            await eventually(lambda: any(spot(router).values()), "the notice")
-            assert spot(router) == {"r0": False, "r1": True}
-            (left,) = [s["reclaimed_in_s"] for s in router.app.replicas() if s["id"] == "r1"]
-            assert Spot().notice_s < left <= 90.0
-            assert router.app.parts.reclaims.notices["file"] == 1
-            file.unlink()
-            router.change(spot=Spot())
-            await router.app.reload()
-            await eventually(lambda: not router.app.parts.spot_watcher.running, "no source")
-
-    check()
 
 
 # -- under load -------------------------------------------------------------------------------

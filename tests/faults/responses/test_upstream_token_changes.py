@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from router.config.model import Prefix, Upstream
+from tests.addons.needed import needs
 from tests.harness.control import HEALTH, METRICS
 from tests.harness.messages import chat, completion, json_response, response
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
@@ -45,6 +46,7 @@ class Engine:
         await eventually(lambda: set(self.last.values()) == {credential}, credential)
 
 
+@needs("kv_events")
 @pytest.mark.parametrize("in_file", [False, True], ids=["token", "token_file"])
 @scenario
 async def test_every_part_sends_the_new_token(in_file: bool, tmp_path: Path) -> None:

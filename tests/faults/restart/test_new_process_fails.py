@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.needed import needs
 from tests.faults.restart.helpers import IMPATIENT, held, is_alive, restarting
 from tests.harness.listeners import dead_url
 from tests.harness.messages import chat, request
@@ -41,6 +42,7 @@ async def test_an_invalid_configuration(tmp_path: Path, extra: str, why: str) ->
         assert (await one.ask()).status == 200
 
 
+@needs("batches")
 @pytest.mark.parametrize("file", ["batches/batches.sqlite", "usage.db"])
 @long_scenario
 async def test_a_file_of_another_version(tmp_path: Path, file: str) -> None:

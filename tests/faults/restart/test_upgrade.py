@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from router.app.restart.messages import VARIABLE
+from tests.addons.needed import needs
 from tests.faults.restart.helpers import is_alive
 from tests.faults.restart.releases import Releases, Unavailable, old_revision
 from tests.faults.restart.upgrader import Trial, problems, prove, write
@@ -32,6 +33,7 @@ def revision() -> str:
         pytest.skip(f"no old release here: {err}")
 
 
+@needs("batches")
 @long_scenario
 async def test_an_upgrade_and_the_way_back_lose_nothing(tmp_path: Path, revision: str) -> None:
     trial = Trial()

@@ -26,8 +26,6 @@ from openai import AsyncOpenAI
 
 from router.config.keys import KeyLine, hash_of, line_of
 from router.core.limits import raise_open_files
-from tests.app.batches.helpers import records, submit
-from tests.batches.lines import numbered
 from tests.faults.restart.load import Load
 from tests.faults.restart.releases import Releases, extract, old_revision
 from tests.harness.client import RawClient
@@ -179,6 +177,10 @@ async def prove(trial: Trial, revision: str, folder: Path) -> Outcome:
     releases.add(NEW, ROOT)
     releases.use(OLD)
     engine = Engine(trial)
+    # The addon may have been removed, with its tests.
+    from tests.addons.batches.app.helpers import records, submit
+    from tests.addons.batches.lines import numbered
+
     hostile = HostileReplica(engine)
     hostile.start()
     config = write(folder, hostile.url)

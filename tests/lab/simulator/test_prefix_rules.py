@@ -15,6 +15,7 @@ from router.config.varied import varied
 from router.lab.simulator.scenario import Fault, Scenario
 from router.lab.simulator.simulation import Simulation
 from router.lab.simulator.traffic import Arrival
+from tests.addons.needed import needs
 from tests.lab.simulator.worlds import BLOCK, Kept, Script, blocks, world
 
 
@@ -55,6 +56,7 @@ def asks(count: int, documents: int, **facts: Any) -> list[Arrival]:
     return arrivals
 
 
+@needs("kv_events")
 def test_every_router_knows_what_the_engines_hold() -> None:
     kept = Kept()
     scenario = replace(exact(replicas=3), routers=4, seed=5)
@@ -77,6 +79,7 @@ def test_without_events_each_router_knows_its_own_prompts_only() -> None:
     assert sum(outcome.cached_tokens > 0 for outcome in kept.outcomes) < 50
 
 
+@needs("kv_events")
 def test_the_first_events_of_a_restarted_engine_drop_what_it_held() -> None:
     kept = Kept()
     fault = Fault(at=4.3, replica=0, kind="kill", until=4.35)

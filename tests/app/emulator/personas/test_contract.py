@@ -18,9 +18,8 @@ from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.priority import SILENT
 from router.fleet.engines.common.registry import ENGINES
-from router.fleet.prefix.tokens.facts import Facts
-from router.fleet.prefix.tokens.remote import request_body
 from router.lab.emulator.settings import PERSONAS
+from tests.addons.needed import needs
 from tests.app.emulator.conftest import Fleet, checked, started
 from tests.app.emulator.test_server import LONG, raw_post
 
@@ -77,7 +76,11 @@ def test_it_goes_on_where_a_text_ends(fleet: Fleet, engine: Engine) -> None:
     assert answer.content.rstrip().endswith(b"data: [DONE]")
 
 
+@needs("kv_events")
 def test_it_tells_token_ids_of_messages(fleet: Fleet, engine: Engine) -> None:
+    from router.addons.kv_events.tokens.facts import Facts
+    from router.addons.kv_events.tokens.remote import request_body
+
     if not engine.tokenize:
         return
     body = request_body(Facts("chat", "tiny", json.dumps(MESSAGES).encode()))

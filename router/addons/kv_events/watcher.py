@@ -1,0 +1,262 @@
+"""Handles the KV events of a whole fleet: finds each replica's publishers and subscribes to them.
+
+One task per replica queries its HTTP endpoints (or uses the configuration) repeatedly: engines
+start late, move to another port, or begin to publish later. The watcher uses its own connections,
+and never delays a request. Received events go into one `ExactIndex`, keyed by the replica. If the
+router chooses the data-parallel rank, the events of each rank are keyed by the replica of the rank.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from router.addons.kv_events.addresses import Addresses
+from router.addons.kv_events.extra import load
+from router.addons.kv_events.index import ExactIndex
+from router.addons.kv_events.reader import Pump, Subscriber
+from router.addons.kv_events.sources import configured
+from router.addons.kv_events.stream import Counters
+from router.config.model import Config
+from router.fleet.engines.common.publishers import Source
+from router.fleet.engines.common.registry import publishers_of
+from router.fleet.monitor.ask import own_fields, tls_of
+from router.fleet.monitor.resolve import Resolve, remember
+from router.fleet.replica import Replica
+
+if TYPE_CHECKING:
+    import aiohttp
+
+# maximum bytes of an answer; the answers of some engines contain every setting
+_ANSWER_BYTES: Final = 4 * 1024 * 1024
+_SETTLED_S: Final = 30.0  # seconds between queries while all publishers are connected
+_UNSETTLED_S: Final = 5.0  # seconds between queries while a publisher is not connected
+
+
+class KvWatcher:
+    """Subscribers of all replicas. Created only if `prefix.exact` is set."""
+
+    def __init__(
+        self,
+        config: Config,
+        token: str | None,
+        rng: Random,
+        on_error: Callable[[BaseException], None],
+        *,
+        settled_s: float = _SETTLED_S,
+        unsettled_s: float = _UNSETTLED_S,
+        replay_timeout_s: float = 2.0,
+    ) -> None:
+        """Raises ConfigError if a package of the extra kv-events is missing."""
+        self._zmq = load("zmq", "pyzmq", "prefix.exact")
+        self.index = ExactIndex(config.prefix.entries)
+        self.counters = Counters()
+        self.adopt(config, token)
+        self._rng = rng
+        self._on_error = on_error
+        self._settled_s = settled_s
+        self._unsettled_s = unsettled_s
+        self._replay_timeout_s = replay_timeout_s
+        self._tasks: dict[Replica, asyncio.Task[None]] = {}
+        # The subscribers by the source as the replica or the configuration names it;
+        # `Subscriber.source` is the same source with addresses in place of host names.
+        self._subscribers: dict[Replica, dict[Source, Subscriber]] = {}
+        self._addresses: dict[Replica, Addresses] = {}
+        self._names: dict[str, Resolve] = {}  # host -> the data plane's resolver
+        self._context: Any = None
+        self._pump: Pump | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    def adopt(self, config: Config, token: str | None) -> None:
+        """Use the settings of a reloaded configuration for later queries."""
+        self._timeout_s = config.polling.timeout_s
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+
+    def start(self) -> None:
+        """Open the session and the ZMQ context. Needs a running event loop."""
+        import aiohttp
+
+        from router.fleet.monitor.names import connector
+
+        loop = asyncio.get_running_loop()
+        self._context = self._zmq.Context()
+        self._pump = Pump(loop, self.index, self._on_error)
+        self._session = aiohttp.ClientSession(
+            connector=connector(self._names),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    def watch(self, replica: Replica) -> None:
+        """Subscribe to a replica's publishers, as soon as they are known."""
+        self._addresses[replica] = Addresses(replica.pool.address)
+        task = asyncio.ensure_future(self._watch(replica))
+        self._tasks[replica] = task
+
+    def watches(self, replica: Replica) -> bool:
+        return replica in self._tasks
+
+    def unwatch(self, replica: Replica) -> None:
+        """Unsubscribe from a replica's publishers, and drop the replica's blocks from the index."""
+        task = self._tasks.pop(replica, None)
+        if task is not None:
+            task.cancel()
+        self._addresses.pop(replica, None)
+        self._listen(replica, {})
+
+    async def stop(self) -> None:
+        tasks = list(self._tasks.values())
+        for replica in list(self._tasks):
+            self.unwatch(replica)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._pump is not None:
+            self._pump.stop()
+        if self._session is not None:
+            await self._session.close()
+        if self._context is not None:
+            # This ends ZMQ's thread; with linger=0 it does not wait for sockets that were not
+            # closed.
+            self._context.destroy(linger=0)
+
+    @property
+    def running(self) -> int:
+        """Return the number of tasks and open sockets: 0 after `stop`."""
+        return len(self._tasks) + self.subscribers
+
+    @property
+    def subscribers(self) -> int:
+        return sum(len(found) for found in self._subscribers.values())
+
+    @property
+    def connected(self) -> int:
+        """Return the number of connected publishers."""
+        return sum(
+            subscriber.is_connected
+            for found in self._subscribers.values()
+            for subscriber in found.values()
+        )
+
+    # -- one replica --------------------------------------------------------------------------
+
+    async def _watch(self, replica: Replica) -> None:
+        while True:
+            is_settled = False
+            try:
+                sources = await self._sources(replica)
+                if sources is not None:
+                    self._listen(replica, await self._resolved(replica, sources))
+                    found = self._subscribers.get(replica, {})
+                    is_settled = len(found) == len(sources) and all(
+                        subscriber.is_connected for subscriber in found.values()
+                    )
+            except Exception as err:
+                self._on_error(err)
+            pause_s = self._settled_s if is_settled else self._unsettled_s
+            await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
+
+    async def _sources(self, replica: Replica) -> list[Source] | None:
+        """Return the publishers of a replica; `None`: no answer, so its known publishers are
+        kept."""
+        host = replica.address.host
+        if replica.config.kv_events is not None:
+            first = replica.first_rank
+            ranks = range(first, first + len(replica.ranks))
+            return configured(replica.config.kv_events, host, ranks)
+        answered = False
+        for publisher in publishers_of(replica.descriptor):
+            raw = await self._get(replica, publisher.path)
+            if raw is not None:
+                answered = True
+                sources = publisher.read(raw, host)
+                if sources:
+                    return sources
+        return [] if answered else None
+
+    async def _resolved(self, replica: Replica, sources: list[Source]) -> dict[Source, Source]:
+        """Return the sources with addresses in place of host names.
+
+        If a host name has no address, the subscriber of its source stays as it is. A source without
+        a subscriber is left out.
+        """
+        found = self._subscribers.get(replica, {})
+        addresses = self._addresses[replica]
+        addresses.keep(sources)
+        resolved: dict[Source, Source] = {}
+        for source in sources:
+            subscriber = found.get(source)
+            used = None if subscriber is None else subscriber.source
+            is_connected = subscriber is not None and subscriber.is_connected
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    resolved[source] = await addresses.resolved(source, used, is_connected)
+            except OSError:
+                if used is not None:
+                    resolved[source] = used
+        return resolved
+
+    def _listen(self, replica: Replica, sources: dict[Source, Source]) -> None:
+        """Subscribe to exactly these sources.
+
+        `sources`: source with host names -> the same source with addresses in place of them.
+        """
+        assert self._pump is not None
+        found = self._subscribers.setdefault(replica, {})
+        # Stop the old subscribers first, because the index entries of a data-parallel rank belong
+        # to one subscriber at a time.
+        for source, used in [*found.items()]:
+            if sources.get(source) != used.source or used.key is not _holder(replica, source):
+                found.pop(source).stop()
+        for source, resolved in sources.items():
+            if source not in found:
+                found[source] = Subscriber(
+                    self._zmq,
+                    self._context,
+                    asyncio.get_running_loop(),
+                    self._pump,
+                    self.index,
+                    _holder(replica, source),
+                    resolved,
+                    self.counters,
+                    self._replay_timeout_s,
+                )
+        if not found:
+            del self._subscribers[replica]
+
+    async def _get(self, replica: Replica, path: str) -> bytes | None:
+        """Return the body of a 200 answer.
+
+        b"": the status is another one below 500, or the body is too large. `None`: there was no
+        answer, or its status was 5xx.
+        """
+        import aiohttp
+
+        assert self._session is not None
+        address = replica.pool.address
+        remember(self._names, address.host, address.resolve)
+        tls, server_name = tls_of(replica)
+        try:
+            async with self._session.get(
+                replica.config.url.rstrip("/") + path,
+                headers=own_fields(replica, self._headers),
+                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+                allow_redirects=False,
+                ssl=tls,
+                server_hostname=server_name,
+            ) as response:
+                if response.status != 200:
+                    return b"" if response.status < 500 else None
+                raw = b""
+                async for piece in response.content.iter_chunked(65536):
+                    raw += piece
+                    if len(raw) > _ANSWER_BYTES:
+                        return b""
+                return raw
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+            return None
+
+
+def _holder(replica: Replica, source: Source) -> Replica:
+    """Return the replica whose cache a publisher reports."""
+    ranks, place = replica.ranks, source.rank - replica.first_rank
+    return ranks[place] if 0 <= place < len(ranks) else replica

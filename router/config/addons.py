@@ -1,0 +1,68 @@
+"""Which settings need an addon of `router/addons`, and which optional packages the addon needs.
+
+A row names an addon; it does not import it. If the folder of the addon is missing, a configuration
+that needs it is invalid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Final, NamedTuple
+
+from router.config.model import Config
+from router.config.problems import Problems
+from router.core.addons import is_installed
+
+
+class Need(NamedTuple):
+    setting: str
+    is_set: Callable[[Config], bool]
+    modules: tuple[str, ...] = ()  # What it imports of its optional packages.
+    extra: str = ""  # The name of these packages for pip.
+
+
+NEEDS: Final[Mapping[str, Need]] = {
+    "batches": Need("batches.enabled", lambda config: config.batches.enabled),
+    "kubernetes": Need(
+        "discovery.kubernetes",
+        lambda config: bool(config.discovery.kubernetes),
+        ("kubernetes",),
+        "kubernetes",
+    ),
+    "kv_events": Need(
+        "prefix.exact",
+        lambda config: config.prefix.exact,
+        ("zmq", "tokenizers", "jinja2"),
+        "kv-events",
+    ),
+    "spot_notices": Need(
+        "spot", lambda config: bool(config.spot.metadata) or config.spot.notice_file is not None
+    ),
+}
+
+
+def wanted(config: Config) -> dict[str, str]:
+    """Returns the addons that a configuration needs, each with the setting that needs it."""
+    return {name: need.setting for name, need in NEEDS.items() if need.is_set(config)}
+
+
+def check_addons(config: Config, problems: Problems) -> None:
+    """Adds a problem for each addon, or optional package, that is needed and not installed."""
+    if not problems.reads_files:
+        return  # The machine of the configuration may have other packages.
+    for name, setting in wanted(config).items():
+        need = NEEDS[name]
+        if problems.is_spoiled(setting):
+            continue
+        if not is_installed(name):
+            problems.add(setting, f"needs the addon {name}, which is not installed")
+        else:
+            check_packages(setting, need.modules, need.extra, problems)
+
+
+def check_packages(setting: str, modules: tuple[str, ...], extra: str, problems: Problems) -> None:
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        text = f"needs {', '.join(missing)}: pip install 'hedgerow[{extra}]'"
+        problems.add(setting, text)

@@ -1,0 +1,213 @@
+"""The engines that one EndpointSlice or one pod names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from router.addons.kubernetes.endpoints import Candidate, of_pod, of_slice, renewed
+from router.addons.kubernetes.objects import EndpointSlice, Invalid, Pod, decoded
+from router.config.model import Credential, KubernetesReplicas, Replica
+from tests.harness.api_server import Object, endpoint, pod_of, slice_of
+
+SERVICE = KubernetesReplicas(service="vllm")
+PODS = KubernetesReplicas(pods="app=vllm")
+
+
+def in_slice(one: Object, source: KubernetesReplicas = SERVICE) -> list[Candidate]:
+    one["metadata"].setdefault("namespace", "default")
+    return of_slice(decoded(EndpointSlice, json.dumps(one).encode()), source)
+
+
+def in_pod(one: Object, source: KubernetesReplicas = PODS) -> list[Candidate]:
+    one["metadata"] = {"namespace": "default", "uid": "u1", **one["metadata"]}
+    return of_pod(decoded(Pod, json.dumps(one).encode()), source)
+
+
+def replica(candidates: list[Candidate]) -> Replica:
+    (candidate,) = candidates
+    assert candidate.found is not None, candidate.problem
+    return candidate.found.replica
+
+
+def problem(candidates: list[Candidate]) -> str:
+    (candidate,) = candidates
+    assert candidate.found is None
+    return candidate.problem
+
+
+def test_an_endpoint_of_a_pod() -> None:
+    one = slice_of("s", endpoint("10.0.0.1", "vllm-0", nodeName="n", zone="z"))
+    (found,) = in_slice(one)
+    assert (found.key, found.is_ready, found.is_terminating) == ("uid-vllm-0", True, False)
+    assert replica([found]) == Replica(
+        id="default/vllm-0:8000", url="http://10.0.0.1:8000", node="n", zone="z"
+    )
+
+
+def test_an_endpoint_without_a_pod() -> None:
+    (found,) = in_slice(slice_of("s", endpoint("10.0.0.1")))
+    assert found.key == "10.0.0.1:8000"
+    assert replica([found]).id == "10.0.0.1:8000"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "is_ready", "is_terminating"),
+    [
+        ({}, True, False),
+        ({"ready": None, "serving": None, "terminating": None}, True, False),
+        ({"ready": True}, True, False),
+        ({"ready": False}, False, False),
+        ({"ready": False, "serving": True, "terminating": True}, False, True),
+        ({"ready": True, "terminating": True}, True, True),  # publishNotReadyAddresses
+    ],
+)
+def test_conditions(conditions: Object, is_ready: bool, is_terminating: bool) -> None:
+    one = {"addresses": ["10.0.0.1"], "conditions": conditions}
+    (found,) = in_slice(slice_of("s", one))
+    assert (found.is_ready, found.is_terminating) == (is_ready, is_terminating)
+
+
+def test_a_slice_without_endpoints_or_ports() -> None:
+    assert in_slice({**slice_of("s"), "endpoints": None}) == []
+    assert in_slice(slice_of("s", {"addresses": []})) == []
+    every = {**slice_of("s", endpoint("10.0.0.1")), "ports": None}
+    assert problem(in_slice(every)) == "10.0.0.1: has no port: set port"
+    assert replica(in_slice(every, KubernetesReplicas(service="v", port=80))).url.endswith(":80")
+
+
+def test_a_slice_has_as_many_endpoints_as_the_api_allows() -> None:
+    many = [endpoint(f"10.0.{n // 250}.{n % 250}") for n in range(1, 1002)]
+    assert len(in_slice(slice_of("s", *many[1:]))) == 1000
+    with pytest.raises(Invalid, match="has more than 1000 endpoints"):
+        in_slice(slice_of("s", *many))
+
+
+@pytest.mark.parametrize(
+    ("port", "url"), [("", ""), (9000, ":9000"), ("9000", ":9000"), ("http", ":8000")]
+)
+def test_the_port_is_a_number_or_a_name(port: int | str, url: str) -> None:
+    ports = [
+        {"name": "metrics", "port": 9090, "protocol": "TCP"},
+        {"name": "http", "port": 8000, "protocol": "TCP"},
+        {"name": "http", "port": 8000, "protocol": "UDP"},
+        {"name": "none", "port": None},
+    ]
+    one = {**slice_of("s", endpoint("10.0.0.1")), "ports": ports}
+    source = KubernetesReplicas(service="vllm", port=port)
+    if url:
+        assert replica(in_slice(one, source)).url == f"http://10.0.0.1{url}"
+    else:
+        assert problem(in_slice(one, source)) == "10.0.0.1: has several ports: set port"
+    lost = KubernetesReplicas(service="vllm", port="grpc")
+    assert problem(in_slice(one, lost)) == "10.0.0.1: has no port named 'grpc'"
+
+
+def test_an_annotation_names_the_port_of_a_pod() -> None:
+    one = pod_of("a", "10.0.0.1", annotations={"hedgerow.dev/port": "admin"})
+    one["spec"]["containers"].append({"ports": [{"name": "admin", "containerPort": 7000}]})
+    assert replica(in_pod(one, KubernetesReplicas(pods="a", port=1))).url == "http://10.0.0.1:7000"
+
+
+def test_the_port_of_a_sidecar() -> None:
+    one = pod_of("a", "10.0.0.1")
+    one["spec"]["initContainers"] = [{"ports": [{"name": "proxy", "containerPort": 9443}]}]
+    source = KubernetesReplicas(pods="a", port="proxy", scheme="https", path="/v")
+    assert replica(in_pod(one, source)) == Replica(
+        id="default/a:9443/v", url="https://10.0.0.1:9443/v", node="n1"
+    )
+
+
+def test_a_pod_with_two_families_has_two_candidates_of_one_key() -> None:
+    found = in_pod(pod_of("a", "fd00::1", "10.0.0.1"))
+    assert {each.key for each in found} == {"u1"}
+    assert [replica([each]).url for each in found] == [
+        "http://[fd00::1]:8000",
+        "http://10.0.0.1:8000",
+    ]
+    assert [each.is_ipv6 for each in found] == [True, False]
+
+
+def test_a_pod_without_an_address_and_one_with_the_old_field() -> None:
+    assert in_pod(pod_of("a")) == []
+    one = pod_of("a", "10.0.0.1")
+    del one["status"]["podIPs"]
+    assert replica(in_pod(one)).url == "http://10.0.0.1:8000"
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_is_gone(phase: str) -> None:
+    one = pod_of("a", "10.0.0.1")
+    one["status"]["phase"] = phase
+    assert in_pod(one) == []
+
+
+def test_a_deleted_pod_is_terminating() -> None:
+    (found,) = in_pod(pod_of("a", "10.0.0.1", deletionTimestamp="2026-01-01T00:00:00Z"))
+    assert found.is_terminating
+    assert not in_pod(pod_of("a", "10.0.0.1", ready=False))[0].is_ready
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("gpu.example", "does not appear to be an IPv4 or IPv6 address"),
+        ("0.0.0.0", "0.0.0.0 is not the address of an engine"),
+        ("ff02::1", "ff02::1 is not the address of an engine"),
+        ("fe80::1%eth0", "an IPv6 address with a zone is not supported"),
+        ("10.0.0.1/x", "does not appear to be an IPv4 or IPv6 address"),
+    ],
+)
+def test_an_address_that_no_engine_has(address: str, text: str) -> None:
+    assert text in problem(in_slice(slice_of("s", endpoint(address, "a"))))
+
+
+@pytest.mark.parametrize("name", ["a b", "x" * 300, "../b", "ä"])
+def test_a_name_that_is_no_id(name: str) -> None:
+    assert "must" in problem(in_pod(pod_of(name, "10.0.0.1")))
+
+
+def test_an_invalid_annotation_makes_the_pod_invalid() -> None:
+    one = pod_of("a", "10.0.0.1", annotations={"hedgerow.dev/spot": "maybe"})
+    assert problem(in_pod(one)) == "default/a: hedgerow.dev/spot: 'maybe' must be true or false"
+
+
+def test_settings_of_the_source_apply_unless_the_pod_states_them() -> None:
+    secret = Credential(token="s")
+    source = KubernetesReplicas(
+        pods="a", models=("m",), zone="z", weight=2.0, pool="p", credential=secret, engine="sglang"
+    )
+    marks = {"hedgerow.dev/models": "n", "hedgerow.dev/pool": "other"}
+    one = pod_of("a", "10.0.0.1", annotations=marks)
+    (found,) = in_pod(one, source)
+    made = replica([found])
+    assert (made.models, made.zone, made.weight, made.engine) == (("n",), "z", 2.0, "sglang")
+    assert (made.pool, made.credential) == ("p", secret)
+    # A reload changes what the pod does not state.
+    after = KubernetesReplicas(pods="a", models=("x",), zone="y", scheme="https")
+    assert found.found is not None
+    again = renewed(found.found, after).replica
+    assert (again.models, again.zone, again.weight, again.pool) == (("n",), "y", 1.0, "")
+    assert (again.id, again.url, again.node) == (made.id, "https://10.0.0.1:8000", "n1")
+
+
+def test_pods_of_two_clusters_have_different_ids() -> None:
+    source = KubernetesReplicas(pods="a", kubeconfig="/k", context="eu")
+    assert replica(in_pod(pod_of("a", "10.0.0.1"), source)).id == "eu/default/a:8000"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"endpoints": "many"},
+        {"endpoints": [{"addresses": "10.0.0.1"}]},
+        {"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": "yes"}}]},
+        {"ports": [{"port": "8000"}]},
+        {"metadata": {"labels": {"a": 1}}},
+    ],
+)
+def test_a_wrong_type_makes_the_object_invalid(change: Any) -> None:
+    with pytest.raises(Invalid):
+        decoded(EndpointSlice, json.dumps({**slice_of("s"), **change}).encode())

@@ -1,0 +1,158 @@
+"""The file that announces reclaims: half-written, not a file, too large, on a disk that hangs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from router.addons.spot_notices.watcher import SpotWatcher
+from router.fleet.monitor import small_file
+from router.fleet.monitor.small_file import SmallFile
+from router.fleet.notice import UNSTATED
+from tests.addons.spot_notices.app.test_watcher import Heard
+from tests.harness.replica import eventually
+from tests.harness.running import scenario
+
+ONE = b'{"replicas": ["r1"], "seconds": 30}'
+
+
+class Looks:
+    """Performs one look after the other."""
+
+    def __init__(self, file: Path) -> None:
+        self.heard = Heard()
+        self._watcher = self.heard.watcher(notice_file=str(file))
+        self._file = SmallFile(str(file), 1000)
+
+    async def look(self) -> None:
+        notice = await self._watcher._look_at_file(self._file)
+        if notice is not None:
+            self.heard.notices.append((notice, "file"))
+
+    @property
+    def seen(self) -> list[tuple[float, tuple[str, ...], str]]:
+        return [notice[1:] for notice, _ in self.heard.notices]
+
+
+def test_a_file_that_is_being_written_does_not_name_all_replicas(tmp_path: Path) -> None:
+    @scenario
+    async def check() -> None:
+        looks = Looks(tmp_path / "notice")
+        with open(tmp_path / "notice", "wb") as file:
+            await looks.look()
+            file.write(ONE)
+        await looks.look()
+        assert looks.seen == [(30.0, ("r1",), "")]
+
+    check()
+
+
+def test_a_file_that_stays_empty_names_all_spot_replicas(tmp_path: Path) -> None:
+    @scenario
+    async def check() -> None:
+        looks = Looks(tmp_path / "notice")
+        (tmp_path / "notice").touch()
+        await looks.look()
+        assert looks.seen == []
+        await looks.look()
+        assert looks.seen == [(UNSTATED, (), "")]
+
+    check()
+
+
+@asynccontextmanager
+async def watching(path: Path, timeout_s: float = 2.0) -> AsyncIterator[Heard]:
+    heard = Heard()
+    watcher: SpotWatcher = heard.watcher(notice_file=str(path), timeout_s=timeout_s)
+    await watcher.start()
+    try:
+        yield heard
+    finally:
+        await watcher.stop()
+
+
+def test_a_file_is_rewritten_and_deleted(tmp_path: Path) -> None:
+    file = tmp_path / "notice"
+
+    @scenario
+    async def check() -> None:
+        async with watching(file) as heard:
+            file.write_bytes(ONE[:20])  # half of the file
+            await eventually(lambda: len(heard.problems) > 0, "a look at the half")
+            assert heard.notices == []
+            file.write_bytes(ONE)
+            await eventually(lambda: len(heard.notices) == 1, "the notice")
+            file.write_bytes(b'{"node": "n"}')
+            await eventually(lambda: len(heard.notices) == 2, "another notice")
+            file.unlink()
+            file.write_bytes(b"[")
+            problems = len(heard.problems)
+            await eventually(lambda: len(heard.problems) > problems + 1, "looks after the deletion")
+            assert heard.withdrawn == [], "a deleted file withdraws nothing"
+
+    check()
+
+
+def not_a_file(path: Path, kind: str) -> None:
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b" " * 70_000)
+
+
+@pytest.mark.parametrize("kind", ["directory", "pipe", "device", "large"])
+def test_what_is_no_notice_is_a_problem(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "notice"
+
+    @scenario
+    async def check() -> None:
+        not_a_file(file, kind)
+        async with watching(file) as heard:
+            await eventually(lambda: len(heard.problems) > 2, "three looks")
+            assert heard.notices == []
+            if kind == "directory":
+                file.rmdir()
+            else:
+                file.unlink()
+            file.write_bytes(ONE)
+            await eventually(lambda: len(heard.notices) == 1, "the notice")
+
+    check()
+
+
+def test_a_disk_that_hangs_takes_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = Event()
+    reads: list[str] = []
+
+    def read(path: str, bytes_max: int) -> bytes:
+        reads.append(path)
+        hangs.wait()
+        return ONE
+
+    monkeypatch.setattr(small_file, "_read", read)
+
+    @scenario
+    async def check() -> None:
+        other = tmp_path / "notice"
+        try:
+            async with watching(other, timeout_s=0.02) as heard:
+                await eventually(lambda: len(reads) > 0, "a look")
+                await eventually(lambda: len(heard.problems) > 3, "looks that are over in time")
+                assert len(reads) == 1
+                hangs.set()
+                await eventually(lambda: len(heard.notices) == 1, "the notice")
+        finally:
+            hangs.set()
+
+    check()

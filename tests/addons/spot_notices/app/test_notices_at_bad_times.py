@@ -1,0 +1,181 @@
+"""One notice names several replicas, or is withdrawn: requests move once, and replicas return."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from router.config.model import Preemption, Queue, Replica, Spot, SpotMetadata
+from router.fleet.notice import Notice
+from tests.addons.spot_notices.app.test_watcher import body
+from tests.app.fleet.servers import serving
+from tests.faults.attempts.test_stream_is_continued import ON, VLLM, Fleet, asking, stops
+from tests.faults.replicas.test_spot_reclaimed import FIRST, Held, moved, reclaim, spot
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import chat
+from tests.harness.replica import HostileReplica, eventually
+from tests.harness.running import Router, running, scenario
+
+PREEMPTED = "/computeMetadata/v1/instance/preempted"
+
+
+def machines(*hostiles: HostileReplica) -> tuple[Replica, ...]:
+    """Spot replicas, and at last one that is not."""
+    for each in hostiles:
+        each.start()
+    last = len(hostiles) - 1
+    return tuple(
+        Replica(url=each.url, id=f"r{n}", spot=n < last, **VLLM) for n, each in enumerate(hostiles)
+    )
+
+
+QUEUES = {
+    "queue": Queue(),
+    "ticket": Queue(preemption=Preemption(enabled=True)),  # every request has a ticket
+    "no queue": Queue(enabled=False),
+}
+
+
+@pytest.mark.parametrize("queue", QUEUES.values(), ids=QUEUES)
+def test_no_request_moves_to_a_replica_of_the_same_notice(queue: Queue) -> None:
+    @scenario
+    async def check() -> None:
+        held = Held()
+        hostiles = [*(HostileReplica(held) for _ in range(3)), HostileReplica(json_ok)]
+        replicas = machines(*hostiles)
+        async with running(replicas=replicas, policy=FIRST, queue=queue) as router:
+            client = await router.client()
+            await client.send(chat())
+            await eventually(lambda: len(hostiles[0].requests) == 1, "the request")
+            router.app.parts.reclaims.noticed(Notice("all"), "file")
+            assert (await client.recv_response()).status == 200
+            assert [len(each.requests) for each in hostiles] == [1, 0, 0, 1]
+            assert moved(router) == (1, 0)
+            assert router.app.parts.reclaims.notices["file"] == 3
+        for each in hostiles:
+            await each.stop()
+
+    check()
+
+
+@scenario
+async def test_a_stream_is_continued_once_for_each_notice() -> None:
+    fleet = Fleet(stops(4))
+    hostiles = [HostileReplica(fleet) for _ in range(4)]
+    replicas = machines(*hostiles)
+    async with running(replicas=replicas, policy=FIRST, continuation=ON) as router:
+        client = await router.client()
+        await client.send(asking("chat"))
+        await client.recv_until(b"fox")
+        router.app.parts.reclaims.noticed(Notice("all"), "file")
+        assert (await client.recv_response()).complete
+        assert [len(each.requests) for each in hostiles] == [1, 0, 0, 1]
+        assert moved(router) == (0, 1)
+    for each in hostiles:
+        await each.stop()
+
+
+# -- a notice that its source withdraws -------------------------------------------------------
+
+
+def states(router: Router) -> dict[str, str]:
+    return {shown["id"]: shown["state"] for shown in router.app.replicas()}
+
+
+@scenario
+async def test_a_replica_returns_when_its_notice_is_withdrawn() -> None:
+    async with serving({PREEMPTED: body("FALSE")}) as cloud:
+        source = SpotMetadata(provider="gcp", url=cloud.server.url, replica="r0")
+        rules = Spot(metadata=(source,), interval_s=0.02)
+        async with running(json_ok, json_ok, policy=FIRST, spot=rules) as router:
+            cloud.answers[PREEMPTED] = body("TRUE")
+            await eventually(lambda: states(router)["r0"] == "drained", "the notice")
+            cloud.answers[PREEMPTED] = body("FALSE")
+            await eventually(lambda: states(router)["r0"] == "ready", "back in service")
+            assert not any(spot(router).values())
+            # The duty before the notice returns, not always the service.
+            await router.admin("/replicas/r0/cordon", "POST")
+            cloud.answers[PREEMPTED] = body("TRUE")
+            await eventually(lambda: states(router)["r0"] == "drained", "the second notice")
+            cloud.answers[PREEMPTED] = body("FALSE")
+            await eventually(lambda: states(router)["r0"] == "cordoned", "as before")
+
+
+@scenario
+async def test_a_reload_forgets_no_notice() -> None:
+    async with serving({PREEMPTED: body("TRUE")}) as cloud:
+        source = SpotMetadata(provider="gcp", url=cloud.server.url, replica="r0")
+        rules = Spot(metadata=(source,), interval_s=3600.0)
+        async with running(json_ok, json_ok, policy=FIRST, spot=rules) as router:
+
+            async def reload(**changed: float) -> None:
+                spot = msgspec.structs.replace(router.config.spot, **changed)
+                router.next = msgspec.structs.replace(router.config, spot=spot)
+                await router.app.reload()
+
+            await eventually(lambda: states(router)["r0"] == "drained", "the notice")
+            await router.admin("/replicas/r0/uncordon", "POST")
+            await reload(interval_s=0.02)
+            asked = len(cloud.asked)
+            await eventually(lambda: len(cloud.asked) > asked + 2, "looks")
+            assert states(router)["r0"] == "ready", "the operator has ended this notice"
+            await reload(interval_s=3600.0)
+            cloud.answers[PREEMPTED] = body("FALSE")
+            await reload(interval_s=0.02)
+            asked = len(cloud.asked)
+            await eventually(lambda: len(cloud.asked) > asked + 2, "looks")
+            cloud.answers[PREEMPTED] = body("TRUE")
+            await eventually(lambda: states(router)["r0"] == "drained", "the second notice")
+            await reload(interval_s=3600.0)
+            cloud.answers[PREEMPTED] = body("FALSE")
+            await reload(interval_s=0.02)
+            await eventually(lambda: states(router)["r0"] == "ready", "the withdrawal")
+
+
+@scenario
+async def test_a_notice_of_another_source_remains() -> None:
+    async with running(json_ok, json_ok, policy=FIRST) as router:
+        reclaims, notice = router.app.parts.reclaims, Notice("a", 60.0, ("r0",))
+        await reclaim(router, "r0")
+        reclaims.noticed(notice, "azure")
+        reclaims.withdrawn(notice, "azure")
+        assert states(router)["r0"] == "drained", "the admin API has announced it as well"
+        reclaims.withdrawn(notice, "azure")  # a second time has no effect
+        reclaims.withdrawn(Notice("b", 60.0, ("r1",)), "azure")  # nor has another replica
+        assert states(router) == {"r0": "drained", "r1": "ready"}
+
+
+@scenario
+async def test_a_notice_that_disappears_when_it_is_due_is_not_withdrawn() -> None:
+    """The machine goes away now, so its replica must get no new request."""
+    async with running(json_ok, json_ok, policy=FIRST) as router:
+        reclaims, notice = router.app.parts.reclaims, Notice("a", 0.0, ("r0",))
+        reclaims.noticed(notice, "azure")
+        reclaims.withdrawn(notice, "azure")
+        assert states(router)["r0"] == "drained"
+
+
+@scenario
+async def test_a_new_notice_after_a_false_one_has_a_new_time() -> None:
+    async with running(json_ok, json_ok, policy=FIRST) as router:
+        assert (await reclaim(router, seconds=0.0))["reclaimed_in_s"] == 0.0
+        assert (await reclaim(router, seconds=60.0))["reclaimed_in_s"] > 30.0
+
+
+def test_a_deleted_file_returns_no_replica(tmp_path: Path) -> None:
+    file = tmp_path / "notice"
+
+    @scenario
+    async def check() -> None:
+        rules = Spot(notice_file=str(file), interval_s=0.02)
+        async with running(json_ok, json_ok, policy=FIRST, spot=rules) as router:
+            file.write_text('{"replicas": ["r0"]}')
+            await eventually(lambda: states(router)["r0"] == "drained", "the notice")
+            file.unlink()
+            await asyncio.sleep(0.1)
+            assert states(router)["r0"] == "drained"
+
+    check()
