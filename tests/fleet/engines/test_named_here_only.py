@@ -24,8 +24,8 @@ AT_HOME = (
     "router/lab/emulator/http/shapes/",
     "router/lab/emulator/http/kv_wire.py",
 )
-# The help of the emulator's options names the engine that each option is for, and the measurement of
-# overhead gives recorded answers of an engine.
+# The help of the emulator's options names the engine that each option is for. The measurement of
+# overhead uses recorded answers of an engine.
 OTHERS = ("router/lab/emulator/command.py", "router/lab/overhead/shapes.py")
 
 
