@@ -102,6 +102,7 @@ HOT = (
     "router/fleet/suspects.py",
     "router/fleet/utilisation.py",
     "router/fleet/table/*.py",
+    "router/addons/continuation/*.py",
     "router/dispatch/**/*.py",
     "router/observe/log/access_log.py",
     "router/observe/metrics.py",
@@ -136,7 +137,7 @@ NOT_HOT = {
     "router/dispatch/attempts/token_ids.py",
     "router/intake/fields.py",
     "router/dispatch/usage/usage_shapes.py",
-    "router/dispatch/continuation/shapes.py",
+    "router/addons/continuation/shapes.py",
 }
 # No configuration file: the strict one of this project would let a newer mypy fail the build.
 MYPY = ["--config-file=", "--follow-imports=silent", "--ignore-missing-imports"]

@@ -44,6 +44,7 @@ MAY_IMPORT = {
     },
     "addons": set(),
     "addons.batches": {"core", "config", "intake", "observe", "dispatch"},
+    "addons.continuation": {"core", "config", "wire", "fleet.engines", "observe", "dispatch"},
     "addons.kv_events": {
         *("core", "config", "policies", "intake", "wire", "fleet", "observe", "dispatch"),
         *("config.address", *FLEET),
@@ -155,6 +156,7 @@ def test_the_table_has_no_circle() -> None:
         ("router.app.x", "from router.lab.emulator import settings"),
         ("router.app.x", "def f():\n    from router.addons.batches.server import BatchServer"),
         ("router.addons.batches.x", "import router.addons.kubernetes"),
+        ("router.dispatch.x", "from router.addons.continuation.stream import Continuation"),
         ("router.dispatch.x", "def f():\n    from router.lab.simulator.clock import Clock"),
     ],
 )

@@ -2,7 +2,7 @@
 requests.
 
 A request is counted from the time it is sent to a replica until it ends or returns to the queue.
-Requests that bypass the queue are counted, too. Retries, second copies and continuations of a
+Requests that bypass the queue are counted, too. Retries, second copies and resumed streams of a
 request are not counted again.
 
 In the queue, the tickets of a key with a limit are divided into two parts (`class_queue.KeyQueue`).

@@ -38,6 +38,7 @@ from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
+from router.dispatch.resumption import resumption_of
 from router.dispatch.rules import pool_timeouts
 from router.fleet.access import Access
 from router.fleet.discovery.roster import Member, Roster
@@ -229,8 +230,9 @@ class Parts:
         self.hedger = Hedger(config.hedging, self.fleet, self.hedge_counts)
         scheduler = LoopScheduler(self.loop)
         hedger, token = self.hedger, self.upstream.token
+        resumption = resumption_of(config, metrics)
         self.context = Context(
-            config, self.fleet, self.chooser, hedger, metrics, scheduler, rng, token
+            config, self.fleet, self.chooser, hedger, metrics, scheduler, rng, token, resumption
         )
         self.queue = self.context.queue  # `None`: requests are sent without queueing.
         self.dispatcher = Dispatcher(

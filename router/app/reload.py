@@ -27,6 +27,7 @@ from router.config.tls import PortTls
 from router.core.errors import ConfigError
 from router.dispatch.addon import Addon
 from router.dispatch.chooser import Policies
+from router.dispatch.resumption import Resumption, resumption_of
 from router.fleet.discovery.roster import Member, Roster
 from router.fleet.discovery.watcher import sources_of
 from router.fleet.membership import kept
@@ -65,6 +66,7 @@ class Prepared:
     policies: Policies
     hedging: HedgingPolicy
     orders: Sequence[OrderPolicy]  # One ordering policy for each queue.
+    resumption: Resumption | None  # The addon for broken streams.
     upstream: Upstream
     tls: PortTls
     log: AccessLog
@@ -99,6 +101,7 @@ def prepare(parts: Parts, files: Files, emulated: Iterable[ReplicaConfig]) -> Pr
         orders = () if parts.queue is None else parts.queue.pools.orders(config)
     except PolicyConfigError as err:
         raise ConfigError([str(err)]) from None
+    resumption = parts.context.resumption or resumption_of(config, parts.metrics)
     added = kept(parts.added.values(), config.replicas)
     rules = config.discovery
     roster = parts.roster.adopted(sources_of(rules), rules.replicas_max)
@@ -120,6 +123,7 @@ def prepare(parts: Parts, files: Files, emulated: Iterable[ReplicaConfig]) -> Pr
         policies,
         hedging,
         orders,
+        resumption,
         upstream,
         tls,
         log,
@@ -188,6 +192,7 @@ def commit(parts: Parts, prepared: Prepared, servers: Servers) -> None:
     parts.hedger.adopt(config.hedging, prepared.hedging)
     files = prepared.files
     parts.dispatcher.adopt(config, prepared.upstream.authorization, files.keyring)
+    parts.context.resumption = prepared.resumption
     parts.context.adopt(config, prepared.orders, prepared.upstream.token)
     parts.dispatcher.apply_keys()
     change_members(parts, parts.fleet.members, prepared.wanted, prepared.made)

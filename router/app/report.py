@@ -26,6 +26,7 @@ _NO_FAULT = (Reason.REPLICA_REFUSED, Reason.REPLICA_BUSY)
 def census(parts: Parts) -> dict[str, int]:
     """Returns the numbers of resources in use now. Every number is 0 after a stop."""
     everyone = [*parts.fleet.replicas.values(), *parts.fleet.leaving]
+    resumption = parts.context.resumption
     replicas = [r for r in everyone if not r.rank]  # The ranks of an address share connections.
     open_ = sum(len(r.pool.all) for r in replicas)
     idle = sum(r.pool.idle for r in replicas)
@@ -46,7 +47,7 @@ def census(parts: Parts) -> dict[str, int]:
         "budget_holds": parts.dispatcher.budgets.holds,
         "key_places": parts.dispatcher.tenants.at_replicas,
         "aborts": parts.aborter.running,
-        "kept_text": parts.context.store.held,
+        "kept_text": 0 if resumption is None else resumption.kept_bytes(),
         "probes": parts.prober.running,
         "polls": parts.poller.running
         + parts.discovery.running

@@ -24,6 +24,7 @@ class Need(NamedTuple):
 
 NEEDS: Final[Mapping[str, Need]] = {
     "batches": Need("batches.enabled", lambda config: config.batches.enabled),
+    "continuation": Need("continuation.enabled", lambda config: config.continuation.enabled),
     "kubernetes": Need(
         "discovery.kubernetes",
         lambda config: bool(config.discovery.kubernetes),

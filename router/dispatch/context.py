@@ -16,11 +16,11 @@ from router.config.model import Config
 from router.core.scheduling import Scheduler
 from router.core.ttft_estimate import TtftEstimates
 from router.dispatch.chooser import Chooser
-from router.dispatch.continuation.store import Store
 from router.dispatch.driver.first_probes import FirstProbes
 from router.dispatch.driver.retry import Budget
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.queueing.queue_driver import QueueDriver
+from router.dispatch.resumption import Resumption
 from router.dispatch.rules import Rules
 from router.fleet.table.fleet import Fleet
 from router.observe.metrics import Metrics
@@ -41,9 +41,9 @@ class Context:
         "log_defect",
         "metrics",
         "queue",
+        "resumption",
         "rules",
         "scheduler",
-        "store",
     )
 
     def __init__(
@@ -56,9 +56,14 @@ class Context:
         scheduler: Scheduler,
         rng: Random,
         token: str | None = None,
+        resumption: Resumption | None = None,
     ) -> None:
-        """`token`: the secret of `upstream`. The constructor raises PolicyConfigError."""
-        self.rules = Rules(config, token)
+        """`token`: the secret of `upstream`. `resumption`: see `Rules`.
+
+        The constructor raises PolicyConfigError.
+        """
+        self.resumption = resumption
+        self.rules = Rules(config, token, resumption)
         self.fleet = fleet
         self.chooser = chooser
         self.hedger = hedger
@@ -71,7 +76,6 @@ class Context:
             self.queue = QueueDriver(config, fleet, chooser, metrics, scheduler, self.estimates)
         self.first_probes = FirstProbes(fleet, scheduler)
         fleet.suspects.adopt(config.bodies.suspect_s)
-        self.store = Store(config.continuation)  # Limits the text kept for continuations.
         self.closing = False  # True: the router is stopping, and begins no request and no attempt.
         # Called with an unexpected exception that affects one request at most. The proxy logs it.
         self.log_defect: Callable[[Exception], None] = _raise
@@ -85,9 +89,10 @@ class Context:
         Requests that have already started keep their `Rules`. `orders`: the order policies, one for
         each queue; `None`: these policies are built here. `token`: the secret of `upstream`.
         """
-        self.rules = Rules(config, token)
+        if self.resumption is not None:
+            self.resumption.adopt(config)
+        self.rules = Rules(config, token, self.resumption)
         self.budget.adopt(config.retry)
-        self.store.adopt(config.continuation)
         self.fleet.suspects.adopt(config.bodies.suspect_s)
         if self.queue is not None:
             self.queue.adopt(config, orders)

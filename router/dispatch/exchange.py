@@ -32,9 +32,6 @@ from router.dispatch.attempts.attempt_io import AttemptIO, error_of
 from router.dispatch.attempts.token_ids import Question
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
-from router.dispatch.continuation.outcome import Outcome
-from router.dispatch.continuation.request import KINDS
-from router.dispatch.continuation.stream import Continuation
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.messages import MESSAGES
@@ -42,6 +39,7 @@ from router.dispatch.proxied_request import ProxiedRequest, io_of
 from router.dispatch.reply import Reply
 from router.dispatch.response_head import is_text
 from router.dispatch.restored_name import RestoredName
+from router.dispatch.resumption import Rest
 from router.dispatch.tenants import models_of
 from router.dispatch.usage.usage_estimate import learn_stream, usage_at_end
 from router.dispatch.usage.usage_tap import UsageTap
@@ -155,13 +153,11 @@ class Exchange(ProxiedRequest, ClientExchange):
     def place(self) -> None:
         self._owner.place(self)
 
-    def is_continued(self) -> bool:
-        return self.reply.continuation is not None
-
-    def rest(self) -> list[bytes] | Outcome:
-        stream = self.reply.continuation
-        assert stream is not None
-        return stream.rest(self.body or [])
+    def rest(self, attempt: Attempt, reason: Reason) -> Rest | None:
+        stream, driver = self.reply.stream, self.driver
+        if stream is None:
+            return None
+        return stream.rest(driver, driver.state, attempt, reason, b"".join(self.body or ()))
 
     def shown_at(self) -> float:
         """Return the time of the last content, or of the request's arrival if no content came.
@@ -250,22 +246,14 @@ class Exchange(ProxiedRequest, ClientExchange):
     def _watch(self, io: AttemptIO, before: Replica | None, now: float) -> None:
         """Relay an attempt's event stream to the client.
 
-        `before`: the replica whose broken stream this attempt continues; `None` if this attempt is
+        `before`: the replica whose broken stream this attempt resumes; `None` if this attempt is
         the first one.
         """
-        context, reply = self.context, self.reply
-        stream = reply.continuation
+        reply, resumption = self.reply, self.rules.resumption
+        stream = reply.stream
         replica = io.attempt.at
-        begins = (
-            self.rules.continues
-            and stream is None
-            and self.body is not None
-            and self.route.kind in KINDS
-            and replica.descriptor.continues
-        )
         tap = UsageTap(
             takes_out=io.asks_for_usage,
-            whole=begins or stream is not None,
             mark=replica.descriptor.counts_mark,
             quiet=io.quiet_events,
             meter=replica.cadence,
@@ -275,11 +263,9 @@ class Exchange(ProxiedRequest, ClientExchange):
             # it, and the end.
             self.work.flows(replica.cadence, now, io.quiet_events + 2)
         if stream is not None and before is not None:
-            context.metrics.continuation(Outcome.CONTINUED)
-            context.chooser.finished(self.view, before, stream.tokens, now)
-            stream.resume(tap)
-        elif begins:
-            stream = Continuation(self.route.kind, self.context.store, tap)
+            self.context.chooser.finished(self.view, before, stream.resumes(tap), now)
+        elif resumption is not None and self.body is not None:
+            stream = resumption.opens(self.route.kind, replica.descriptor, tap)
         if stream is None:
             # The request is not sent again, however its stream ends.
             self.release_body()
@@ -333,7 +319,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         head = reader.head
         assert head is not None
         reply = self.reply
-        if reply.has_broken:
+        if not reply.is_complete:  # The stream reported a failure, which is withheld.
             io.finish()
             self.driver.failed(io.attempt, Reason.STREAM_ERROR, reused=False, received=True)
             return
@@ -676,5 +662,5 @@ class Exchange(ProxiedRequest, ClientExchange):
             if not work.usage.exact:
                 learn_stream(work, reply, self.asked, self.view, ratio)
             work.timely = reply.timely(is_whole)
-        if reply.continuation is not None:
-            reply.continuation.close()
+        if reply.stream is not None:
+            reply.stream.close()

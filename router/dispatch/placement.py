@@ -10,7 +10,7 @@ The first rule that applies decides:
 If KV events are enabled, the request may wait for its token ids before these rules are applied. A
 request that no known replica can take may wait for the first probe of a new replica.
 
-Must never: choose the replica of a retry, a hedge or a continuation (`driver/`).
+Must never: choose the replica of a retry, a hedge or the rest of a stream (`driver/`).
 """
 
 from __future__ import annotations

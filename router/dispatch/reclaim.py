@@ -5,7 +5,7 @@ times of the replica and the length of the flow's last answers. An unknown value
 Any other request is moved in these cases:
 
 - A request without content that may be repeated goes to the queue, or to another replica.
-- A stream with continuations enabled is continued, if another replica takes it over now.
+- A stream that can be resumed (`resumption.py`) is continued, if another replica takes it over now.
 
 All other requests stay, and are examined again at the next call. If the machine goes away before a
 request ends, the request fails as at any replica that fails.

@@ -19,9 +19,9 @@ from router.core.clock import monotonic
 from router.core.errors import RouterError
 from router.core.progress import Progress
 from router.core.token_gain import StreamGain
-from router.dispatch.continuation.stream import Continuation
 from router.dispatch.response_head import interim_head, response_head, stream_head
 from router.dispatch.restored_name import RestoredName
+from router.dispatch.resumption import ResumableStream
 from router.dispatch.usage.token_counts import (
     COUNTS_ELSEWHERE,
     UNKNOWN,
@@ -59,7 +59,6 @@ class Reply:
         "_end",
         "_gain",
         "_gain_at",
-        "_has_ended",
         "_head",
         "_http_1_0",
         "_is_sized",
@@ -70,7 +69,6 @@ class Reply:
         "_target",
         "_whole",
         "bytes_out",
-        "continuation",
         "estimate",
         "is_complete",
         "is_text",
@@ -82,6 +80,7 @@ class Reply:
         "region",
         "restored_name",
         "status",
+        "stream",
     )
 
     def __init__(
@@ -127,13 +126,11 @@ class Reply:
         self._gain: StreamGain | None = None
         self._gain_at = NEVER  # Copy of `StreamGain.check_at`.
         self._whole: Usage | None = None  # The usage of an answer that came in one piece.
-        # Wraps the stream's `UsageTap` if the stream may be continued.
-        self.continuation: Continuation | None = None
+        # Wraps the stream's `UsageTap` if another replica may resume the stream.
+        self.stream: ResumableStream | None = None
         # Writes the client's model name into the response; `None`: the response is not changed.
         # Set before `watch` and `begin`.
         self.restored_name: RestoredName | None = None
-        # Whether the replica's response has ended, but its last bytes were withheld.
-        self._has_ended = False
 
     # -- responses of the replica -------------------------------------------------------------
 
@@ -154,7 +151,7 @@ class Reply:
         assert head is not None
         self.status = head.status
         length = head.content_length
-        if self.continuation is not None or (self._tap is not None and self._tap.takes_out):
+        if self._tap is not None and self._tap.changes_length:
             length = None  # The length of the relayed body is not known yet.
         whole = reader.state == COMPLETE
         restored = self.restored_name
@@ -213,13 +210,13 @@ class Reply:
         tap: UsageTap,
         first_due: float,
         tpot_s: float,
-        continuation: Continuation | None = None,
+        stream: ResumableStream | None = None,
     ) -> None:
         """Read the token counts of an event stream from now on. Called before `begin`, if the
         response has not begun.
 
-        `first_due`, `tpot_s`: the deadline of the first token, and the TPOT SLO. `continuation`
-        wraps the tap. If another replica continues the stream, this method is called again with
+        `first_due`, `tpot_s`: the deadline of the first token, and the TPOT SLO. `stream`
+        wraps the tap. If another replica resumes the stream, this method is called again with
         another tap.
         """
         gain, before = self._gain, self._tap
@@ -231,13 +228,12 @@ class Reply:
         if self._target == RESPONSES_PATH:
             tap.read_responses()
         self._tap = tap
-        self.continuation = continuation
-        self._has_ended = False
+        self.stream = stream
         restored = self.restored_name
         if restored is None:
-            self._look = None if continuation is None else continuation.feed
+            self._look = None if stream is None else stream.feed
         else:
-            self._look = restored.after(tap.feed if continuation is None else continuation.feed)
+            self._look = restored.after(tap.feed if stream is None else stream.feed)
 
     def relay(self, reader: ResponseReader) -> bool:
         """Relay the bytes that the reader has received.
@@ -282,11 +278,10 @@ class Reply:
 
     def _finish(self, body: bytes) -> None:
         """Write the last bytes of a complete response."""
-        stream, restored = self.continuation, self.restored_name
+        stream, restored = self.stream, self.restored_name
         if stream is not None:
             body += self._restored(stream.flush())
             if stream.is_broken:
-                self._has_ended = True
                 if body:
                     self.event(body)
                 return
@@ -310,21 +305,16 @@ class Reply:
         restored = self.restored_name
         return data if restored is None or not data else restored.feed(data)
 
-    @property
-    def has_broken(self) -> bool:
-        """Whether the stream reported a failure of the engine that is withheld from the client."""
-        return self.continuation is not None and self.continuation.is_broken
-
     def send_withheld_error(self) -> bool:
-        """Send the client the withheld error of a broken stream that no replica continues.
+        """Send the client the withheld error of a broken stream that no replica resumes.
 
         Returns True if the response is complete with this error.
         """
-        stream = self.continuation
+        stream = self.stream
         if stream is None or not stream.is_broken:
             return False
         said = stream.take_withheld()
-        if self._has_ended:
+        if stream.has_ended:
             self._finish(said)
             return True
         self.event(said)
@@ -367,8 +357,8 @@ class Reply:
 
         `is_whole`: the response was received completely.
         """
-        if self.continuation is not None:
-            return self.continuation.usage(is_whole)
+        if self.stream is not None:
+            return self.stream.usage(is_whole)
         if self._tap is not None:
             return self._tap.result(is_whole)
         if self._end is not None:

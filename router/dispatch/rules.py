@@ -11,6 +11,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from router.config.model import ClassTimeouts, Config, Timeouts
+from router.dispatch.resumption import Resumption
 from router.dispatch.slos import class_slos
 from router.fleet.engines.common.priority import level_s
 from router.fleet.secret import secret_of
@@ -74,13 +75,12 @@ class Rules:
         "attempts",
         "backoff_max_s",
         "backoff_s",
-        "continuations",
-        "continues",
         "debug_headers",
         "has_token",
         "level_s",
         "refuses_late",
         "response_hold",
+        "resumption",
         "retry_body",
         "secret",
         "slos",
@@ -89,8 +89,11 @@ class Rules:
         "write_stall_s",
     )
 
-    def __init__(self, config: Config, token: str | None = None) -> None:
-        """`token`: the secret of `upstream`; `None`: there is none."""
+    def __init__(
+        self, config: Config, token: str | None = None, resumption: Resumption | None = None
+    ) -> None:
+        """`token`: the secret of `upstream`; `None`: there is none. `resumption`: the addon for
+        broken streams, if it is loaded."""
         limits, timeouts = config.limits, config.timeouts
         pool_s = pool_timeouts(config).connect_s
         # The time limits for classes without their own timeouts.
@@ -118,9 +121,8 @@ class Rules:
         self.has_token = token is not None
         # The token, which is hidden in answers; `None`: there is none to hide.
         self.secret = None if token is None else secret_of(token)
-        self.continues = config.continuation.enabled
-        # Maximum number of continuations of one request.
-        self.continuations = config.continuation.attempts
+        # Resumes streams that break; `None`: a broken stream is truncated.
+        self.resumption = resumption if config.continuation.enabled else None
         self.steps = config.priority.steps  # Whether further requests of a flow become less urgent.
         # Seconds of waiting that count as much as one priority class, in the priority numbers that
         # are sent to engines.

@@ -12,7 +12,7 @@ limited; further ones are counted as `other`. Only the event loop's thread chang
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from router.core.errors import Reason
 from router.core.tally import Tally
@@ -259,7 +259,8 @@ class Metrics(Tally):
         self._regions: set[str] = set()
         self.retries_by_cause: dict[Reason, int] = {}
         self.fallbacks_by_cause: dict[str, int] = {}
-        self.continuations: dict[str, int] = {}  # number of broken streams, by `Outcome`
+        # The sources of further metric families, by the addon that counts them (`families.family`).
+        self.added: dict[str, Any] = {}
         self.ejections_by_replica: dict[str, int] = {}
         self.priority_dropped_by_replica: dict[str, int] = {}
         self._replicas: set[str] = set()
@@ -455,10 +456,6 @@ class Metrics(Tally):
     def fallback(self, cause: str) -> None:
         """Counts a request that goes to a fallback. `cause`: the condition in the configuration."""
         self.fallbacks_by_cause[cause] = self.fallbacks_by_cause.get(cause, 0) + 1
-
-    def continuation(self, outcome: str) -> None:
-        """Counts one broken stream for which a continuation was considered, by its outcome."""
-        self.continuations[outcome] = self.continuations.get(outcome, 0) + 1
 
     def ejections(self, replica_id: str) -> None:
         """Counts one ejection of a replica because of failed requests."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,11 +15,13 @@ from router.config.model import (
     AccessLog,
     Admin,
     AdminTls,
+    Continuation,
     Limits,
     Replica,
     Routing,
     Tls,
 )
+from router.core import addons
 from router.core.errors import ConfigError
 from tests.harness.behaviours import json_ok
 from tests.harness.clocks import NEVER_S
@@ -235,3 +238,22 @@ async def test_requests_that_wait_for_a_connection_survive_a_moved_replica() -> 
                 found = await client.recv_response()
                 assert found.status == 200, found
                 client.close()
+
+
+@scenario
+async def test_a_reload_that_needs_a_missing_addon_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(name: str) -> ModuleType:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(addons, "import_module", missing)
+    async with running(json_ok) as router:
+        before = router.app.config
+        router.change(continuation=Continuation(enabled=True))
+        with pytest.raises(ConfigError) as caught:
+            await router.app.reload()
+        text = "continuation.enabled: needs the addon continuation, which is not installed"
+        assert caught.value.problems == [text]
+        assert router.app.config is before
+        assert (await router.ask()).status == 200

@@ -6,10 +6,10 @@ import asyncio
 from time import monotonic
 
 from router.app.silence import by_class
-from router.config.model import Continuation, Queue
+from router.config.model import Queue
 from router.core.urgency import CLASSES
 from tests.faults.process.metrics import scrape
-from tests.harness.behaviours import hang, in_turn, stream_then_hang, stream_then_rst, until_closed
+from tests.harness.behaviours import hang, until_closed
 from tests.harness.messages import SSE_HEAD, chat, chunk, role, token
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
@@ -116,22 +116,3 @@ async def test_a_client_that_stops_reading_is_left_out() -> None:
         await client.send(chat(stream=True, priority="high"))
         await client.recv_until(b"xxx")
         await eventually(lambda: silences(router, AHEAD_S) == NOBODY, "it is held up")
-
-
-@scenario
-async def test_a_stream_that_waits_for_its_rest_is_silent_since_its_last_content() -> None:
-    go = asyncio.Event()
-    breaks = stream_then_rst(go, role(), token("a"), token("b"))
-    silent = stream_then_hang()
-    rules = {"continuation": Continuation(enabled=True), "timeouts": {"first_token_s": 600.0}}
-    fleet = in_turn(breaks, then=silent)
-    async with running(fleet, fleet, replica={"engine": "vllm"}, **rules) as router:  # type: ignore[arg-type]
-        client = await router.client()
-        await client.send(chat(stream=True, priority="high"))
-        await client.recv_until(b'"b"')
-        (x,) = router.app.parts.dispatcher.exchanges
-        last = x.shown_at()
-        go.set()
-        await eventually(lambda: x.driver.state.continuations == 1, "another replica is asked")
-        assert x.shown_at() == last
-        assert silences(router, AHEAD_S)["high"] > AHEAD_S

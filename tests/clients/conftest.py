@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -25,6 +26,7 @@ MODEL = "emulated"
 KEY = "the-only-key-of-these-tests"
 MIB = 1 << 20
 LONGEST_BODY = 3 * MIB
+CONTINUES = find_spec("router.addons.continuation") is not None
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,10 @@ class Served:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    enabled = "true" if CONTINUES else "false"
     settings = (
-        "allow_half_close: true\ncontinuation: {enabled: true}\nhealth: {eject_after: 1000}\n"
+        f"allow_half_close: true\ncontinuation: {{enabled: {enabled}}}\n"
+        "health: {eject_after: 1000}\n"
     )
     with serving(tmp_path_factory.mktemp("clients"), settings) as router:
         yield router

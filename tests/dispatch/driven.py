@@ -24,7 +24,6 @@ from router.admission.concurrency import Concurrency
 from router.config.model import (
     Classes,
     Config,
-    Continuation,
     Health,
     Hedging,
     Prefix,
@@ -38,11 +37,11 @@ from router.core.scheduling import Alarm, Scheduler
 from router.core.urgency import NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
-from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.driver.attempt_state import Attempt, Commit, Phase
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.driver.routed_request import RoutedRequest
 from router.dispatch.hedging.hedger import Hedger
+from router.dispatch.resumption import Rest
 from router.fleet.names import NamedModel
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
@@ -280,11 +279,9 @@ class Driven(RoutedRequest):
     def truncate(self, reason: Reason) -> None:
         self._ends(f"truncate {self.name}: {reason}", reason)
 
-    def is_continued(self) -> bool:
-        return self.continued and self.view.stream
-
-    def rest(self) -> list[bytes] | Outcome:
-        return [b"the rest"]
+    def rest(self, attempt: Attempt, reason: Reason) -> Rest | None:
+        is_resumed = self.continued and self.view.stream
+        return self.world.resumes(self, attempt, reason) if is_resumed else None
 
     # -- the queue's port -------------------------------------------------------------------------
 
@@ -462,6 +459,15 @@ class Driven(RoutedRequest):
         world.requests.remove(self)
 
 
+def other(request: Driven, attempt: Attempt, reason: Reason) -> Rest | None:
+    """Lets any other replica generate the rest of a broken stream, at most twice."""
+    driver = request.driver
+    others = driver.others()
+    if not others or driver.state.resumptions > 1 or not driver.take_budget():
+        return None
+    return [*others], [b"the rest"]
+
+
 class World:
     """One router, its fleet and its requests. Replicas are `r0`, `r1` and so on."""
 
@@ -474,7 +480,7 @@ class World:
         retry: Retry | None = None,
         timeouts: Timeouts | None = None,
         classes: Classes | None = None,
-        continuation: Continuation | None = None,
+        resumes: Callable[[Driven, Attempt, Reason], Rest | None] = other,
         health: Health | None = None,
         most: int | None = None,
         seed: int = 1,
@@ -486,6 +492,7 @@ class World:
         """`most`: maximum number of requests at one replica; None: unlimited. `regions`: the
         replicas join these regions in turn. `models`: the models of each replica. `lengths`: their
         context lengths, in turn. `starts_at`: the time at the beginning, in virtual seconds.
+        `resumes`: see `DrivenRequest.rest`; called for requests that are `continued`.
 
         Without `retry` there is no pause before a retry; without `hedging` there are no copies.
         """
@@ -495,10 +502,10 @@ class World:
             timeouts=Timeouts() if timeouts is None else timeouts,
             health=Health(eject_after=100) if health is None else health,
             queue=Queue(enabled=False) if queue is None else queue,
-            continuation=Continuation() if continuation is None else continuation,
             classes=Classes() if classes is None else classes,
         )
         self.config = config
+        self.resumes = resumes
         self.said: list[str] = []
         self.time = Time(starts_at)
         self.requests: list[Driven] = []  # in progress

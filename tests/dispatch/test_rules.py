@@ -11,7 +11,6 @@ from router.config.model import (
     ClassSettings,
     ClassTimeouts,
     Config,
-    Continuation,
     Limits,
     Priority,
     Queue,
@@ -95,7 +94,6 @@ def test_the_values_are_those_of_the_configuration() -> None:
             retry=Retry(attempts=7, backoff_s=0.125, backoff_max_s=0.75),
             usage=Usage(inject=not Usage().inject),
             debug_headers=not Config().debug_headers,
-            continuation=Continuation(enabled=not Continuation().enabled, attempts=9),
             priority=Priority(steps=not Priority().steps),
             queue=Queue(batch_becomes_normal_after_s=50.0),
         )
@@ -105,8 +103,6 @@ def test_the_values_are_those_of_the_configuration() -> None:
     assert (rules.attempts, rules.backoff_s, rules.backoff_max_s) == (7, 0.125, 0.75)
     assert rules.asks_for_usage is not Usage().inject
     assert rules.debug_headers is not Config().debug_headers
-    assert rules.continues is not Continuation().enabled
-    assert rules.continuations == 9
     assert rules.steps is not Priority().steps
     assert rules.level_s == 25.0  # two classes in 50 s
 

@@ -26,6 +26,8 @@ from tests.engine.machine.favourite import preferring
 from tests.engine.machine.fleet import Engine, Hedgerow
 from tests.engine.machine.processes import eventually, members_of_group
 
+pytest.importorskip("router.addons.continuation")
+
 Engines = tuple[Engine, Engine]
 
 COMPLETIONS = "/v1/completions"

@@ -286,7 +286,7 @@ class AttemptIO(Waiter):
         if self.attempt.rest is not None and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
-            # The attempt is a continuation; an error answer cannot continue a stream.
+            # An error answer is not the rest of a stream.
             reason = error_of(head.status)
             return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
         if head.status == 200 and self._driver.priority_rejected_by is self.attempt.at:

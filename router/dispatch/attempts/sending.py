@@ -40,7 +40,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     asked = request.asked
     client_body = request.body or []
     common = asked.common
-    edited = attempt.rest  # The body of a continuation; `None`: the client's own body is sent.
+    edited = attempt.rest  # The body for the rest of a stream; `None`: the client's own body.
     places = None  # Positions of members in the edited body, if a scan has found them.
     target = request.target
     if target is not None and target.model != asked.model and client_body:
@@ -114,7 +114,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
         attempt.sent_priority = parts.number
     if edited is not None:
         lines = with_length(common, asked.body_bytes, size_of(edited))
-        assert lines is not None or attempt.rest is None, "a continuation needs its own body"
+        assert lines is not None or attempt.rest is None, "the rest of a stream needs its own body"
         if lines is not None:
             common, body = lines, edited
             io.asks_for_usage = asks
@@ -153,7 +153,7 @@ def _with_model(
 ) -> tuple[list[bytes], list[Place]] | None:
     """Return the body with another model's name; see `renamed`.
 
-    `edited`: the body of a continuation.
+    `edited`: the body for the rest of a stream.
     """
     content_type = asked.head.content_type
     if edited is not None:
@@ -169,8 +169,8 @@ def _without_priority(
 ) -> list[bytes] | None:
     """Return the body without its `priority`; `None` if the body cannot be read.
 
-    `edited`: the body of a continuation, or the body with another model's name. `places`: the
-    positions of its members, if a scan has found them.
+    `edited`: the body for the rest of a stream, or the body with another model's name. `places`:
+    the positions of its members, if a scan has found them.
     """
     if edited is not None:
         return without(edited, places or None)

@@ -11,12 +11,11 @@ Rules:
    - Nothing was received: a failed attempt may be followed by another one.
    - A status was received (a 200, and comments of the event stream): another attempt may follow,
      but an error must be an event in the stream.
-   - Content was received: another replica continues the stream, or the client must see the
+   - Content was received: another replica resumes the stream, or the client must see the
      truncation.
-4. A continuation begins when the winner has ended before its response was complete. The
-   continuation generates the rest of the response. Only a continuation can replace a winner, when
-   it shows its first content. If a continuation fails, another one may follow, or the response is
-   truncated.
+4. When the winner has ended before its response was complete, another attempt may be asked for the
+   rest of the response (`Attempt.rest`). Only such an attempt can replace a winner, when it shows
+   its first content. If it fails, another one may follow, or the response is truncated.
 5. The request ends once: by completion, by an answer of the router, or when the client leaves.
 
     attempt:  CONNECTING → SENT → HEADED → WON → ENDED      any phase may go to ENDED
@@ -74,7 +73,7 @@ class Kind:
     PRIMARY: Final = "primary"
     RETRY: Final = "retry"
     HEDGE: Final = "hedge"
-    CONTINUATION: Final = "continuation"
+    REST: Final = "continuation"  # An attempt that is asked for the rest of a broken stream.
     FALLBACK: Final = "fallback"  # The first attempt at a fallback.
 
 
@@ -86,7 +85,7 @@ class Step:
     ELSEWHERE: Final = 2  # Begin another attempt at another replica.
     BUDGET: Final = 3  # Act as for ELSEWHERE if the retry budget allows it, else as for ANSWER.
     ANSWER: Final = 4  # Send the client an error.
-    TRUNCATE: Final = 5  # Content was sent: continue the stream, or make the truncation visible.
+    TRUNCATE: Final = 5  # Content was sent: resume the stream, or make the truncation visible.
     KEPT_ERROR: Final = 6  # Send the client the error answer that was kept first.
 
 
@@ -159,7 +158,7 @@ class Attempt:
         self.sent_priority = b""  # The priority number sent to the engine; b"": no number was sent.
         # Sends the attempt and handles its events; set by the proxy or the simulator.
         self.io: object = None
-        # The body that asks for the rest of a broken stream; `None`: not a continuation.
+        # The body that asks for the rest of a broken stream; `None`: the client's body is sent.
         self.rest: list[bytes] | None = None
         # Whether the attempt has had a connection, so that its engine may have begun to work.
         self.is_sent = False
@@ -262,8 +261,9 @@ class AttemptState:
         return any(a.kind == Kind.HEDGE for a in self.attempts)
 
     @property
-    def continuations(self) -> int:
-        return sum(1 for a in self.attempts if a.kind == Kind.CONTINUATION)
+    def resumptions(self) -> int:
+        """The number of attempts that were asked for the rest of a broken stream."""
+        return sum(1 for a in self.attempts if a.rest is not None)
 
     @property
     def alive(self) -> list[Attempt]:
@@ -282,12 +282,12 @@ class AttemptState:
         streamed: bool = True,
         *,
         hedge: bool = False,
-        continues: bool = False,
+        rest: list[bytes] | None = None,
         light: bool = False,
     ) -> Attempt:
         """Begin an attempt and take its lease.
 
-        `tokens`, `held`: see `Attempt`; `light`: see `Lease`.
+        `tokens`, `held`, `rest`: see `Attempt`; `light`: see `Lease`.
         """
         kind = Kind.RETRY if self.attempts else Kind.PRIMARY
         if self._falls_back:
@@ -295,10 +295,11 @@ class AttemptState:
             self._falls_back = False
         if hedge:
             kind = Kind.HEDGE
-        elif continues:
-            kind = Kind.CONTINUATION
+        elif rest is not None:
+            kind = Kind.REST
         lease = Lease(replica, tokens, streamed, light)
         attempt = Attempt(len(self.attempts), kind, replica, lease, now, tokens, held)
+        attempt.rest = rest
         if self.attempts:
             self.attempts.append(attempt)
         else:
@@ -333,7 +334,7 @@ class AttemptState:
             return False
         attempt.lease.begun()
         winner = self.winner
-        if winner is None or (attempt.kind == Kind.CONTINUATION and winner.phase == Phase.ENDED):
+        if winner is None or (attempt.rest is not None and winner.phase == Phase.ENDED):
             self.winner = attempt
             attempt.phase = Phase.WON
             self.commit = Commit.CONTENT
@@ -397,7 +398,7 @@ class AttemptState:
         if self.over:
             return Step.NOTHING
         if self.commit == Commit.CONTENT:
-            speaks = self.winner is attempt or attempt.kind == Kind.CONTINUATION
+            speaks = self.winner is attempt or attempt.rest is not None
             return Step.TRUNCATE if speaks else Step.NOTHING
         if not self.is_alone(attempt):
             return Step.NOTHING

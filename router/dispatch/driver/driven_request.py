@@ -17,9 +17,9 @@ from mypy_extensions import mypyc_attr
 from policies.facts import RequestView
 from router.core.errors import Reason
 from router.core.urgency import Urgency
-from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.queueing.queued_request import QueuedRequest
+from router.dispatch.resumption import Rest
 from router.dispatch.rules import Times
 from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
@@ -189,17 +189,13 @@ class DrivenRequest(QueuedRequest):
 
     @abstractmethod
     def truncate(self, reason: Reason) -> None:
-        """Make the truncation visible to the client, because no replica continues the answer."""
+        """Make the truncation visible to the client, because no replica resumes the stream."""
 
     # -- the rest of a broken stream ----------------------------------------------------------
 
-    def is_continued(self) -> bool:
-        """Whether another replica may continue the stream."""
-        return False
-
-    def rest(self) -> list[bytes] | Outcome:
-        """Return the body of the request for the rest of the stream, or why it is not continued."""
-        return Outcome.NO_REPLICA
+    def rest(self, attempt: Attempt, reason: Reason) -> Rest | None:
+        """Return where and how the rest is requested; see `ResumableStream.rest`."""
+        return None
 
     def awaits_rest(self, now: float) -> None:
         """Note that another replica was asked for the rest of the stream."""

@@ -5,7 +5,7 @@ executes that step. Most requests have one attempt. There are four reasons for a
 
 - A retry follows a failed attempt.
 - A hedge runs in parallel to another attempt.
-- A continuation asks another replica for the rest of a stream that broke.
+- Another replica is asked for the rest of a stream that broke (`resumption.py`).
 - If a request cannot be served, it goes to the next fallback of its model.
 
 A request that is preempted, or whose replica is reclaimed, is also sent again (`recall`, `leave`).
@@ -15,7 +15,7 @@ The driver has four classes. Each class extends the one before it, and uses no l
     RunningAttempts (`running_attempts.py`)   creates attempts, and reports their events
     HedgedAttempts (`hedged_attempts.py`)     begins and ends attempts and hedges
     RetriedAttempts (`retried_attempts.py`)   pauses, waits, retries, and fallbacks
-    RequestDriver                             failures, continuations, and deadlines
+    RequestDriver                             failures, broken streams, and deadlines
 
 The proxy and the simulator both run this driver. The proxy's requests send bytes; the simulator's
 requests run on engine cores (`driven_request.py`).
@@ -31,7 +31,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from router.core.errors import Reason
-from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.driver.arrival_estimate import sent_at_once
 from router.dispatch.driver.attempt_state import Attempt, Commit, Step
 from router.dispatch.driver.retried_attempts import RetriedAttempts
@@ -41,21 +40,6 @@ from router.fleet.replica import Replica
 from router.observe.events import log_event
 from router.wire.sweep import NEVER
 
-# A stream that broke for one of these reasons, or a continuation that failed for one of them, may
-# be continued by another replica.
-_BREAKS: Final = frozenset(
-    {
-        Reason.REPLICA_RESET,
-        Reason.BAD_RESPONSE,
-        Reason.TOKEN_GAP_TIMEOUT,
-        Reason.STREAM_ERROR,
-        Reason.EMPTY_STREAM,
-        Reason.SERVER_ERROR,
-        Reason.REPLICA_BUSY,
-        Reason.CONNECT_FAILED,
-        Reason.CONNECT_TIMEOUT,
-    }
-)
 # An attempt at a silent replica is examined again after this part of `health.suspect_min_s`.
 _AGAIN: Final = 0.2
 
@@ -116,7 +100,7 @@ class RequestDriver(RetriedAttempts):
         if step == Step.NOTHING:
             return
         if step == Step.TRUNCATE:
-            if not self._continue(attempt, reason):
+            if not self._resume(attempt, reason, context.scheduler.now()):
                 winner = self.state.winner
                 request.truncate(reason if winner is None else winner.reason)
             return
@@ -131,8 +115,8 @@ class RequestDriver(RetriedAttempts):
             self.begin(attempt.at, context.scheduler.now(), fresh=True)
             return
         if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET) and self._can_send_again():
-            others = self._others()
-            if others is not None and (step != Step.BUDGET or self._take_budget()):
+            others = self.others()
+            if others is not None and (step != Step.BUDGET or self.take_budget()):
                 if step == Step.BUDGET:
                     self._retry(reason)
                 else:
@@ -144,7 +128,7 @@ class RequestDriver(RetriedAttempts):
         if reason in UNSENT and is_safe and self._wait_again(attempt.at):
             context.metrics.retries(reason)
             return
-        is_last = step == Step.ELSEWHERE and self._can_send_again() and not self._others()
+        is_last = step == Step.ELSEWHERE and self._can_send_again() and not self.others()
         if is_last and self._wait_for_probe(self.state.blame):
             return
         if self.state.blame in LOST and self._may_become_suspect():
@@ -173,10 +157,10 @@ class RequestDriver(RetriedAttempts):
             return False  # The client gets the kept error of an earlier attempt instead.
         if reason is Reason.STREAM_ERROR and (state.lost or not request.route.repeatable):
             return False
-        others = self._others()
+        others = self.others()
         is_refused = reason is Reason.MODEL_REFUSED
         is_free = is_refused or (reason is Reason.REPLICA_BUSY and self._has_capacity(others))
-        if others is None or not (is_free or self._take_budget()):
+        if others is None or not (is_free or self.take_budget()):
             return False
         request.discard(attempt)
         self._end_attempt(attempt, reason, reused=False, received=True)
@@ -273,7 +257,7 @@ class RequestDriver(RetriedAttempts):
         is_executed = kind_of(attempt.error_status) == ErrorKind.FAILED
         if is_executed and (state.lost or not self._request.route.repeatable):
             return ()
-        others, ranks = self._others() or (), attempt.at.ranks
+        others, ranks = self.others() or (), attempt.at.ranks
         queue = self._context.queue
         if others and queue is not None and self._is_queued():
             others = queue.open_among(self._request, others)  # A known answer does not wait.
@@ -290,7 +274,7 @@ class RequestDriver(RetriedAttempts):
         # As after a lost connection, the retry is free if the replica fails again and again.
         kind = kind_of(attempt.error_status)
         is_free = kind != ErrorKind.FAILED or attempt.at.errors.pauses(kind)
-        if not is_free and not self._take_budget():
+        if not is_free and not self.take_budget():
             return False
         self._go_on(others, reason)
         return True
@@ -302,62 +286,33 @@ class RequestDriver(RetriedAttempts):
         if not self.falls_back(kept.reason):
             self._request.send_kept_error()
 
-    # -- continuing ----------------------------------------------------------------------------
+    # -- broken streams ------------------------------------------------------------------------
 
-    def _continue(self, attempt: Attempt, reason: Reason) -> bool:
-        """Ask another replica to continue a broken stream, if continuations are enabled.
+    def _resume(self, attempt: Attempt, reason: Reason, now: float) -> bool:
+        """Ask another replica for the rest of a stream that broke, or whose replica goes away.
 
         Returns False if no replica is asked.
         """
         request, context = self._request, self._context
-        if not request.is_continued() or context.closing:
+        rest = None if context.closing else request.rest(attempt, reason)
+        if rest is None:
             return False
-        # If the failed attempt is not the winner, the attempt was a continuation that failed.
-        has_begun = attempt is self.state.winner
-        if reason not in _BREAKS:
-            if not has_begun:
-                context.metrics.continuation(Outcome.FAILED)
-            return False
-        others = self._continuing_replicas()
-        rest = self._rest(bool(others))
-        if isinstance(rest, Outcome):
-            context.metrics.continuation(rest if has_begun else Outcome.FAILED)
-            return False
-        self._begin_rest(others, rest, context.scheduler.now())
-        return True
-
-    def _continuing_replicas(self) -> list[Replica]:
-        """Return the other replicas whose engines can continue a text."""
-        return [replica for replica in self._others() or () if replica.descriptor.continues]
-
-    def _rest(self, has_others: bool) -> list[bytes] | Outcome:
-        """Return the body of the request for the rest of the stream, or why no replica is asked."""
-        state = self.state
-        # The request itself may crash replicas, so it must not reach more than two.
-        if state.continuations >= self._rules.continuations or state.lost > 1:
-            return Outcome.BUDGET
-        rest = self._request.rest()
-        if isinstance(rest, Outcome):
-            return rest
-        if not has_others:
-            return Outcome.NO_REPLICA
-        return rest if self._take_budget() else Outcome.BUDGET
-
-    def _begin_rest(self, others: Sequence[Replica], rest: list[bytes], now: float) -> None:
-        """Send the body `rest` to one of `others`, which generates the rest of the stream."""
-        request = self._request
-        replica = self._context.chooser.choose(request.view, others, now)
-        following = self._enter(replica, now, False, True)
-        following.rest = rest
+        if attempt in self.live:
+            request.drop(attempt)
+            self._end_attempt(attempt, reason, reused=False, received=True)
+        others, body = rest
+        replica = context.chooser.choose(request.view, others, now)
+        following = self._enter(replica, now, False, body)
         request.awaits_rest(now)
         request.open(following, True)
+        return True
 
     # -- leaving a replica ---------------------------------------------------------------------
 
     def leave(self, attempt: Attempt, now: float) -> bool:
         """Move the request away from the replica of an attempt, because that replica will go away.
 
-        Another replica continues a stream; a request without content is sent again. A move is not a
+        Another replica resumes a stream; a request without content is sent again. A move is not a
         failure, so it needs no retry budget. Returns False if the request stays at the replica,
         because it may not be moved, because no other replica takes it now, or because another
         attempt of the request is running.
@@ -365,12 +320,12 @@ class RequestDriver(RetriedAttempts):
         if len(self.live) != 1 or self._context.closing:
             return False
         if self.state.winner is attempt:
-            return self._continue_elsewhere(attempt, now)
+            return self._resume(attempt, Reason.PREEMPTED, now)
         request, context = self._request, self._context
         is_repeatable = request.route.repeatable and self.state.kept_error is None
         if not is_repeatable or not self._can_send_again():
             return False
-        others = self._others()
+        others = self.others()
         queue = context.queue
         if queue is not None and self._is_queued():
             # If all other replicas are at their limits, the request can wait in the queue.
@@ -381,21 +336,6 @@ class RequestDriver(RetriedAttempts):
             return False
         self.recall(now)
         self.begin(context.chooser.choose(request.view, others, now), now)
-        return True
-
-    def _continue_elsewhere(self, attempt: Attempt, now: float) -> bool:
-        request = self._request
-        if not request.is_continued() or self.state.continuations >= self._rules.continuations:
-            return False
-        others = self._continuing_replicas()
-        if not others:
-            return False
-        rest = request.rest()
-        if isinstance(rest, Outcome):
-            return False
-        request.drop(attempt)
-        self._end_attempt(attempt, Reason.PREEMPTED, reused=False, received=True)
-        self._begin_rest(others, rest, now)
         return True
 
     # -- deadlines -----------------------------------------------------------------------------
@@ -482,7 +422,7 @@ class RequestDriver(RetriedAttempts):
         # The request itself may stop replicas, so it must not reach more than two.
         if not request.route.repeatable or state.kept_error is not None or state.lost:
             return False
-        if state.reached >= state.most or not self._others() or not self._take_budget():
+        if state.reached >= state.most or not self.others() or not self.take_budget():
             return False
         request.drop(attempt)
         self._end_attempt(attempt, Reason.REPLICA_STALLED, reused=False, received=True)
@@ -492,7 +432,7 @@ class RequestDriver(RetriedAttempts):
     def _late(self) -> Reason:
         """Return the reason for an attempt whose first content did not come in time."""
         if self.state.commit == Commit.CONTENT:
-            return Reason.TOKEN_GAP_TIMEOUT  # The attempt was a continuation of a stream.
+            return Reason.TOKEN_GAP_TIMEOUT  # The attempt was asked for the rest of a stream.
         return Reason.WHOLE_TIMEOUT if self._request.waits_for_whole else Reason.TTFT_TIMEOUT
 
     def timed_out(self, reason: Reason) -> None:

@@ -142,8 +142,8 @@ def _learn(
             context.fleet.knowledge.counted(view.model, view.prompt_bytes, prompt, account)
         if tpot_s >= 0.0 and output is not None:
             context.metrics.paced(label, tpot_s)
-            # The pause before a continuation would falsify the measured speed of both replicas.
-            if request.driver.state.continuations == 0:
+            # The pause of a stream that broke would falsify the measured speed of both replicas.
+            if request.driver.state.resumptions == 0:
                 replica.paced(tpot_s)
                 if is_exact and events > 0:
                     replica.cadence.learn(output, events)

@@ -26,12 +26,13 @@ from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.fallbacks import CONDITIONS, next_fallback
 from router.dispatch.driver.hedged_attempts import HedgedAttempts
 from router.dispatch.queueing.queued_request import NOT_SINCE
+from router.dispatch.resumption import RestDriver
 from router.fleet.replica import Replica
 
 _NOTICE_S: Final = 0.1  # Seconds in which the death of an engine is mostly noticed.
 
 
-class RetriedAttempts(HedgedAttempts):
+class RetriedAttempts(HedgedAttempts, RestDriver):
     """The attempts of one request, which may be sent again. Times are monotonic seconds."""
 
     __slots__ = ("_budgeted", "_retry_alarm")
@@ -44,7 +45,7 @@ class RetriedAttempts(HedgedAttempts):
 
     # -- retrying ------------------------------------------------------------------------------
 
-    def _others(self) -> Sequence[Replica] | None:
+    def others(self) -> Sequence[Replica] | None:
         """Return the fit replicas where the request has not failed; `None`: there are none.
 
         The result is empty if there are such replicas, but all of them are at their limits.
@@ -55,7 +56,7 @@ class RetriedAttempts(HedgedAttempts):
         except RouterError as err:
             return [] if err.reason is Reason.FLEET_FULL else None
 
-    def _take_budget(self) -> bool:
+    def take_budget(self) -> bool:
         if not self._budgeted:
             self._budgeted = self._context.budget.take()
             if not self._budgeted:
@@ -89,7 +90,7 @@ class RetriedAttempts(HedgedAttempts):
         if not self._can_send_again():
             self._give_up(cause)
             return
-        others = self._others()
+        others = self.others()
         if others is not None:
             self._context.first_probes.forget(self._request)
             self._go_on(others, cause)

@@ -2,8 +2,8 @@
 
 The decision depends on what was sent and over which kind of connection. "Elsewhere" means at
 another replica. A retry "on the budget" needs a place in the retry budget; a "free" retry needs
-none. After content has reached the client, the request is not repeated; a continuation
-(`continuation/`) asks another replica only for the rest.
+none. After content has reached the client, the request is not repeated; another replica is
+asked only for the rest (`resumption.py`).
 
     what happened                          connection   verdict
     could not connect                      -            elsewhere, free: nothing was sent

@@ -42,7 +42,9 @@ class RunningAttempts:
 
     # -- beginning -----------------------------------------------------------------------------
 
-    def _enter(self, replica: Replica, now: float, hedge: bool, continues: bool = False) -> Attempt:
+    def _enter(
+        self, replica: Replica, now: float, hedge: bool, rest: list[bytes] | None = None
+    ) -> Attempt:
         """Create an attempt: take its lease, and add its prompt to the replica's prefix index.
 
         Every attempt begins here. Raises RuntimeError if the request may not be sent to the
@@ -61,17 +63,17 @@ class RunningAttempts:
             held,
             request.view.stream,
             hedge=hedge,
-            continues=continues,
+            rest=rest,
             light=request.route.light,
         )
         request.view.attempts = attempt.index + 1
         attempt.first_due = now + request.first_s
         queue = context.queue
         if queue is not None:
-            queue.sent(request, replica, now, is_extra=hedge or continues)
+            queue.sent(request, replica, now, is_extra=hedge or rest is not None)
         if request.view.stream:
             attempt.is_alone = replica.waiting <= 1
-            if request.route.inference and not (continues or request.route.light):
+            if request.route.inference and rest is None and not request.route.light:
                 sample_dispatched(attempt, request.view.prompt_tokens, now)
         self._expect_work(attempt, now)
         if request.times.is_own:

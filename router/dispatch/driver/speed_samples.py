@@ -55,7 +55,7 @@ def samples_ended(
         if sample is None:
             continue
         attempt.speed_sample = None
-        # If another replica continued the stream, the attempt generated only a part of the tokens.
+        # If another replica resumed the stream, the attempt generated only a part of the tokens.
         is_whole = is_exact and reason is Reason.OK and attempt.reason is Reason.OK
         tokens = output if is_whole and output is not None else 0
         replica = attempt.at

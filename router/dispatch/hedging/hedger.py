@@ -14,8 +14,8 @@ The hedger learns the usual time to first content from all requests, hedgeable o
 For each attempt, the hedger gets a call of `dispatched` or `sent`, then exactly one call of
 `shown`, `outrun` or `failed`. The hedger's data about an attempt is stored in the attempt
 (`predicted_s`, `ahead`, `is_silent`, `copy_by`, `copy_due`, `copy_price`), so the hedger keeps no
-data of ended attempts. An attempt without the first call, such as a continuation, may have the
-second call, which then does nothing.
+data of ended attempts. An attempt without the first call (it is asked for the rest of a stream) may
+have the second call, which then does nothing.
 
 Must never: do I/O, set a timer, read a clock, choose the replica, or check more replicas in one
 call than `backups.WINDOW` and `backups.HOLDERS` allow.

@@ -4,7 +4,7 @@ The queue (`router/admission`) is pure. The driver connects it with requests, le
 time. The proxy and the simulator both run this driver; their requests are `QueuedRequest`s, their
 time is a `Scheduler`. A request that has to wait gets a `Ticket`, and keeps the ticket until the
 request has ended. The ticket covers the request's first attempt and its retries. Hedges and
-continuations bypass the queue and count only as load.
+attempts for the rest of a broken stream bypass the queue and count only as load.
 
 Usually no request waits. Then a request gets no ticket: the routing policy chooses a replica, and
 the driver checks that this replica accepts one more request (`fast_path`). The queue is used only
@@ -184,7 +184,7 @@ class QueueDriver:
     def sent(self, x: QueuedRequest, replica: Replica, now: float, *, is_extra: bool) -> None:
         """Note that an attempt begins at a replica. The attempt already has its lease.
 
-        `is_extra`: the attempt is a hedge or a continuation, which the queue ticket does not cover.
+        `is_extra`: the attempt is a hedge or resumes a stream; the queue ticket does not cover it.
         """
         ticket = x.ticket
         if ticket is None or is_extra:

@@ -61,8 +61,8 @@ class UsageTap:
     """Reads the counts from one event stream on its way to the client.
 
     `feed` gets the bytes of every read, in order, and returns the bytes to relay. With `takes_out`,
-    the usage event is removed from them. With `takes_out` or `whole`, the beginning of an event is
-    held until the event's end; otherwise no bytes are held.
+    the usage event is removed from them. With `takes_out`, or after `relay_whole_events`, the
+    beginning of an event is held until the event's end; otherwise no bytes are held.
     """
 
     __slots__ = (
@@ -92,24 +92,21 @@ class UsageTap:
         self,
         *,
         takes_out: bool = False,
-        whole: bool = False,
         mark: bytes = COUNTS,
         quiet: int = 0,
         meter: Cadence | None = None,
     ) -> None:
         """Create a tap for one stream.
 
-        `takes_out`: remove the usage event. `whole`: relay whole events only. `mark`: bytes that
-        every event with counts contains, and few other events. `quiet`: the number of events before
-        the first content. `meter`: an object whose `events` is increased with every event.
+        `takes_out`: remove the usage event. `mark`: bytes that every event with counts contains,
+        and few other events. `quiet`: the number of events before the first content. `meter`: an
+        object whose `events` is increased with every event.
         """
         self._meter = Cadence() if meter is None else meter
         self.errors = ErrorWatch()
         self._takes_out = takes_out
-        # With `whole`, the engine's fingerprint is not kept, because a stream that may be continued
-        # must not hold back its last event.
-        self._closing = Closing() if takes_out and not whole else None
-        self._whole = whole
+        self._closing = Closing() if takes_out else None
+        self._whole = False
         self._mark = mark
         self._quiet = quiet
         # Number of events that have ended. Comments are not events: some engines send `: ping`.
@@ -119,7 +116,7 @@ class UsageTap:
         # `None`: no bytes, as most of the time in most streams.
         self._event: bytearray | None = None
         # Whether the bytes in `_event` were not relayed yet.
-        self._is_withheld = takes_out or whole
+        self._is_withheld = takes_out
         # Whether the blank line after a removed event may end with a line feed in the next read.
         self._drops_lf = False
         # The bytes of the first `usage`, the bytes of the last `usage`, and the number of events
@@ -143,6 +140,14 @@ class UsageTap:
         (`usage_in_response`).
         """
         self._is_response = True
+
+    def relay_whole_events(self) -> None:
+        """Relay whole events only, because the stream may break. Called before the first `feed`.
+
+        The engine's fingerprint is not kept: such a stream must not hold back its last event.
+        """
+        self._whole = self._is_withheld = True
+        self._closing = None
 
     def feed(self, data: bytes) -> bytes:
         """Return the bytes to relay, given the bytes of one read. This runs for every token."""
@@ -204,9 +209,9 @@ class UsageTap:
         return self._events
 
     @property
-    def takes_out(self) -> bool:
-        """Whether bytes may be removed from the stream."""
-        return self._takes_out
+    def changes_length(self) -> bool:
+        """Whether the relayed stream may have another length than the replica's stream."""
+        return self._takes_out or self._whole
 
     @property
     def ends_between_events(self) -> bool:

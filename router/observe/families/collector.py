@@ -44,6 +44,7 @@ class Collector(CollectorBase):
             *others,
             Source(process_families.FAMILIES, lambda: None),
         )
+        self._added = metrics.added
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
         self._running: dict[tuple[str, bool], asyncio.Task[bytes]] = {}  # The texts in progress.
@@ -54,7 +55,7 @@ class Collector(CollectorBase):
 
     def collect(self) -> Iterator[Metric]:
         """Yields every metric family that has values. All values of a family are read at once."""
-        for source in self._sources:
+        for source in (*self._sources, *self._added.values()):
             yield from source.metrics()
 
     async def render(self, accept: str = "", is_zipped: bool = False) -> tuple[bytes, str]:

@@ -249,13 +249,6 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
         ("cause",),
     ),
     Family(
-        "continuations",
-        COUNTER,
-        "Streams that broke after content: continued by another replica, or why not.",
-        lambda m: m.continuations,
-        ("outcome",),
-    ),
-    Family(
         "replica_ejections",
         COUNTER,
         "Ejections of replicas after failures, or errors that other replicas do not give.",

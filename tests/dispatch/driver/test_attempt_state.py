@@ -69,13 +69,13 @@ class Attempts(RuleBasedStateMachine):
         assert attempt.index == len(self.state.attempts) - 1
         assert self.state.reached == reached + (not hedge)
 
-    @precondition(lambda self: can_continue(self.state) and len(self.state.attempts) < 12)
+    @precondition(lambda self: can_resume(self.state) and len(self.state.attempts) < 12)
     @rule(replica=st.integers(0, 3))
     def go_on(self, replica: int) -> None:
         """The winning attempt ended before the end of its response."""
         holder = self.holders[replica]
-        attempt = self.state.begin(holder, self.tick(), continues=True)
-        assert attempt.kind == Kind.CONTINUATION
+        attempt = self.state.begin(holder, self.tick(), rest=[b""])
+        assert attempt.kind == Kind.REST
 
     @rule(data=st.data())
     def sent(self, data: st.DataObject) -> None:
@@ -96,13 +96,13 @@ class Attempts(RuleBasedStateMachine):
         was_alive = attempt.phase != Phase.ENDED and not state.over
         before = state.winner
         may_succeed = (
-            before is not None and before.phase == Phase.ENDED and attempt.kind == Kind.CONTINUATION
+            before is not None and before.phase == Phase.ENDED and attempt.kind == Kind.REST
         )
         won = self.state.content(attempt)
         assert won == (was_alive and state.winner is attempt)
         if before is not None and state.winner is not before:
             assert won
-            assert may_succeed, "only a continuation succeeds a winner, and only one that has ended"
+            assert may_succeed, "only an attempt for the rest succeeds a winner that has ended"
             self.winner = attempt
         elif was_alive and may_succeed:
             assert won
@@ -142,7 +142,7 @@ class Attempts(RuleBasedStateMachine):
         if was_ended or was_over:
             assert step == Step.NOTHING
         if step == Step.TRUNCATE:
-            assert state.winner is attempt or attempt.kind == Kind.CONTINUATION
+            assert state.winner is attempt or attempt.kind == Kind.REST
         if state.commit == Commit.CONTENT:
             assert step in (Step.NOTHING, Step.TRUNCATE)
         if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET, Step.ANSWER, Step.KEPT_ERROR):
@@ -225,7 +225,7 @@ Attempts.TestCase.settings = examples(150, steps=30)
 TestAttempts = Attempts.TestCase
 
 
-def can_continue(state: AttemptState) -> bool:
+def can_resume(state: AttemptState) -> bool:
     """Content was sent, the attempt that sent it has ended, and no other attempt is sending."""
     winner = state.winner
     return winner is not None and winner.phase == Phase.ENDED and not state.over and not state.alive
@@ -302,19 +302,19 @@ def test_after_content_a_failure_truncates() -> None:
     assert state.failed(attempt, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
 
 
-def test_a_continuation_succeeds_a_winner_that_has_ended() -> None:
+def test_an_attempt_for_the_rest_succeeds_a_winner_that_has_ended() -> None:
     state = AttemptState(3)
     first = state.begin(bare("a"), 0.0)
     assert state.content(first)
     flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
     assert state.failed(first, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
-    busy = state.begin(bare("b"), 1.0, continues=True)
+    busy = state.begin(bare("b"), 1.0, rest=[b""])
     assert state.failed(busy, Reason.REPLICA_BUSY, 2.0, **flags) == Step.TRUNCATE
     assert state.winner is first
-    second = state.begin(bare("c"), 2.0, continues=True)
+    second = state.begin(bare("c"), 2.0, rest=[b""])
     assert state.content(second)
     assert state.winner is second
-    assert (state.continuations, state.commit) == (2, Commit.CONTENT)
+    assert (state.resumptions, state.commit) == (2, Commit.CONTENT)
     assert not state.content(busy)
     state.completed(second, 3.0)
     assert state.over
@@ -331,11 +331,11 @@ def test_nothing_else_does() -> None:
     assert state.winner is first
 
 
-def test_a_continuation_waits_until_the_winner_has_ended() -> None:
+def test_an_attempt_for_the_rest_waits_until_the_winner_has_ended() -> None:
     state = AttemptState(3)
     first = state.begin(bare("a"), 0.0)
     assert state.content(first)
-    early = state.begin(bare("b"), 0.0, continues=True)
+    early = state.begin(bare("b"), 0.0, rest=[b""])
     assert not state.content(early)
     assert state.winner is first
 

@@ -18,7 +18,6 @@ from router.config.model import (
     Classes,
     ClassSettings,
     ClassTimeouts,
-    Continuation,
     Health,
     Hedging,
     HighClass,
@@ -113,7 +112,6 @@ class Walk(RuleBasedStateMachine):
             hedging=HEDGINGS[hedging],
             retry=RETRIES[retry],
             timeouts=TIMES[timeouts],
-            continuation=Continuation(enabled=True),
             classes=CLASSES_OF[queue],
             health=Health(eject_after=2 if ejects else 1000, eject_base_s=1.0, suspect_min_s=1.0),
             most=most,
@@ -373,7 +371,7 @@ class Walk(RuleBasedStateMachine):
     def check_regions(self) -> None:
         """No request is sent to a region that it may not use at that time.
 
-        This applies to first attempts, retries, copies and continuations, also after reloads.
+        This applies to first attempts, retries, copies and resumed streams, also after reloads.
         """
         for request in self.world.all:
             for region, allowed in request.received:

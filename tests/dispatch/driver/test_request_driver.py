@@ -1,4 +1,4 @@
-"""The request driver's actions, event by event: retries, deadlines, continued streams.
+"""The request driver's actions, event by event: retries, deadlines, broken streams.
 
 The tables are explained in `driver_tables.py`. Copies and the queue have their own test files.
 """
@@ -12,7 +12,6 @@ import pytest
 from router.config.model import (
     Classes,
     ClassTimeouts,
-    Continuation,
     Health,
     Hedging,
     HighClass,
@@ -20,7 +19,6 @@ from router.config.model import (
     Timeouts,
 )
 from router.core.errors import Reason
-from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.driver.attempt_state import Attempt
 from tests.dispatch.driven import Driven, World
 from tests.dispatch.driver.driver_tables import (
@@ -827,8 +825,6 @@ def test_no_first_content_is_awaited_while_the_client_reads_nothing() -> None:
 
 # -- the rest of a broken stream ------------------------------------------------------------------
 
-CONTINUED = Continuation(enabled=True)
-
 BREAKS = [
     case(
         "a stream breaks and is truncated",
@@ -849,75 +845,14 @@ BREAKS = [
         """,
     ),
     case(
-        "the continuation cannot be connected",
+        "the next replica fails, and no third one is asked",
         """
         a arrives continued  -> send a to r0
         r0 shows a           -> show a from r0
         r0 resets a          -> continue a to r1
-        r1 refuses a         -> continue a to r2
-        r2 refuses a         -> truncate a: replica_reset
+        r1 refuses a         -> truncate a: replica_reset
         """,
-        replicas=4,
-    ),
-    case(
-        "the continuation breaks after content",
-        """
-        a arrives continued  -> send a to r0
-        r0 shows a           -> show a from r0
-        r0 garbles a         -> continue a to r1
-        r1 shows a           -> show a from r1
-        r1 resets a          -> continue a to r2
-        r2 shows a           -> show a from r2
-        r2 resets a          -> truncate a: replica_reset
-        """,
-        replicas=4,
-    ),
-    case(
-        "two replicas are lost: there is no third",
-        """
-        a arrives continued  -> send a to r0
-        r0 shows a           -> show a from r0
-        r0 resets a          -> continue a to r1
-        r1 resets a          -> truncate a: replica_reset
-        """,
-    ),
-    case(
-        "a stream that stops is continued",
-        """
-        a arrives continued  -> send a to r0
-        r0 shows a           -> show a from r0
-        2s passes            -> drop a at r0; continue a to r1
-        r1 ends a            -> show a from r1; release a at r1; end a: ok
-        """,
-    ),
-    case(
-        "the continuation shows nothing in time",
-        """
-        a arrives continued  -> send a to r0
-        r0 shows a           -> show a from r0
-        r0 resets a          -> continue a to r1
-        3.5s passes          -> nothing
-        0.5s passes          -> drop a at r1; continue a to r2
-        4s passes            -> drop a at r2; truncate a: replica_reset
-        """,
-    ),
-    case(
-        "there is no other replica",
-        """
-        a arrives continued  -> send a to r0
-        r0 shows a           -> show a from r0
-        r0 resets a          -> truncate a: replica_reset
-        """,
-        replicas=1,
-    ),
-    case(
-        "there is no budget",
-        """
-        a arrives continued  -> send a to r0
-        r0 shows a           -> show a from r0
-        r0 resets a          -> truncate a: replica_reset
-        """,
-        retry=NO_RETRY,
+        replicas=2,
     ),
     case(
         "the router closes",
@@ -928,94 +863,12 @@ BREAKS = [
         r0 resets a          -> truncate a: replica_reset
         """,
     ),
-    case(
-        "the request takes too long",
-        """
-        a arrives continued  -> send a to r0
-        r0 shows a           -> show a from r0
-        r0 resets a          -> continue a to r1
-        3s passes            -> drop a at r1; truncate a: replica_reset
-        """,
-        timeouts=Timeouts(total_s=3.0),
-    ),
-    case(
-        "the client leaves while another replica is asked",
-        """
-        a arrives continued  -> send a to r0
-        r0 shows a           -> show a from r0
-        r0 resets a          -> continue a to r1
-        a leaves             -> drop a at r1; end a: client_gone
-        """,
-    ),
-    case(
-        "the winner of a race breaks, and neither of the two is asked",
-        """
-        a arrives continued  -> send a to r0
-        1s passes            -> copy a to r1
-        r1 shows a           -> drop a at r0; show a from r1
-        r1 resets a          -> continue a to r2
-        9s passes            -> drop a at r2; truncate a: replica_reset
-        """,
-        hedging=HEDGED,
-    ),
 ]
 
 
 @pytest.mark.parametrize(("table", "settings"), BREAKS)
 def test_broken_streams(table: str, settings: dict[str, Any]) -> None:
-    run(table, {"timeouts": TIMES, "continuation": CONTINUED, **settings})
-
-
-@pytest.mark.parametrize(
-    ("event", "expected", "settings"),
-    [
-        ("r1 shows a", {}, {}),  # the attempt that relays the content counts the tokens
-        ("r1 garbles a", {Outcome.NO_REPLICA: 1}, {"has_begun": True}),
-        ("r1 garbles a", {Outcome.FAILED: 1}, {}),
-        ("3s passes", {Outcome.FAILED: 1}, {"timeouts": Timeouts(total_s=3.0)}),
-    ],
-    ids=["goes on", "nobody is left for the next", "fails", "takes too long"],
-)
-def test_the_outcome_of_a_broken_stream_is_counted_once(
-    event: str, expected: dict[str, int], settings: dict[str, Any]
-) -> None:
-    has_begun = settings.pop("has_begun", False)
-    world = World(2, **{"timeouts": TIMES, "continuation": CONTINUED, **settings})
-    for row in ("a arrives continued", "r0 shows a", "r0 resets a"):
-        happen(world, row)
-    assert world.said[-1] == "continue a to r1"
-    if has_begun:
-        happen(world, "r1 shows a")
-    happen(world, event)
-    assert world.metrics.continuations == expected
-    for request in [*world.requests]:
-        request.leaves()
-    world.check_empty()
-
-
-@pytest.mark.parametrize(
-    ("settings", "outcome"),
-    [
-        ({"replicas": 1}, Outcome.NO_REPLICA),
-        ({"retry": NO_RETRY}, Outcome.BUDGET),
-        ({"continuation": Continuation(enabled=True, attempts=1)}, Outcome.CONTINUED),
-    ],
-    ids=["no replica", "no budget", "one continuation is all it may have"],
-)
-def test_why_a_broken_stream_is_not_continued_is_counted(
-    settings: dict[str, Any], outcome: Outcome
-) -> None:
-    world = World(**{"continuation": CONTINUED, **settings})
-    for row in ("a arrives continued", "r0 shows a", "r0 resets a"):
-        happen(world, row)
-    if outcome is Outcome.CONTINUED:
-        assert world.said[-1] == "continue a to r1"
-        happen(world, "r1 refuses a")
-        assert world.metrics.continuations == {Outcome.FAILED: 1}, "one is all it may have"
-    else:
-        assert world.metrics.continuations == {outcome: 1}
-    assert world.said[-1] == "truncate a: replica_reset"
-    world.check_empty()
+    run(table, {"timeouts": TIMES, **settings})
 
 
 def test_retries_are_counted_by_their_cause() -> None:
@@ -1123,9 +976,9 @@ def test_that_a_replica_rejects_priorities_is_noted_once() -> None:
     world.check_empty()
 
 
-def test_the_hedger_does_not_learn_from_a_continuation() -> None:
-    """A continuation's prefill differs from the request's, and the hedger does not know it."""
-    world = World(2, continuation=CONTINUED, hedging=HEDGED)
+def test_the_hedger_does_not_learn_from_the_rest_of_a_stream() -> None:
+    """Its prefill differs from the request's, and the hedger does not know it."""
+    world = World(2, hedging=HEDGED)
     play(world, "a arrives continued -> send a to r0")
     ((_, _, learned),) = world.hedger.times.entries()
     happen(world, "0.5s passes")

@@ -1,7 +1,7 @@
 """The attempts of a request that is limited to some regions stay in these regions.
 
-The tests have a first attempt, retries, copies, continuations, a wait, and a move from a reclaimed
-machine.
+The tests have a first attempt, retries, copies, resumed streams, a wait, and a move from a
+reclaimed machine.
 
 Replica r0 is in `eu`, r1 in `us`, r2 in `eu`, and so on.
 """
@@ -14,7 +14,6 @@ from policies.allowed import Allowed
 from router.config.model import (
     Classes,
     ClassSettings,
-    Continuation,
     Hedging,
     Preemption,
     Queue,
@@ -50,15 +49,14 @@ def test_a_copy() -> None:
     assert alone.said == ["send q to r1"], "the only other replica is elsewhere"
 
 
-def test_a_continuation() -> None:
-    rules = Continuation(enabled=True)
-    world = World(2, regions=REGIONS, continuation=rules)
+def test_the_rest_of_a_broken_stream() -> None:
+    world = World(2, regions=REGIONS)
     request = world.arrives("q", allowed=US, continued=True)
     (attempt,) = request.driver.live
     request.shows(attempt)
     request.fails(attempt, Reason.REPLICA_RESET)
     assert world.said[-1] == "truncate q: replica_reset"
-    world = World(4, regions=REGIONS, continuation=rules)
+    world = World(4, regions=REGIONS)
     request = world.arrives("q", allowed=US, continued=True)
     (attempt,) = request.driver.live
     request.shows(attempt)
@@ -273,7 +271,7 @@ def test_a_reclaimed_request_goes_to_another_replica_of_its_regions(queue: Queue
 
 def test_a_reclaimed_stream_is_continued_in_its_regions_only() -> None:
     for count, found in ((3, "show q from r1"), (4, "continue q to r3")):
-        world = World(count, regions=REGIONS, continuation=Continuation(enabled=True))
+        world = World(count, regions=REGIONS)
         request = world.arrives("q", allowed=US, continued=True)
         (attempt,) = request.driver.live
         request.shows(attempt)

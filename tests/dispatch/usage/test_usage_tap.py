@@ -216,7 +216,16 @@ def test_an_event_with_a_reason_waits_for_the_next_one_only() -> None:
     assert tap.feed(DONE) == FINISH + DONE
     assert tap.feed(FINISH) == b""
     assert tap.flush() == FINISH
-    assert UsageTap(takes_out=True, whole=True).feed(FINISH) == FINISH
+
+
+def test_a_stream_that_may_break_holds_no_whole_event_and_has_an_unknown_length() -> None:
+    for takes_out in (False, True):
+        tap = UsageTap(takes_out=takes_out)
+        assert tap.changes_length is takes_out
+        tap.relay_whole_events()
+        assert tap.changes_length
+        assert tap.feed(FINISH) == FINISH
+        assert tap.feed(FINISH[:9]) == b""
 
 
 def test_a_recorded_stream_ends_as_one_that_was_asked_for_no_usage() -> None:

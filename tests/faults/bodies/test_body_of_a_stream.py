@@ -5,26 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
-from router.config.model import Continuation
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import running, scenario
 
 
-@pytest.mark.parametrize(
-    ("settings", "is_kept"),
-    [
-        ({}, False),
-        ({"continuation": Continuation(enabled=True), "replica": {"engine": "vllm"}}, True),
-    ],
-    ids=["as shipped", "continuation"],
-)
 @scenario
-async def test_it_leaves_the_memory_at_the_first_content(
-    settings: dict[str, Any], is_kept: bool
-) -> None:
+async def test_it_leaves_the_memory_at_the_first_content() -> None:
+    await relayed(is_kept=False)
+
+
+async def relayed(*, is_kept: bool, **settings: Any) -> None:
+    """Relay a stream. `is_kept`: the request is kept to the end of the stream."""
     begin, end = asyncio.Event(), asyncio.Event()
 
     async def behave(connection: ReplicaConnection) -> None:

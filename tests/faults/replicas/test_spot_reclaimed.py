@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from router.config.model import Preemption, Queue, Replica, Spot, Upstream
+from router.config.model import Preemption, Queue, Replica, Upstream
 from router.core.errors import Reason
-from router.dispatch.continuation.outcome import Outcome
-from tests.dispatch.continuation.engine import read
-from tests.faults.attempts.test_stream_is_continued import (
-    ON,
-    VLLM,
-    Fleet,
-    asking,
-    assert_unbroken,
-    kinds,
-    stops,
-)
 from tests.harness.behaviours import json_ok
-from tests.harness.emulated import Emulated, emulated
 from tests.harness.messages import (
     DONE,
     LAST_CHUNK,
@@ -35,8 +22,9 @@ from tests.harness.messages import (
 )
 from tests.harness.queueing import waiting
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import Router, assert_cut_stream, long_scenario, running, scenario
+from tests.harness.running import Router, assert_cut_stream, running, scenario
 
+VLLM = {"engine": "vllm"}
 FIRST = "round_robin"  # the first request goes to the first replica
 
 
@@ -72,26 +60,6 @@ class Held:
 
 
 # -- what is moved, and what stays ------------------------------------------------------------
-
-
-@scenario
-async def test_a_stream_is_continued_before_its_machine_goes_away() -> None:
-    fleet = Fleet(stops(4))
-    async with running(fleet, fleet, replica=VLLM, continuation=ON, policy=FIRST) as router:
-        client = await router.client()
-        await client.send(asking("chat"))
-        await client.recv_until(b"fox")
-        shown = await reclaim(router)
-        assert 0.0 < shown["reclaimed_in_s"] <= Spot().notice_s
-        answer = await client.recv_response()
-        assert answer.complete
-        assert_unbroken(read(bytes(answer.body)), "chat")
-        assert moved(router) == (0, 1)
-        assert router.app.metrics.continuations == {Outcome.CONTINUED: 1}
-        (line,) = await router.log()
-        assert kinds(line) == ["primary", "continuation"]
-        assert [record[2] for record in line["tried"]] == ["preempted", "ok"]
-        assert router.app.parts.fleet.replicas["r0"].health.failures == 0
 
 
 QUEUES = {
@@ -289,41 +257,3 @@ def three(*urls: str) -> tuple[Replica, ...]:
         Replica(url=urls[1], id="r1", node="n"),
         Replica(url=urls[2], id="r2"),
     )
-
-
-# -- under load -------------------------------------------------------------------------------
-
-STREAMS = 24
-TOKENS = 400
-
-
-@long_scenario
-async def test_under_load_nothing_is_lost() -> None:
-    """The machine goes away (its engine resets every connection) when the notice ends."""
-    async with AsyncExitStack() as stack:
-        machine = await stack.enter_async_context(AsyncExitStack())
-        gone = await machine.enter_async_context(emulated("vllm", speed=1.0))
-        stays: list[Emulated] = [
-            await stack.enter_async_context(emulated("vllm", speed=1.0)) for _ in range(2)
-        ]
-        replicas = (
-            Replica(url=gone.url, id="spot", spot=True),
-            *(Replica(url=e.url, id=f"r{n}") for n, e in enumerate(stays)),
-        )
-        async with running(replicas=replicas, continuation=ON, policy=FIRST) as router:
-            clients = [await router.client() for _ in range(STREAMS)]
-            for number, client in enumerate(clients):
-                await client.send(chat(stream=number % 4 > 0, max_tokens=TOKENS))
-            replica = router.app.parts.fleet.replicas["spot"]
-            for number, client in enumerate(clients):
-                if number % 4:
-                    await client.recv_until(b"data:")
-            assert replica.inflight >= STREAMS // 4
-            await reclaim(router, "spot", seconds=1.5)
-            await eventually(lambda: replica.inflight == 0, "nothing left at the machine")
-            await machine.aclose()
-            answers = await asyncio.gather(*(client.recv_response() for client in clients))
-            failed = [a for a in answers if (a.status, a.complete) != (200, True)]
-            assert failed == []
-            requeued, continued = moved(router)
-            assert requeued > 0 and continued > 0

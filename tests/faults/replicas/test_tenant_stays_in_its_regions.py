@@ -16,16 +16,15 @@ from typing import Any
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Classes, ClassSettings, Continuation, Hedging, Keys, Replica
+from router.config.model import Classes, ClassSettings, Hedging, Keys, Replica
 from router.intake.routes import POSTS
 from tests.harness.behaviours import (
     answer,
     chat_either,
     hang,
     rst_after_request,
-    stream_then_fin,
 )
-from tests.harness.messages import chat, post_json, request, response, role, token
+from tests.harness.messages import chat, post_json, request, response
 from tests.harness.replica import Behaviour, HostileReplica
 from tests.harness.running import Router, running, scenario
 
@@ -124,14 +123,6 @@ def test_a_late_answer_gets_no_copy_elsewhere(tmp_path: Path) -> None:
         timeouts={"first_token_s": 1.0, "commit_after_s": 0.0},
     )
     assert status == 504
-
-
-def test_a_broken_stream_is_not_continued_elsewhere(tmp_path: Path) -> None:
-    go = asyncio.Event()
-    go.set()
-    behave = stream_then_fin(go, role(), token("one"))
-    status = told(tmp_path, behave, stream=True, continuation=Continuation(enabled=True))
-    assert status == 200, "the truncation comes after the status"
 
 
 def test_a_region_that_is_down_is_waited_for_and_then_refused(tmp_path: Path) -> None:

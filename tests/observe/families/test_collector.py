@@ -63,7 +63,8 @@ def used() -> Metrics:
     metrics.attempt("gpu-1:8000", "primary", Reason.REPLICA_RESET)
     metrics.attempt("gpu-2:8000", "retry", Reason.OK)
     metrics.retries(Reason.REPLICA_RESET)
-    metrics.continuation("continued")
+    added = Family("added", COUNTER, "Of an addon.", lambda taken: taken, ("outcome",))
+    metrics.added["an addon"] = Source((added,), lambda: {"good": 1})
     metrics.ejections("gpu-1:8000")
     metrics.reloaded(True, "c0ffee")
     metrics.client_connections = 9
@@ -122,7 +123,7 @@ def test_both_formats_parse_and_agree(accept: str) -> None:
     assert values["hedgerow_model_requests_total", "", "llama", ""] == 2
     assert values["hedgerow_attempts_total", "retry", "ok", "gpu-2:8000"] == 1
     assert values["hedgerow_retries_total", "replica_reset"] == 1
-    assert values["hedgerow_continuations_total", "continued"] == 1
+    assert values["hedgerow_added_total", "good"] == 1
     assert values["hedgerow_replica_ejections_total", "gpu-1:8000"] == 1
     assert values["hedgerow_client_connections_accepted_total",] == 9
     assert values["hedgerow_config_info", "c0ffee"] == 1

@@ -12,8 +12,7 @@ from router.config.model import Preemption, Queue, Replica, Spot, SpotMetadata
 from router.fleet.notice import Notice
 from tests.addons.spot_notices.app.test_watcher import body
 from tests.app.fleet.servers import serving
-from tests.faults.attempts.test_stream_is_continued import ON, VLLM, Fleet, asking, stops
-from tests.faults.replicas.test_spot_reclaimed import FIRST, Held, moved, reclaim, spot
+from tests.faults.replicas.test_spot_reclaimed import FIRST, VLLM, Held, moved, reclaim, spot
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import HostileReplica, eventually
@@ -59,23 +58,6 @@ def test_no_request_moves_to_a_replica_of_the_same_notice(queue: Queue) -> None:
             await each.stop()
 
     check()
-
-
-@scenario
-async def test_a_stream_is_continued_once_for_each_notice() -> None:
-    fleet = Fleet(stops(4))
-    hostiles = [HostileReplica(fleet) for _ in range(4)]
-    replicas = machines(*hostiles)
-    async with running(replicas=replicas, policy=FIRST, continuation=ON) as router:
-        client = await router.client()
-        await client.send(asking("chat"))
-        await client.recv_until(b"fox")
-        router.app.parts.reclaims.noticed(Notice("all"), "file")
-        assert (await client.recv_response()).complete
-        assert [len(each.requests) for each in hostiles] == [1, 0, 0, 1]
-        assert moved(router) == (0, 1)
-    for each in hostiles:
-        await each.stop()
 
 
 # -- a notice that its source withdraws -------------------------------------------------------

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from router.dispatch.attempts.body_edit import append
-from router.dispatch.continuation.request import continued
 from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.priority import SILENT
@@ -64,16 +63,6 @@ def test_its_streams_tell_their_counts(fleet: Fleet, engine: Engine) -> None:
     assert told.prompt_tokens == whole["prompt_tokens"]
     assert told.output_tokens == whole["completion_tokens"]
     assert ask is None or b'"prompt_tokens"' not in passed, "its event is taken out again"
-
-
-def test_it_goes_on_where_a_text_ends(fleet: Fleet, engine: Engine) -> None:
-    if not engine.continues:
-        return
-    rest = continued("chat", json.dumps({**CHAT, "stream": True}).encode(), "The sea", 2)
-    assert isinstance(rest, bytes)
-    answer = fleet.http.post(fleet.url + CHAT_PATH, content=rest)
-    assert answer.status_code == 200
-    assert answer.content.rstrip().endswith(b"data: [DONE]")
 
 
 @needs("kv_events")

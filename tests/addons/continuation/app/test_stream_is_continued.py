@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from router.addons.continuation.outcome import Outcome
 from router.config.model import Continuation
 from router.core.errors import Reason
-from router.dispatch.continuation.outcome import Outcome
-from tests.dispatch.continuation.engine import (
+from tests.addons.continuation.engine import (
     PROMPT_TOKENS,
     TEXT,
     WORDS,
@@ -128,7 +128,8 @@ async def silence(connection: ReplicaConnection, events: list[bytes]) -> None:
 
 
 def outcomes(router: Router) -> dict[str, int]:
-    return dict(router.app.metrics.continuations)
+    source = router.app.metrics.added.get("continuation")
+    return {} if source is None else dict(source.take())
 
 
 def kinds(line: dict[str, Any]) -> list[str]:

@@ -4,28 +4,32 @@
 token, the event is only appended to a list. Events are parsed some thousands of bytes at a time;
 then only their text is kept.
 
-1. Only whole events are relayed (`UsageTap` with `whole`). So the client's part of a broken stream
-   ends between two events. An event that was incomplete at the break is sent by the next replica.
+1. Only whole events are relayed (`UsageTap.relay_whole_events`). So the client's part of a broken
+   stream ends between two events. An event that was incomplete at the break is sent by the next
+   replica.
 2. An event that reports a failure of the engine is withheld with all following events, until it is
    known whether another replica continues. If no replica continues, the withheld events are sent
    (`take_withheld`).
 
-The caller calls `feed` for every read. When the stream breaks, `rest` returns the body for each
-replica that is asked for the rest. When such a replica shows content, the caller calls `resume`,
+The caller calls `feed` for every read. When the stream breaks, `rest` returns the replicas that may
+be asked for the rest, and the body. When such a replica shows content, the caller calls `resumes`,
 then `feed` again. At the end of the request, the caller calls `close`.
 
-Must never: keep more bytes than the `Store` allows, or be created if continuations are off.
+Must never: keep more bytes than the `Store` allows, choose a replica, or send anything.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from router.dispatch.continuation.outcome import Outcome
-from router.dispatch.continuation.request import continued
-from router.dispatch.continuation.seam import Seam
-from router.dispatch.continuation.store import Store
-from router.dispatch.continuation.transcript import Transcript
+from router.addons.continuation.outcome import Outcome
+from router.addons.continuation.request import continued
+from router.addons.continuation.seam import Seam
+from router.addons.continuation.store import Store
+from router.addons.continuation.transcript import Transcript
+from router.core.errors import Reason
+from router.dispatch.driver.attempt_state import Attempt, AttemptState
+from router.dispatch.resumption import Rest, RestDriver, ResumableStream
 from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_tap import UsageTap
 from router.wire.http1.sse import find_error
@@ -37,13 +41,29 @@ _WITHHELD: Final = 16 * 1024
 # Marks of reasoning inside the text. Chat templates remove reasoning from assistant messages, so a
 # text with these marks is not continued.
 _THOUGHTS: Final = ("<think>", "</think>")
+# A stream that broke for one of these reasons, or a continuation that failed for one of them, may
+# be continued by another replica.
+_BREAKS: Final = frozenset(
+    {
+        Reason.REPLICA_RESET,
+        Reason.BAD_RESPONSE,
+        Reason.TOKEN_GAP_TIMEOUT,
+        Reason.STREAM_ERROR,
+        Reason.EMPTY_STREAM,
+        Reason.SERVER_ERROR,
+        Reason.REPLICA_BUSY,
+        Reason.CONNECT_FAILED,
+        Reason.CONNECT_TIMEOUT,
+    }
+)
 
 
-class Continuation:
+class Continuation(ResumableStream):
     """A stream that may be continued. The client gets the bytes that `feed` and `flush` return."""
 
     __slots__ = (
         "_kind",
+        "_most",
         "_obstacle",
         "_seam",
         "_store",
@@ -53,12 +73,14 @@ class Continuation:
         "_unread",
         "_unread_bytes",
         "_withheld",
-        "is_broken",
     )
 
     def __init__(self, kind: str, store: Store, tap: UsageTap) -> None:
-        """`kind`: the route's kind, one of `request.KINDS`. `tap`: must relay whole events only."""
+        """`kind`: the route's kind, one of `request.KINDS`. `tap`: reads the stream."""
+        super().__init__()
+        tap.relay_whole_events()
         self._kind = kind
+        self._most = store.attempts
         self._store = store
         self._tap = tap
         self._transcript = Transcript()
@@ -68,15 +90,12 @@ class Continuation:
         self._taken = 0
         self._obstacle: Outcome | None = None
         self._withheld = b""
-        # The engine has reported a failure, which the client has not received.
-        self.is_broken = False
         if store.take(_UNREAD):
             self._taken = _UNREAD
         else:
             self._obstacle = Outcome.SIZE
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes to relay, given the bytes of one read. This runs for every token."""
         data = self._tap.feed(data)
         if self._seam is not None:
             data = self._seam.mend(data)
@@ -90,27 +109,53 @@ class Continuation:
         return data
 
     def flush(self) -> bytes:
-        """Return the held bytes at the normal end of the stream: an incomplete last event."""
         rest = self._tap.flush()
         if self._seam is not None:
             rest = self._seam.mend(rest)
         if not self.is_broken:
             return rest
+        self.has_ended = True
         self._withheld += rest
         return b""
 
     def take_withheld(self) -> bytes:
-        """Return the withheld bytes for the client, because no replica continues the stream."""
         self.is_broken = False
         said, self._withheld = self._withheld, b""
         return said
 
-    @property
-    def tokens(self) -> int:
-        """The number of tokens of the text so far."""
-        return self._transcript.tokens
+    def rest(
+        self, driver: RestDriver, state: AttemptState, attempt: Attempt, why: Reason, body: bytes
+    ) -> Rest | None:
+        rest = self._rest(driver, state, why, body)
+        if not isinstance(rest, Outcome):
+            return rest
+        # If the failed attempt is not the winner, the attempt was a continuation that failed.
+        has_begun = attempt is state.winner
+        if why is not Reason.PREEMPTED and (why in _BREAKS or not has_begun):
+            self._store.count(rest if has_begun else Outcome.FAILED)
+        return None
 
-    def rest(self, body: list[bytes]) -> list[bytes] | Outcome:
+    def _rest(
+        self, driver: RestDriver, state: AttemptState, why: Reason, body: bytes
+    ) -> Rest | Outcome:
+        # A move to another replica is not a failure, so it needs no retry budget.
+        is_moved = why is Reason.PREEMPTED
+        if not is_moved and why not in _BREAKS:
+            return Outcome.FAILED
+        # The request itself may crash replicas, so it must not reach more than two.
+        if state.resumptions >= self._most or (state.lost > 1 and not is_moved):
+            return Outcome.BUDGET
+        asked = self.asked(body)
+        if isinstance(asked, Outcome):
+            return asked
+        others = [replica for replica in driver.others() or () if replica.descriptor.continues]
+        if not others:
+            return Outcome.NO_REPLICA
+        if not is_moved and not driver.take_budget():
+            return Outcome.BUDGET
+        return others, asked
+
+    def asked(self, body: bytes) -> list[bytes] | Outcome:
         """Return the body of the request for the rest of the stream, or the reason why there is no
         continuation.
 
@@ -128,25 +173,26 @@ class Continuation:
             # An unfinished event was too long to be held and was partly relayed, so the stream is
             # not continued.
             return Outcome.STREAM
-        asked = continued(self._kind, b"".join(body), text, transcript.tokens)
+        asked = continued(self._kind, body, text, transcript.tokens)
         return asked if isinstance(asked, Outcome) else [asked]
 
-    def resume(self, tap: UsageTap) -> None:
-        """Begin another replica's stream at the position where the first stream broke."""
+    def resumes(self, tap: UsageTap) -> int:
+        tap.relay_whole_events()
+        self._store.count(Outcome.CONTINUED)
         transcript = self._transcript
         assert transcript.names is not None, "the stream could not be continued"
         self._seam = Seam(transcript.names, transcript.tokens, transcript.prompt_tokens)
         transcript.resume()
         self._tap = tap
         self.take_withheld()  # The withheld error is discarded.
+        self.has_ended = False
+        return transcript.tokens
 
     def usage(self, is_whole: bool) -> Usage:
-        """Return the token counts of all parts of the stream whose counts are known."""
         usage = self._tap.result(is_whole)
         return usage if self._seam is None else self._seam.added_up(usage)
 
     def close(self) -> None:
-        """Release everything that is kept, because the request has ended."""
         self._unread.clear()
         self._store.give(self._taken)
         self._taken = 0

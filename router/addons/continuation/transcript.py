@@ -21,9 +21,9 @@ from typing import Final
 
 import msgspec
 
+from router.addons.continuation.outcome import Outcome
+from router.addons.continuation.shapes import Choice, Chunk, Names
 from router.core.unreadable import NOT_JSON
-from router.dispatch.continuation.outcome import Outcome
-from router.dispatch.continuation.shapes import Choice, Chunk, Names
 
 _chunk = msgspec.json.Decoder(Chunk).decode
 _names = msgspec.json.Decoder(Names).decode

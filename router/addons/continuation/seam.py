@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
+from router.addons.continuation.shapes import Chunk, Names
 from router.core.unreadable import NOT_JSON
-from router.dispatch.continuation.shapes import Chunk, Names
 from router.dispatch.usage.token_counts import Usage
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.dispatch.continuation.outcome import Outcome
-from router.dispatch.continuation.transcript import Transcript
+from router.addons.continuation.outcome import Outcome
+from router.addons.continuation.transcript import Transcript
 from tests.harness.messages import event, role, token
 
 TEXTS = st.text(max_size=8) | st.sampled_from(["", '"', "\\", '"content":"x"', "\n\n", "data: "])

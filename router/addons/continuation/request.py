@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import msgspec
 
+from router.addons.continuation.outcome import Outcome
 from router.core.flags import flag_of
 from router.core.numbers import whole_number
 from router.core.unreadable import NOT_JSON
-from router.dispatch.continuation.outcome import Outcome
 
 KINDS: Final = frozenset({"chat", "completions"})  # Kinds of routes whose streams may be continued.
 _DIGITS: Final = 15  # Maximum digits of a token limit that is written as a JSON string.

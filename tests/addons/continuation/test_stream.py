@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from router.addons.continuation.outcome import Outcome
+from router.addons.continuation.store import Store
+from router.addons.continuation.stream import Continuation
 from router.config.model import Continuation as Rules
-from router.dispatch.continuation.outcome import Outcome
-from router.dispatch.continuation.store import Store
-from router.dispatch.continuation.stream import Continuation
 from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_tap import UsageTap
-from tests.dispatch.continuation.engine import PROMPT_TOKENS, TEXT, WORDS, made_of, read, stream
+from tests.addons.continuation.engine import PROMPT_TOKENS, TEXT, WORDS, made_of, read, stream
 from tests.harness.messages import DONE, event, role, token
 from tests.harness.reading import read_response
 from tests.places import DATA
@@ -31,11 +31,11 @@ def store(**rules: int) -> Store:
 
 
 def open_stream(kind: str = "chat", kept: Store | None = None, **tap: Any) -> Continuation:
-    return Continuation(kind, kept or store(), UsageTap(whole=True, **tap))
+    return Continuation(kind, kept or store(), UsageTap(**tap))
 
 
-def body_of(kind: str) -> list[bytes]:
-    return [json.dumps(BODIES[kind]).encode()]
+def body_of(kind: str) -> bytes:
+    return json.dumps(BODIES[kind]).encode()
 
 
 def text_in(kind: str, asked: list[bytes]) -> str:
@@ -70,7 +70,7 @@ def test_one_unbroken_stream(kind: str, breaks: list[int], sizes: list[int], ask
     takes_out = asked_by == "router"
     continuous = asked_by.endswith("continuously")
     kept = store()
-    tap = UsageTap(whole=True, takes_out=takes_out)
+    tap = UsageTap(takes_out=takes_out)
     one = Continuation(kind, kept, tap)
     seen = b""
     after = 0
@@ -78,7 +78,7 @@ def test_one_unbroken_stream(kind: str, breaks: list[int], sizes: list[int], ask
         data = b"".join(stream(kind, f"r{number}", after, continuous=continuous))
         for piece in pieces(data[:at], sizes):
             seen += one.feed(piece)
-        asked = one.rest(body_of(kind))
+        asked = one.asked(body_of(kind))
         if isinstance(asked, Outcome):
             told = read(seen) if seen else None
             text = "" if told is None else told.text
@@ -87,7 +87,7 @@ def test_one_unbroken_stream(kind: str, breaks: list[int], sizes: list[int], ask
             return
         assert text_in(kind, asked) == read(seen).text
         after = made_of(read(seen).text)
-        one.resume(UsageTap(whole=True, takes_out=takes_out))
+        one.resumes(UsageTap(takes_out=takes_out))
     for piece in pieces(b"".join(stream(kind, "last", after, continuous=continuous)), sizes):
         seen += one.feed(piece)
     seen += one.flush()
@@ -118,7 +118,7 @@ def test_what_does_not_break_is_relayed_byte_for_byte(sizes: list[int], kind: st
     one = open_stream(kind)
     assert b"".join([one.feed(piece) for piece in pieces(data, sizes)]) + one.flush() == data
     assert one.usage(True) == Usage(PROMPT_TOKENS, len(WORDS), PROMPT_TOKENS, True)
-    assert one.rest(body_of(kind)) is Outcome.FINISHED
+    assert one.asked(body_of(kind)) is Outcome.FINISHED
 
 
 @pytest.mark.parametrize("recording", ["chat_stream_usage", "chat_stream", "completion_stream"])
@@ -132,7 +132,7 @@ def test_recorded_streams_are_understood(recording: str) -> None:
     for count in range(1, len(parts) + 1):
         one = open_stream(kind)
         assert one.feed(b"".join(parts[:count])) == b"".join(parts[:count])
-        asked = one.rest(body_of(kind))
+        asked = one.asked(body_of(kind))
         told = read(b"".join(parts[:count]))
         if isinstance(asked, list):
             assert text_in(kind, asked) == told.text != ""
@@ -147,8 +147,8 @@ def test_a_recorded_stream_goes_on_in_another() -> None:
     one = open_stream()
     seen = one.feed(first)
     assert one.usage(False).output_tokens == 4
-    assert isinstance(one.rest(body_of("chat")), list)
-    one.resume(UsageTap(whole=True))
+    assert isinstance(one.asked(body_of("chat")), list)
+    one.resumes(UsageTap())
     seen += one.feed(bytes(found.body)) + one.flush()
     told = read(seen)
     assert told.text == "The fox met" + read(bytes(found.body)).text
@@ -181,13 +181,13 @@ def test_streams_that_are_not_continued(said: bytes) -> None:
     one = open_stream()
     data = role() + token("a") + said
     assert data.startswith(one.feed(data))
-    assert one.rest(body_of("chat")) is Outcome.STREAM
+    assert one.asked(body_of("chat")) is Outcome.STREAM
 
 
 def test_comments_are_no_text() -> None:
     one = open_stream()
     one.feed(b": hello\n\n" + role() + token("a") + b":\n\n\n" + token("b"))
-    asked = one.rest(body_of("chat"))
+    asked = one.asked(body_of("chat"))
     assert isinstance(asked, list)
     assert text_in("chat", asked) == "ab"
 
@@ -195,12 +195,12 @@ def test_comments_are_no_text() -> None:
 def test_an_error_of_the_second_stream_is_relayed_if_no_replica_continues() -> None:
     one = open_stream()
     one.feed(role() + token("a"))
-    assert isinstance(one.rest(body_of("chat")), list)
-    one.resume(UsageTap(whole=True))
+    assert isinstance(one.asked(body_of("chat")), list)
+    one.resumes(UsageTap())
     error = event({"error": {"message": "boom", "code": 500}})
     assert one.feed(role() + error + DONE) == b""
     assert one.is_broken
-    assert isinstance(one.rest(body_of("chat")), list)
+    assert isinstance(one.asked(body_of("chat")), list)
     assert one.take_withheld() == error + DONE
     assert not one.is_broken
 
@@ -216,7 +216,7 @@ def test_events_are_not_kept_for_longer_than_text() -> None:
     for _ in range(5000):
         one.feed(token("word"))
     assert reserve < kept.held < reserve + 5000 * 4 + 1
-    asked = one.rest(body_of("chat"))
+    asked = one.asked(body_of("chat"))
     assert isinstance(asked, list)
     assert text_in("chat", asked) == "word" * 5000
     assert kept.held == reserve + 5000 * 4
@@ -232,7 +232,7 @@ def test_a_text_that_is_too_long_is_dropped() -> None:
     for _ in range(2000):
         event_ = token("é")
         assert one.feed(event_) == event_
-    assert one.rest(body_of("chat")) is Outcome.SIZE
+    assert one.asked(body_of("chat")) is Outcome.SIZE
     assert kept.held == reserve
     other.close()
     one.close()
@@ -244,7 +244,7 @@ def test_all_texts_together_are_bounded() -> None:
     streams = [open_stream(kept=kept) for _ in range(4)]
     for one in streams:
         one.feed(token("x" * 300))
-    found = [one.rest(body_of("chat")) for one in streams]
+    found = [one.asked(body_of("chat")) for one in streams]
     assert [isinstance(asked, list) for asked in found] == [True, True, True, False]
     assert kept.held <= 3 * 8192 + 1000
     for one in streams:
@@ -257,5 +257,5 @@ def test_a_reload_changes_the_caps_of_what_comes() -> None:
     one = open_stream(kept=kept)
     kept.adopt(Rules(enabled=True, text=1, text_total=1))
     one.feed(token("ab"))
-    assert one.rest(body_of("chat")) is Outcome.SIZE
+    assert one.asked(body_of("chat")) is Outcome.SIZE
     assert kept.held == 0
