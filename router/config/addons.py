@@ -65,5 +65,5 @@ def check_addons(config: Config, problems: Problems) -> None:
 def check_packages(setting: str, modules: tuple[str, ...], extra: str, problems: Problems) -> None:
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
-        text = f"needs {', '.join(missing)}: pip install 'hedgerow[{extra}]'"
+        text = f"needs {', '.join(missing)}: pip install '.[{extra}]'"
         problems.add(setting, text)

@@ -7,7 +7,7 @@ from typing import Any
 
 from router.core.errors import ConfigError
 
-EXTRA = "hedgerow[kv-events]"  # the argument of pip that installs the optional packages
+EXTRA = ".[kv-events]"  # the argument of pip that installs the optional packages
 
 
 def load(module: str, package: str, wanted_by: str) -> Any:

@@ -123,11 +123,11 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(f"discovery: {{dns: [{NAME}]}}")
     (problem,) = caught.value.problems
-    assert problem == "discovery.dns: needs dns: pip install 'hedgerow[dns]'"
+    assert problem == "discovery.dns: needs dns: pip install '.[dns]'"
     with pytest.raises(ConfigError) as caught:
         parse("discovery: {kubernetes: [{service: vllm}]}")
     (problem,) = caught.value.problems
-    assert problem.endswith("needs kubernetes: pip install 'hedgerow[kubernetes]'")
+    assert problem.endswith("needs kubernetes: pip install '.[kubernetes]'")
 
 
 LISTS = (

@@ -294,4 +294,4 @@ def test_a_missing_package_is_named() -> None:
         extra.load("no_such_module_at_all", "pyzmq", "prefix.exact")
     (line,) = caught.value.problems
     assert line.startswith("prefix.exact: needs the package pyzmq")
-    assert "pip install 'hedgerow[kv-events]'" in line
+    assert "pip install '.[kv-events]'" in line
