@@ -6,6 +6,7 @@ bound to port 0, could take a port of that range in the meantime.
 
 from __future__ import annotations
 
+import errno
 import functools
 import random
 import socket
@@ -27,6 +28,16 @@ def free_port(count: int = 1) -> int:
         if not any(port in ports for port in _given) and all(_is_free(port) for port in ports):
             _given.extend(ports)
             return first
+
+
+def bind_free(listener: socket.socket) -> None:
+    """Bind a socket to a free port, also if other processes of tests look for one, too."""
+    while True:
+        try:
+            return listener.bind(("127.0.0.1", free_port()))
+        except OSError as err:
+            if err.errno != errno.EADDRINUSE:
+                raise
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from typing import Self
 from tests.harness.control import Control, Load
 from tests.harness.messages import LAST_CHUNK
 from tests.harness.peer import WAIT_S, Peer
-from tests.harness.ports import free_port
+from tests.harness.ports import bind_free
 from tests.harness.reading import Request, RequestReader
 
 REST_STEPS = 20  # Number of reads of the loop in `rest`.
@@ -181,11 +181,14 @@ class HostileReplica:
     def start(self, port: int = 0) -> None:
         """Listen; a given port restarts a stopped replica at its address.
 
-        No other process takes the port of a stopped replica (`free_port`).
+        No other process takes the port of a stopped replica (`bind_free`).
         """
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port or free_port()))
+        if port:
+            listener.bind(("127.0.0.1", port))
+        else:
+            bind_free(listener)
         listener.listen(1024)
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
