@@ -131,6 +131,8 @@ class Dispatcher(Handler, ExchangeOwner):
     def apply_keys(self) -> None:
         """Apply the keys after a reload, or after a key has expired, to the requests that have not
         ended: the regions of the keys, and the removal of keys."""
+        if self.tenants.keys_expire:
+            self._key_expiry.watch()  # The reload may have given a key its first expiry.
         for exchange in [*self.exchanges]:
             key = exchange.asked.key
             if key is not None:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from html import escape
 from importlib.util import find_spec
 from io import BytesIO
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -65,6 +66,12 @@ def figure(height_in: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure((_WIDTH_IN, height_in), layout="constrained")
+
+
+def from_zero(axes: Any) -> None:
+    """Begin the y axis at zero, with room above the highest value, after all values are drawn."""
+    top = axes.dataLim.y1
+    axes.set_ylim(0, 1.05 * top if 0 < top < inf else 1)
 
 
 def style() -> AbstractContextManager[None]:

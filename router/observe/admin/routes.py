@@ -248,3 +248,5 @@ async def _read_body(request: web.Request) -> None:
             await request.read()
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
+    except ConnectionError:
+        raise web.HTTPBadRequest from None  # The client has left, and gets no answer.

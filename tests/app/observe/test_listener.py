@@ -280,6 +280,27 @@ def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     serve(actions, scenario)
 
 
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_a_client_that_leaves_in_its_body_is_no_failure(
+    caplog: pytest.LogCaptureFixture, is_reset: bool
+) -> None:
+    actions = Actions()
+
+    async def scenario(ask: Client) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", ask.port)
+        writer.write(b"POST /drain HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx")
+        assert (await ask("GET", "/livez")).status == 200
+        if is_reset:
+            writer.transport.abort()
+        writer.close()
+        for _ in range(3):
+            assert (await ask("GET", "/livez")).status == 200
+        assert actions.drains == 0
+
+    serve(actions, scenario)
+    assert not caplog.records
+
+
 def test_an_action_that_fails_is_a_500_and_one_event(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Actions):
         def ready(self) -> tuple[bool, str]:

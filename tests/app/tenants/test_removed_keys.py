@@ -172,7 +172,9 @@ def test_a_request_of_a_kept_key_is_sent_again(tmp_path: Path) -> None:
     story()
 
 
-@pytest.mark.parametrize("where", ["in the queue", "for a replica", "as a stream with a 200"])
+@pytest.mark.parametrize(
+    "where", ["in the queue", "for a replica", "as a stream with a 200", "before a reload"]
+)
 def test_waiting_requests_of_a_key_are_refused_when_it_expires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -183,7 +185,8 @@ def test_waiting_requests_of_a_key_are_refused_when_it_expires(
         turnstile = Turnstile()
         at = time.time() + 3600
         expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
-        rules = write(tmp_path, ("acme", "acme-key", expires), U)
+        lines = ("acme", "acme-key", expires), U
+        rules = write(tmp_path, A, U) if "reload" in where else write(tmp_path, *lines)
         settings = {"classes": of_each(absent_s=30.0), "timeouts": {"commit_after_s": 0.05}}
         async with running(turnstile, keys=rules, replica=ONE, **settings) as router:
             busy, client = await router.client(), await router.client()
@@ -198,6 +201,9 @@ def test_waiting_requests_of_a_key_are_refused_when_it_expires(
             await eventually(lambda: len(exchanges) == count, "it waits")
             if "stream" in where:
                 await eventually(lambda: any(x.reply.status for x in exchanges), "an early 200")
+            if "reload" in where:
+                write(tmp_path, *lines)
+                await router.app.reload()
             monkeypatch.setattr(clock, "wall", lambda: at + 1.0)
             answer = await client.recv_response("POST")
             if "stream" in where:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from router.core.text.table import plain
-from router.lab.page import COLOURS, Plot, figure
+from router.lab.page import COLOURS, Plot, figure, from_zero
 from router.lab.page import page as whole
 from router.lab.plan.decision.advice import Advice, PlaceAdvice
 from router.lab.plan.decision.demand_ahead import planned_windows
@@ -68,7 +68,12 @@ def draw_forecast(made: Planned, place: PlaceAdvice) -> Figure:
     axes = drawn.add_subplot()
     past = [(number - len(shown) + 0.5) * width_s / 3600.0 for number in range(len(shown))]
     axes.plot(
-        past, [value / width_s for value in shown], color="gray", linestyle="-", label="demand"
+        past,
+        [value / width_s for value in shown],
+        color="gray",
+        linestyle="-",
+        marker="" if len(shown) > 1 else "o",  # A line of one point is invisible.
+        label="demand",
     )
     forecast = place.forecast
     coming = [(number + 0.5) * width_s / 3600.0 for number in range(len(forecast.mean))]
@@ -98,7 +103,7 @@ def draw_forecast(made: Planned, place: PlaceAdvice) -> Figure:
         label=f"capacity at {made.types.utilisation:.0%}",
     )
     axes.axvline(0.0, color="gray", linewidth=1)
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
     axes.set_ylabel("tokens/s")
     axes.set_xlabel("hours from now")
     drawn.legend(loc="outside upper left", ncols=3, handlelength=2.6)

@@ -12,7 +12,7 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING, Any
 
 from router.core.sketch import Sketch
-from router.lab.page import Plot, figure
+from router.lab.page import Plot, figure, from_zero
 from router.lab.replay.report.group import Group
 from router.lab.replay.report.run import Replay, Run
 from router.lab.replay.report.series import Bin
@@ -85,7 +85,7 @@ def _by_replicas(runs: Sequence[Run]) -> Plot:
                 (run.scenario.replicas, _or_nan(value(run))) for run in runs if run.policy == policy
             )
             axes.plot(*zip(*mine, strict=True), marker="o", markersize=4, label=policy)
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
         axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("replicas")
         axes.set_ylabel(label)
