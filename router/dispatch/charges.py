@@ -15,6 +15,7 @@ from router.config.model import Charge, Charges
 from router.core.unreadable import NOT_JSON
 from router.dispatch.exchange import Exchange
 from router.dispatch.usage.token_counts import UNKNOWN
+from router.intake.fields import NativePrompts
 from router.intake.stretch import Stretch
 from router.intake.values import bytes_of, opening_of
 
@@ -27,21 +28,7 @@ _START: Final = 64
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-class _Sampling(msgspec.Struct, gc=False):
-    n: int = 1
-
-
-class _Native(msgspec.Struct, gc=False):
-    """The members of a body of SGLang's /generate that set the number of its answers."""
-
-    text: msgspec.Raw = msgspec.Raw(b"")
-    input_ids: msgspec.Raw = msgspec.Raw(b"")
-    input_embeds: msgspec.Raw = msgspec.Raw(b"")
-    # One object for all prompts, or one for each.
-    sampling_params: _Sampling | list[_Sampling] | None = None
-
-
-_native: Final = msgspec.json.Decoder(_Native, strict=False).decode
+_native: Final = msgspec.json.Decoder(NativePrompts, strict=False).decode
 
 
 class ChargeRules:

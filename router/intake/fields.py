@@ -89,3 +89,19 @@ class Parameters(msgspec.Struct, gc=False):
     adapter_id: MaybeRaw = None
     priority: MaybeRaw = None
     rid: MaybeRaw = None
+
+
+class Sampling(msgspec.Struct, gc=False):
+    """The number of answers in the `sampling_params` of an engine's own route."""
+
+    n: int = 1
+
+
+class NativePrompts(msgspec.Struct, gc=False):
+    """The members of a body of SGLang's /generate that set the number of its answers."""
+
+    text: MaybeRaw = None
+    input_ids: MaybeRaw = None
+    input_embeds: MaybeRaw = None
+    # One object for all prompts, or one for each.
+    sampling_params: Sampling | list[Sampling] | None = None
