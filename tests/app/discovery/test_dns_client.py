@@ -137,7 +137,7 @@ async def test_an_address_of_another_name_is_not_used() -> None:
 @scenario
 async def test_a_truncated_answer_is_asked_for_over_tcp() -> None:
     async with serving(truncated, whole) as server:
-        assert (await client(server).ask(QUESTION)).addresses == ("10.0.0.1",)
+        assert (await client(server, timeout_s=5.0).ask(QUESTION)).addresses == ("10.0.0.1",)
         assert server.asked_over_tcp == 1
 
 
