@@ -1,7 +1,7 @@
 """Finds an addon by its name, and imports it only if a setting or a command needs it.
 
-The router's own addons are the folders of `router/addons`. Other packages register theirs in the
-entry-point group `hedgerow.addons`; the entry point's name is the addon's name.
+The addons are the folders of `router/addons`. Another package may take the place of a missing one
+by an entry point of the group `hedgerow.addons` with the addon's name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The clocks of the router: every other file gets the time from here or as an argument.
+"""The clocks of the router. What handles requests gets the time from here or as an argument.
 
 Compiled code reads a `Final` without the search for a name that an imported function needs. `wall`
 is no `Final`, so that a test can set the clock to another time.

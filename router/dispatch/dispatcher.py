@@ -15,7 +15,7 @@ from collections.abc import Callable
 from math import inf
 
 from router.config.model import Config
-from router.core.clock import monotonic
+from router.core.clock import monotonic, time
 from router.core.errors import Reason, RouterError
 from router.core.time_zone import TimeZone
 from router.core.urgency import BATCH, Urgency
@@ -27,13 +27,12 @@ from router.dispatch.charges import ChargeRules
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
 from router.dispatch.context import Context
-from router.dispatch.cutter import Cutter
 from router.dispatch.exchange import Exchange, ExchangeOwner
 from router.dispatch.ignored_numbers import IgnoredNumbers
-from router.dispatch.key_expiry import KeyExpiry
 from router.dispatch.local_answers import answer_health, answer_locally, answer_models
 from router.dispatch.messages import MESSAGES
 from router.dispatch.placement import Placement
+from router.dispatch.recurring import Recurring
 from router.dispatch.routing_facts import RoutingFacts, session_in
 from router.dispatch.tenants import Tenants, check_model
 from router.fleet.dialects import UNKNOWN
@@ -88,13 +87,13 @@ class Dispatcher(Handler, ExchangeOwner):
     ) -> None:
         self.exchanges: set[Exchange] = set()
         self.budgets = Budgets()
-        self._cutter = Cutter(self.exchanges, self.budgets, sweeper)
+        self._spent_budgets = Recurring(self._cut_spent, sweeper)
         self.completion = Completion(context.metrics, log, self.budgets)
         # Posts aborts to engines; `None`: attempts are stopped by closing their connections only.
         self.aborter: Aborter | None = None
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
         self.tenants.on_expired = self.apply_keys
-        self._key_expiry = KeyExpiry(self.exchanges, self.tenants, sweeper)
+        self._expired_keys = Recurring(self._expire_keys, sweeper)
         self.placement = Placement(context, self.tenants)
         # Serves files and batches; `None`: these paths are forwarded to replicas.
         self.batch_server: LocalServer | None = None
@@ -132,13 +131,27 @@ class Dispatcher(Handler, ExchangeOwner):
         """Apply the keys after a reload, or after a key has expired, to the requests that have not
         ended: the regions of the keys, and the removal of keys."""
         if self.tenants.keys_expire:
-            self._key_expiry.watch()  # The reload may have given a key its first expiry.
+            self._expired_keys.watch()  # The reload may have given a key its first expiry.
         for exchange in [*self.exchanges]:
             key = exchange.asked.key
             if key is not None:
                 exchange.limit_regions(self.tenants.allowed_now(key))
                 if self.tenants.is_removed(key, exchange.asked.head):
                     exchange.revoke(RouterError(Reason.KEY_REQUIRED, _REMOVED, is_final=True))
+
+    def _expire_keys(self, now: float) -> bool:
+        """Refuse the waiting requests of keys that have expired. Without requests nothing is
+        compared: the next request of an expired key is refused when it arrives."""
+        goes_on = bool(self.exchanges) and self.tenants.keys_expire
+        self.tenants.expire_keys()
+        return goes_on
+
+    def _cut_spent(self, now: float) -> bool:
+        """End the running requests of keys whose budget is used up (`usage.cut_spent`)."""
+        held = [x for x in self.exchanges if x.budget_hold is not None]
+        for x, refusal in self.budgets.overspent(held, time(), now):
+            x.refuse(refusal)
+        return bool(held)
 
     # -- Handler ------------------------------------------------------------------------------
 
@@ -370,11 +383,11 @@ class Dispatcher(Handler, ExchangeOwner):
         answers = 1
         if asked.key is not None:
             if self.tenants.keys_expire:
-                self._key_expiry.watch()
+                self._expired_keys.watch()
             prompt, most, answers = self.charges.reserved(exchange)
             exchange.budget_hold = self.budgets.enter(exchange, prompt, most, answers)
             if self._cuts_spent and exchange.budget_hold is not None:
-                self._cutter.watch()
+                self._spent_budgets.watch()
         try:
             exchange.tenant_share = share = self.tenants.enter(
                 asked.key,
