@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 from router.config.model import Health, Limits, Prefix, Timeouts
 from router.config.model import Replica as ReplicaConfig
@@ -21,16 +21,25 @@ from router.wire.sweep import Sweeper
 class Table:
     """A fleet and its reports: `changes` (IDs after each change) and `events`.
 
-    A test may replace `clock`, the fleet's time in monotonic seconds.
+    A test may replace `clock`, the fleet's time in monotonic seconds. Without a running event loop,
+    timers never fire. The tests of `tests/fleet` need not close it.
     """
 
+    open: ClassVar[list[Table]] = []
+
     def __init__(self, **rules: Any) -> None:
+        self._own_loop: asyncio.AbstractEventLoop | None = None
+        try:
+            self.loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.loop = self._own_loop = asyncio.new_event_loop()
+        self.open.append(self)
         self.rules = Health(**rules)
         self.clock: Callable[[], float] = monotonic
         self.changes: list[frozenset[str]] = []
         self.events: list[tuple[str, str]] = []
         self.errors: list[BaseException] = []
-        self.sweeper = Sweeper(asyncio.get_running_loop(), self.errors.append)
+        self.sweeper = Sweeper(self.loop, self.errors.append)
         self.fleet = Fleet(
             self.rules,
             self.sweeper,
@@ -67,8 +76,7 @@ class Table:
             **{"url": "http://127.0.0.1:9", "id": id, "models": models, **config}
         )
         address = Address("127.0.0.1", 9)
-        loop = asyncio.get_running_loop()
-        pool = Pool(address, Limits(), Timeouts(), self.sweeper, loop)
+        pool = Pool(address, Limits(), Timeouts(), self.sweeper, self.loop)
         replica = Replica(settings, self.rules, pool)
         if is_new:
             replica.health.await_probe()
@@ -83,7 +91,10 @@ class Table:
         return Lease(replica)
 
     def close(self) -> None:
+        self.open.remove(self)
         self.sweeper.close()
+        if self._own_loop is not None:
+            self._own_loop.close()
         assert not self.errors
 
 

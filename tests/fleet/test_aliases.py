@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 Config = dict[str, Any]
 VLLM: Config = {"engine": "vllm"}
@@ -43,8 +42,7 @@ LLAMA: Config = {"engine": "llamacpp"}
         ([(None, {})], "x", "x"),  # no replica lists a model: every name is accepted
     ],
 )
-@scenario
-async def test_who_stands_for_it(
+def test_who_stands_for_it(
     replicas: list[tuple[tuple[str, ...] | None, Config]], name: str, stands: str | None
 ) -> None:
     table = Table()
@@ -55,12 +53,9 @@ async def test_who_stands_for_it(
     assert routed == (name if stands is None else stands)
     assert bool(fleet.serving.of(routed, None)) == (stands is not None)
     assert fleet.models.routed(None) is None
-    table.close()
 
 
-@scenario
-async def test_it_follows_what_is_learned() -> None:
-    table = Table()
+def test_it_follows_what_is_learned(table: Table) -> None:
     replica = table.add("r", None)
     fleet = table.fleet
     fleet.probes.learned(replica, {"a": {"id": "a"}})
@@ -74,13 +69,10 @@ async def test_it_follows_what_is_learned() -> None:
     assert fleet.models.routed("x") == "*"
     assert fleet.listing.of(None).entry("a") == b'{"id":"a"}'
     assert len(fleet.listing.of(None)) == 1
-    table.close()
 
 
-@scenario
-async def test_any_and_what_it_lists() -> None:
+def test_any_and_what_it_lists(table: Table) -> None:
     """`*` also forwards the model list of the replica: listed names are routed by themselves."""
-    table = Table()
     replica = table.add("r", ("*",))
     table.add("s", ("b",))
     fleet = table.fleet
@@ -95,4 +87,3 @@ async def test_any_and_what_it_lists() -> None:
     assert fleet.listing.names_text(None, None) == "; served here: `a`, `b`"
     assert fleet.listing.names_text({"b", "z"}, None) == "; served here: `b`"
     assert fleet.listing.names_text(set(), None) == ""
-    table.close()

@@ -11,7 +11,6 @@ from router.config.model import Health as Rules
 from router.fleet.health import PAUSE_MAX_S, PAUSE_S, Health
 from router.fleet.table.outcomes import LARGE
 from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 
 class Middle(Random):
@@ -92,9 +91,7 @@ def test_the_jitter_has_bounds(seed: int, refusals: int) -> None:
 # -- in the fleet -----------------------------------------------------------------------------
 
 
-@scenario
-async def test_a_busy_replica_is_used_only_if_there_is_no_other() -> None:
-    table = Table()
+def test_a_busy_replica_is_used_only_if_there_is_no_other(table: Table) -> None:
     fleet = table.fleet
     one, two = table.add("a"), table.add("b")
     alone = table.add("c", ("rare",))
@@ -106,24 +103,18 @@ async def test_a_busy_replica_is_used_only_if_there_is_no_other() -> None:
     fleet.outcomes.busy(alone, b"5", fleet.clock())
     assert table.ids("rare") == ["c"]
     assert table.events == []
-    table.close()
 
 
-@scenario
-async def test_a_busy_one_is_rather_asked_than_a_suspect() -> None:
-    table = Table()
+def test_a_busy_one_is_rather_asked_than_a_suspect(table: Table) -> None:
     fleet = table.fleet
     one, two = table.add("a"), table.add("b")
     now = fleet.clock()
     fleet.outcomes.overdue(one, now - table.rules.suspect_min_s, now)
     fleet.outcomes.busy(two, b"5", fleet.clock())
     assert table.ids("m") == ["b"]
-    table.close()
 
 
-@scenario
-async def test_the_pause_ends_by_itself() -> None:
-    table = Table()
+def test_the_pause_ends_by_itself(table: Table) -> None:
     fleet = table.fleet
     one = table.add("a")
     table.add("b")
@@ -134,12 +125,9 @@ async def test_the_pause_ends_by_itself() -> None:
     table.clock = lambda: until
     fleet.on_deadline(until)
     assert table.ids("m") == ["a", "b"]
-    table.close()
 
 
-@scenario
-async def test_a_large_fleet_passes_over_all_of_them_at_the_next_tick() -> None:
-    table = Table()
+def test_a_large_fleet_passes_over_all_of_them_at_the_next_tick(table: Table) -> None:
     fleet = table.fleet
     many = [table.add(f"r{number}") for number in range(LARGE + 2)]
     now = fleet.clock()
@@ -149,12 +137,9 @@ async def test_a_large_fleet_passes_over_all_of_them_at_the_next_tick() -> None:
     fleet.on_deadline(now)
     assert table.ids("m") == [many[-1].id]
     assert fleet.deadline > now
-    table.close()
 
 
-@scenario
-async def test_dates_and_nonsense() -> None:
-    table = Table()
+def test_dates_and_nonsense(table: Table) -> None:
     fleet = table.fleet
     one, two, three = (table.add(name) for name in "abc")
     fleet.outcomes.busy(one, b"Fri, 31 Dec 2999 23:59:59 GMT", 100.0)
@@ -163,4 +148,3 @@ async def test_dates_and_nonsense() -> None:
     assert 100.0 < two.health.busy_until <= 100.0 + 1.2 * PAUSE_S
     fleet.outcomes.busy(three, b"Sun, 06 Nov 1994 08:49:37 GMT", 100.0)
     assert not three.health.is_busy(100.0)
-    table.close()

@@ -15,7 +15,6 @@ from router.fleet.table.fleet import Fleet
 from router.wire.sweep import NEVER
 from tests.examples import examples
 from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 RULES = Rules(rise=1, fall=3, eject_after=5, eject_base_s=10.0, eject_max_s=300.0)
 
@@ -141,9 +140,7 @@ def lose_in(fleet: Fleet, replica: Replica) -> bool:
     return fleet.outcomes.outrun(replica, now, now)
 
 
-@scenario
-async def test_a_loser_is_passed_over_until_it_shows_content() -> None:
-    table = Table()
+def test_a_loser_is_passed_over_until_it_shows_content(table: Table) -> None:
     fleet = table.fleet
     one, two = table.add("a"), table.add("b")
     for _ in range(RACES):
@@ -159,12 +156,9 @@ async def test_a_loser_is_passed_over_until_it_shows_content() -> None:
     lose_in(fleet, two)
     fleet.outcomes.showed_content(two, fleet.clock(), fleet.clock(), 0.1, 1)
     assert two.health.races_lost == 0
-    table.close()
 
 
-@scenario
-async def test_a_busy_loser_gets_fewer_requests_for_a_while() -> None:
-    table = Table()
+def test_a_busy_loser_gets_fewer_requests_for_a_while(table: Table) -> None:
     fleet = table.fleet
     one, two = table.add("a"), table.add("b")
     now = fleet.clock()
@@ -178,12 +172,9 @@ async def test_a_busy_loser_gets_fewer_requests_for_a_while() -> None:
     fleet.on_deadline(fleet.clock())
     assert one.weight == 1.0
     assert fleet.deadline == NEVER
-    table.close()
 
 
-@scenario
-async def test_the_only_replica_of_a_model_is_not_passed_over() -> None:
-    table = Table()
+def test_the_only_replica_of_a_model_is_not_passed_over(table: Table) -> None:
     fleet = table.fleet
     alone = table.add("a", ("rare",))
     table.add("b", ("m",))
@@ -191,12 +182,9 @@ async def test_the_only_replica_of_a_model_is_not_passed_over() -> None:
         lose_in(fleet, alone)
     assert alone.health.breaker(fleet.clock()) == "suspect"
     assert table.ids("rare") == ["a"]
-    table.close()
 
 
-@scenario
-async def test_one_that_left_the_fleet_is_not_judged() -> None:
-    table = Table()
+def test_one_that_left_the_fleet_is_not_judged(table: Table) -> None:
     gone = table.add("a")
     table.add("b")
     table.fleet.remove("a")
@@ -205,4 +193,3 @@ async def test_one_that_left_the_fleet_is_not_judged() -> None:
     table.fleet.outcomes.busy(gone, b"10", 0.0)
     assert gone.weight == 1.0
     assert table.events == []
-    table.close()

@@ -17,7 +17,6 @@ from router.fleet.membership import (
     kept,
 )
 from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 A = Replica(url="http://gpu-1:8000", id="a")
 B = Replica(url="http://gpu-2:8000", id="b")
@@ -85,8 +84,7 @@ def test_the_difference_of_two_fleets() -> None:
     assert difference(known, {}) and difference({}, known)
 
 
-@scenario
-async def test_replicas_on_standby_get_nothing_even_in_a_panic() -> None:
+def test_replicas_on_standby_get_nothing_even_in_a_panic() -> None:
     table = Table(panic_share=1.0)
     a, b = table.add("a"), table.add("b")
     table.fleet.set_standby({"b"})
@@ -99,11 +97,9 @@ async def test_replicas_on_standby_get_nothing_even_in_a_panic() -> None:
     table.fleet.set_duty(a, Duty.IN_SERVICE)
     table.fleet.change(["a", "b"], ())
     assert a.removed and b.removed and not table.fleet.replicas
-    table.close()
 
 
-@scenario
-async def test_a_cordoned_replica_gets_nothing_even_in_a_panic() -> None:
+def test_a_cordoned_replica_gets_nothing_even_in_a_panic() -> None:
     table = Table(panic_share=1.0)
     a, b = table.add("a"), table.add("b")
     table.fleet.set_duty(a, Duty.CORDONED)
@@ -116,14 +112,11 @@ async def test_a_cordoned_replica_gets_nothing_even_in_a_panic() -> None:
     table.fleet.set_duty(a, Duty.IN_SERVICE)
     assert table.ids("m") == ["a", "b"]
     assert b.state(0.0) == "ready"
-    table.close()
 
 
-@scenario
-async def test_the_last_replica_in_service_is_not_ejected() -> None:
+def test_the_last_replica_in_service_is_not_ejected() -> None:
     table = Table(eject_after=1)
     a, b = table.add("a"), table.add("b")
     table.fleet.set_duty(a, Duty.DRAINING)
     table.fleet.outcomes.failed(b, Reason.REPLICA_RESET)
     assert table.ids("m") == ["b"]
-    table.close()

@@ -10,7 +10,6 @@ from router.fleet.model_list import ModelList
 from router.fleet.names import Names
 from tests.fleet.helpers import Table
 from tests.fleet.table.helpers import eject, listed, listing, take_down
-from tests.harness.running import scenario
 
 
 def test_the_whole_a_part_and_one() -> None:
@@ -34,9 +33,7 @@ def test_the_parts_that_are_kept_are_few() -> None:
     assert len(models._parts) <= 16
 
 
-@scenario
-async def test_it_is_made_anew_when_the_list_changes_and_only_then() -> None:
-    table = Table()
+def test_it_is_made_anew_when_the_list_changes_and_only_then(table: Table) -> None:
     first, second = table.add("a", None), table.add("b", None)
     table.fleet.probes.learned(first, listing("m"))
     before = table.fleet.listing.of(None)
@@ -51,7 +48,6 @@ async def test_it_is_made_anew_when_the_list_changes_and_only_then() -> None:
     assert listed(table)[0] == shown["m"]
     take_down(table, second)
     assert [entry["id"] for entry in listed(table)] == ["m"]
-    table.close()
 
 
 def names_in(table: Table, *regions: str) -> list[str]:
@@ -60,9 +56,7 @@ def names_in(table: Table, *regions: str) -> list[str]:
     return [entry["id"] for entry in entries]
 
 
-@scenario
-async def test_a_list_for_some_regions_has_only_their_models() -> None:
-    table = Table()
+def test_a_list_for_some_regions_has_only_their_models(table: Table) -> None:
     eu = table.add("eu-1", ("both", "eu-only"), region="eu")
     us = table.add("us-1", ("both", "us-only"), region="us")
     table.fleet.probes.learned(
@@ -81,12 +75,9 @@ async def test_a_list_for_some_regions_has_only_their_models() -> None:
     take_down(table, eu)
     assert names_in(table, "eu") == []
     assert names_in(table, "us") == ["both", "us-only"]
-    table.close()
 
 
-@scenario
-async def test_an_ejected_replica_still_serves_the_requests_of_its_region() -> None:
-    table = Table()
+def test_an_ejected_replica_still_serves_the_requests_of_its_region(table: Table) -> None:
     ejected = table.add("eu-1", ("m",), region="eu")
     table.add("us-1", ("m",), region="us")
     eject(table, ejected)
@@ -94,12 +85,9 @@ async def test_an_ejected_replica_still_serves_the_requests_of_its_region() -> N
     allowed = Allowed(("eu",))
     assert table.fleet.serving.of("m", allowed) == (ejected,)
     assert names_in(table, "eu") == ["m"]
-    table.close()
 
 
-@scenario
-async def test_a_list_for_some_regions_follows_the_fleet() -> None:
-    table = Table()
+def test_a_list_for_some_regions_follows_the_fleet(table: Table) -> None:
     replica = table.add("a", ("m",), region="eu")
     table.add("b", ("n",), region="us")
     assert names_in(table, "eu") == ["m"]
@@ -111,12 +99,9 @@ async def test_a_list_for_some_regions_follows_the_fleet() -> None:
     for number in range(100):  # operators may configure many sets of regions
         assert names_in(table, "us", f"r{number}") == ["m", "n"]
     assert len(table.fleet.listing._lists) <= 16
-    table.close()
 
 
-@scenario
-async def test_an_alias_is_listed_where_its_target_is_served() -> None:
-    table = Table()
+def test_an_alias_is_listed_where_its_target_is_served(table: Table) -> None:
     table.add("a", ("m",), region="eu", pool="p")
     table.add("b", ("m", "n"), region="us")
     aliases = {
@@ -128,7 +113,6 @@ async def test_an_alias_is_listed_where_its_target_is_served() -> None:
     assert names_in(table, "us") == ["m", "n", "other"]
     allowed = Allowed(("us",))
     assert table.fleet.listing.names_text(None, allowed) == "; served here: `m`, `n`, `other`"
-    table.close()
 
 
 def test_the_list_for_clients_of_anthropics_api() -> None:

@@ -15,16 +15,14 @@ from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS
 from tests.examples import examples
 from tests.fleet.helpers import Table
-from tests.harness.running import run_bounded, scenario
+from tests.harness.running import run_bounded
 
 
 def ids(pool: ModelPool) -> list[str]:
     return [replica.id for replica in pool.members]
 
 
-@scenario
-async def test_models_of_the_same_replicas_are_one_pool() -> None:
-    table = Table()
+def test_models_of_the_same_replicas_are_one_pool(table: Table) -> None:
     replicas = [table.add("a", ("m", "x")), table.add("b", ("m", "x")), table.add("c", ("m",))]
     pools = ModelPools(replicas)
     assert sorted((sorted(pool.names), ids(pool)) for pool in pools.all) == [
@@ -35,12 +33,9 @@ async def test_models_of_the_same_replicas_are_one_pool() -> None:
     assert [pool.names for pool in pools.of(frozenset(("m",)))] == [["m"]]
     assert pools.of(frozenset(("unknown",))) == []
     assert pools.any.members == []
-    table.close()
 
 
-@scenario
-async def test_replicas_that_list_no_models_are_a_pool_alone() -> None:
-    table = Table()
+def test_replicas_that_list_no_models_are_a_pool_alone(table: Table) -> None:
     pools = ModelPools([table.add("a", None), table.add("b", None)])
     assert ids(pools.any) == ["a", "b"]
     assert pools.names == {}
@@ -48,16 +43,12 @@ async def test_replicas_that_list_no_models_are_a_pool_alone() -> None:
     pools = ModelPools([table.add("c", ("m",)), table.add("d", ())])
     assert ids(pools.names["m"]) == ["c"]
     assert [ids(pool) for pool in pools.of(frozenset())] == [["d"]]
-    table.close()
 
 
-@scenario
-async def test_members_are_in_the_order_of_the_fleet() -> None:
-    table = Table()
+def test_members_are_in_the_order_of_the_fleet(table: Table) -> None:
     lists = [("m", "x"), ("m",), ("m", "x"), ("m", "y"), ("m",)]
     pools = ModelPools([table.add(f"r{n}", models) for n, models in enumerate(lists)])
     assert ids(pools.names["m"]) == [f"r{n}" for n in range(5)]
-    table.close()
 
 
 # Lists of each replica; either every replica of a pool's fleet lists models, or none does.
@@ -102,18 +93,16 @@ def test_any_fleet(
 
 
 @pytest.mark.parametrize("panic_share", [0.0, 0.5, 1.0])
-@scenario
-async def test_a_pool_whose_replicas_are_all_down_does_not_panic(panic_share: float) -> None:
-    table = Table()
+def test_a_pool_whose_replicas_are_all_down_does_not_panic(
+    panic_share: float, table: Table
+) -> None:
     replicas = [table.add("a"), table.add("b")]
     (pool,) = ModelPools(replicas).all
     pool.judge(set(replicas), set(), panic_share)
     assert (pool.is_panicking, list(pool.candidates)) == (False, [])
-    table.close()
 
 
-@scenario
-async def test_the_shares_are_of_the_replicas_that_are_meant_to_serve() -> None:
+def test_the_shares_are_of_the_replicas_that_are_meant_to_serve() -> None:
     """Four replicas should serve; ten others are on standby, cordoned, draining or asleep."""
     table = Table(eject_after=1, eject_share=0.5, panic_share=0.4)
     dead, *primaries = [table.add(f"p{n}") for n in range(4)]
@@ -135,15 +124,11 @@ async def test_the_shares_are_of_the_replicas_that_are_meant_to_serve() -> None:
         table.fleet.probes.probed(primaries[1], False)
     assert table.ids("m") == ["p0", "p1", "p3"]
     assert table.fleet.panic["m"]
-    table.close()
 
 
-@scenario
-async def test_equal_lists_are_kept_once() -> None:
-    table = Table()
+def test_equal_lists_are_kept_once(table: Table) -> None:
     first, second = table.add("a", None), table.add("b", None)
     listing = {name: {"id": name} for name in ("m", "x")}
     table.fleet.probes.learned(first, dict(listing))
     table.fleet.probes.learned(second, dict(listing))
     assert first.models is second.models
-    table.close()

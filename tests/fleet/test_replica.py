@@ -6,7 +6,6 @@ from router.core.lease import Lease
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 NOW = 1000.0
 
@@ -16,9 +15,7 @@ def told(replica: Replica, at: float, **signals: int) -> None:
     replica.signals_at = at
 
 
-@scenario
-async def test_what_is_hidden_is_given_time() -> None:
-    table = Table()
+def test_what_is_hidden_is_given_time(table: Table) -> None:
     replica = table.add("a")
     least_s, factor = table.rules.suspect_min_s, table.rules.suspect_factor
     stream = Lease(replica, 10)
@@ -33,12 +30,9 @@ async def test_what_is_hidden_is_given_time() -> None:
     assert replica.silence_s(NOW) == factor * 30.0
     for lease in (stream, whole):
         lease.release()
-    table.close()
 
 
-@scenario
-async def test_live_totals_that_were_just_read_hide_nothing() -> None:
-    table = Table()
+def test_live_totals_that_were_just_read_hide_nothing(table: Table) -> None:
     replica = table.add("a", engine="vllm")
     least_s = table.rules.suspect_min_s
     whole = Lease(replica, 10, streamed=False)
@@ -48,4 +42,3 @@ async def test_live_totals_that_were_just_read_hide_nothing() -> None:
     replica.engine = "llamacpp"  # llama.cpp counts tokens only when a request ends
     assert replica.silence_s(NOW) > least_s
     whole.release()
-    table.close()

@@ -10,28 +10,22 @@ from router.fleet.signals import Signals
 from router.fleet.utilisation import capacity, kv_occupancy, slots_of, utilisation
 from tests.fleet.helpers import Table
 from tests.fleet.test_learned_capacity import polls, queue
-from tests.harness.running import scenario
 
 
-@scenario
-async def test_what_may_be_sent_is_not_what_was_configured() -> None:
-    table = Table()
+def test_what_may_be_sent_is_not_what_was_configured(table: Table) -> None:
     a = table.add("a", max_inflight=500)
     assert (capacity(a), slots_of(a)) == (500, None)
     polls(a.learned, *queue(6))
     assert slots_of(a) == 6.0
     a.slots = 4
     assert slots_of(a) == 4
-    table.close()
 
 
 def busy(replica: Replica, count: int) -> list[Lease]:
     return [Lease(replica) for _ in range(count)]
 
 
-@scenario
-async def test_configured_told_or_learned() -> None:
-    table = Table()
+def test_configured_told_or_learned(table: Table) -> None:
     a, b = table.add("a"), table.add("b", max_inflight=10)
     assert (capacity(a), capacity(b)) == (None, 10)
     a.slots = b.slots = 4
@@ -41,12 +35,9 @@ async def test_configured_told_or_learned() -> None:
     a.slots = None
     polls(a.learned, *queue(6))
     assert capacity(a) == 6.0
-    table.close()
 
 
-@scenario
-async def test_of_a_pool_it_is_all_requests_over_all_capacity() -> None:
-    table = Table()
+def test_of_a_pool_it_is_all_requests_over_all_capacity(table: Table) -> None:
     a, b, c = table.add("a", max_inflight=10), table.add("b", max_inflight=30), table.add("c")
     leases = [*busy(a, 10), *busy(b, 10), *busy(c, 50)]
     assert utilisation([a]) == 1.0
@@ -57,12 +48,9 @@ async def test_of_a_pool_it_is_all_requests_over_all_capacity() -> None:
     for lease in leases:
         lease.release()
     assert utilisation([a, b]) == 0.0
-    table.close()
 
 
-@scenario
-async def test_polls_teach_it_and_a_restart_ends_it() -> None:
-    table = Table()
+def test_polls_teach_it_and_a_restart_ends_it(table: Table) -> None:
     a = table.add("a")
     for number in range(1, 5):
         a.polls = number
@@ -72,12 +60,9 @@ async def test_polls_teach_it_and_a_restart_ends_it() -> None:
     assert utilisation([a]) == 11 / 8  # running and waiting requests
     table.fleet.polls.observed(a, Signals(running=0, waiting=0, started_at=200.0), 5, 5.0)
     assert capacity(a) is None
-    table.close()
 
 
-@scenario
-async def test_the_occupancy_of_caches_is_weighted_by_their_sizes() -> None:
-    table = Table()
+def test_the_occupancy_of_caches_is_weighted_by_their_sizes(table: Table) -> None:
     a, b, c = table.add("a"), table.add("b"), table.add("c")
     assert kv_occupancy([a, b, c]) is None
     a.kv_usage, a.kv_tokens = 0.8, 300
@@ -85,4 +70,3 @@ async def test_the_occupancy_of_caches_is_weighted_by_their_sizes() -> None:
     assert kv_occupancy([a, b, c]) == pytest.approx(0.7), "a replica without metrics is left out"
     c.kv_usage = 0.5  # its size is unknown
     assert kv_occupancy([c]) == 0.5
-    table.close()

@@ -10,7 +10,6 @@ from router.config.load import parse
 from router.fleet.names import Names
 from router.fleet.signals import Signals
 from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 BASE: dict[str, Any] = {"id": "m", "parent": None}
 
@@ -19,9 +18,7 @@ def entries(*adapters: str) -> dict[str, dict[str, Any]]:
     return {"m": BASE, **{name: {"id": name, "parent": "m"} for name in adapters}}
 
 
-@scenario
-async def test_an_adapter_is_served_by_the_replicas_that_list_it() -> None:
-    table = Table()
+def test_an_adapter_is_served_by_the_replicas_that_list_it(table: Table) -> None:
     a, b = table.add("a", None), table.add("b", None)
     fleet = table.fleet
     assert not fleet.adapter_names.is_used
@@ -32,26 +29,20 @@ async def test_an_adapter_is_served_by_the_replicas_that_list_it() -> None:
     assert [fleet.adapter_names.of(name) for name in ("sql", "m", None)] == ["sql", "", ""]
     fleet.probes.learned(a, entries())
     assert not fleet.adapter_names.is_used
-    table.close()
 
 
-@scenario
-async def test_a_pool_and_an_adapter() -> None:
-    table = Table()
+def test_a_pool_and_an_adapter(table: Table) -> None:
     a = table.add("a", None, pool="p")
     fleet = table.fleet
     fleet.probes.learned(a, entries("sql"))
     sections = {"models": {"s": {"targets": [{"model": "sql", "pool": "p"}]}}, "pools": {"p": {}}}
     fleet.adopt_names(Names(parse("", sections, serves=False)))
     assert fleet.adapter_names.of("sql@p") == "sql"
-    table.close()
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
-@scenario
-async def test_an_adapter_with_its_model(engine: str) -> None:
+def test_an_adapter_with_its_model(engine: str, table: Table) -> None:
     """SGLang's clients write `model:adapter`; vLLM knows no such name."""
-    table = Table()
     a, b = (table.add(id, None, engine=engine) for id in "ab")
     fleet = table.fleet
     fleet.probes.learned(a, entries("sql"))
@@ -61,12 +52,9 @@ async def test_an_adapter_with_its_model(engine: str) -> None:
     assert fleet.models.routed("m:fr") == ("m" if is_known else "m:fr")
     assert fleet.models.routed("n:sql") == "n:sql"
     assert fleet.serving.of(fleet.models.routed("m:sql"), None) == ((a,) if is_known else ())
-    table.close()
 
 
-@scenario
-async def test_polls_and_restarts_change_what_is_loaded() -> None:
-    table = Table()
+def test_polls_and_restarts_change_what_is_loaded(table: Table) -> None:
     a = table.add("a", None)
     fleet = table.fleet
     fleet.probes.learned(a, entries("sql", "fr"))
@@ -78,4 +66,3 @@ async def test_polls_and_restarts_change_what_is_loaded() -> None:
     a.loaded_adapters.use("fr")
     fleet.polls.observed(a, Signals(asleep=True, generated_tokens=1), 3, 3.0)
     assert not a.loaded_adapters.holds("fr")
-    table.close()

@@ -15,7 +15,6 @@ from router.fleet.membership import Duty
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 ENTRIES: dict[str, dict[str, Any]] = {"m": {"id": "m", "max_model_len": 4096, "parent": None}}
 
@@ -24,9 +23,7 @@ def ids(*replicas: Replica) -> list[str]:
     return [replica.id for replica in replicas]
 
 
-@scenario
-async def test_each_rank_is_a_replica_with_a_header_of_its_own() -> None:
-    table = Table()
+def test_each_rank_is_a_replica_with_a_header_of_its_own(table: Table) -> None:
     lead = table.add("a", data_parallel_ranks=3)
     fleet = table.fleet
     assert ids(*fleet.serving.of("m", None)) == ["a", "a@1", "a@2"]
@@ -36,24 +33,18 @@ async def test_each_rank_is_a_replica_with_a_header_of_its_own() -> None:
     assert ids(*fleet.members) == ["a"]
     assert len({r.connections for r in lead.ranks}) == 1, "one address, one pool"
     assert all(r.ranks == lead.ranks for r in lead.ranks)
-    table.close()
 
 
-@scenario
-async def test_a_single_rank_has_no_header() -> None:
-    table = Table()
+def test_a_single_rank_has_no_header(table: Table) -> None:
     lead = table.add("a", data_parallel_ranks=1)
     assert (lead.ranks, lead.rank_line) == ((lead,), b"")
     table.fleet.set_ranks(lead, 2)
     assert lead.rank_line
     table.fleet.set_ranks(lead, 1)
     assert (lead.ranks, lead.rank_line) == ((lead,), b"")
-    table.close()
 
 
-@scenario
-async def test_the_number_of_ranks_follows_the_metrics() -> None:
-    table = Table()
+def test_the_number_of_ranks_follows_the_metrics(table: Table) -> None:
     lead, other = table.add("a"), table.add("b")
     fleet = table.fleet
     fleet.set_ranks(lead, 3)
@@ -73,13 +64,10 @@ async def test_the_number_of_ranks_follows_the_metrics() -> None:
     assert lead.pool._closed and not other.pool._closed
     fleet.set_ranks(lead, 4)
     assert ids(*fleet.replicas.values()) == ["b"]
-    table.close()
 
 
-@scenario
-async def test_ranks_get_other_numbers() -> None:
+def test_ranks_get_other_numbers(table: Table) -> None:
     """Ranks with other numbers are other engines, so they are made again."""
-    table = Table()
     lead, fleet = table.add("a"), table.fleet
     fleet.set_ranks(lead, 3, 4)
     assert ids(*lead.ranks) == ["a", "a@5", "a@6"]
@@ -97,12 +85,9 @@ async def test_ranks_get_other_numbers() -> None:
     fleet.attempt_ended(before[1])
     fleet.set_ranks(lead, 1, 5)
     assert ids(*fleet.replicas.values()) == ["a"]
-    table.close()
 
 
-@scenario
-async def test_ranks_are_different_engines_and_the_ones_that_left_are_forgotten() -> None:
-    table = Table()
+def test_ranks_are_different_engines_and_the_ones_that_left_are_forgotten(table: Table) -> None:
     lead = table.add("a")
     fleet = table.fleet
     for moments in ((0.0,), (5.0, 9.0)):  # The engine reports no start time; the engine restarts.
@@ -116,23 +101,18 @@ async def test_ranks_are_different_engines_and_the_ones_that_left_are_forgotten(
         left = lead.ranks[1:]
         fleet.set_ranks(lead, 1)
         assert not lead.apart and not any(rank.apart for rank in left)
-    table.close()
 
 
-@scenario
-async def test_the_number_of_ranks_is_limited() -> None:
-    table = Table()
+def test_the_number_of_ranks_is_limited(table: Table) -> None:
     lead = table.add("a")
     table.fleet.set_ranks(lead, MOST_RANKS + 1)
     assert len(lead.ranks) == len(table.fleet.replicas) == MOST_RANKS
     before = lead.ranks
     table.fleet.set_ranks(lead, MOST_RANKS + 2)
     assert lead.ranks is before, "nothing has changed"
-    table.close()
 
 
-@scenario
-async def test_probes_models_and_duties_are_those_of_the_address() -> None:
+def test_probes_models_and_duties_are_those_of_the_address() -> None:
     table = Table(fall=1, rise=1)
     lead = table.add("a", None, is_new=True, data_parallel_ranks=2)
     fleet = table.fleet
@@ -150,11 +130,9 @@ async def test_probes_models_and_duties_are_those_of_the_address() -> None:
     fleet.set_standby(())
     fleet.probes.probed(lead, False)
     assert not fleet.serving.ready
-    table.close()
 
 
-@scenario
-async def test_a_rank_that_joins_is_in_the_state_of_its_address() -> None:
+def test_a_rank_that_joins_is_in_the_state_of_its_address() -> None:
     table = Table(fall=1)
     lead = table.add("a", None)
     fleet = table.fleet
@@ -164,34 +142,28 @@ async def test_a_rank_that_joins_is_in_the_state_of_its_address() -> None:
     rank = lead.ranks[1]
     assert rank.duty == Duty.DRAINING and rank.models == {"m"} and rank.health.up
     assert rank.objects == lead.objects and rank.lengths == lead.lengths
-    table.close()
 
 
-@scenario
-async def test_a_refused_connection_counts_against_all_ranks() -> None:
+def test_a_refused_connection_counts_against_all_ranks() -> None:
     table = Table(eject_after=2, eject_share=1.0)
     lead, _ = table.add("a", data_parallel_ranks=3), table.add("b")
     fleet = table.fleet
     for _ in range(2):
         fleet.outcomes.failed(lead.ranks[1], Reason.CONNECT_FAILED)
     assert ids(*fleet.serving.ready) == ["b"]
-    table.close()
 
 
-@scenario
-async def test_a_rank_that_loses_requests_is_ejected_alone() -> None:
+def test_a_rank_that_loses_requests_is_ejected_alone() -> None:
     table = Table(eject_after=2)
     lead = table.add("a", data_parallel_ranks=3)
     fleet = table.fleet
     for _ in range(2):
         fleet.outcomes.failed(lead.ranks[1], Reason.REPLICA_RESET)
     assert ids(*fleet.serving.ready) == ["a", "a@2"]
-    table.close()
 
 
 @pytest.mark.skipif(is_compiled(), reason="a compiled replica takes no other pool")
-@scenario
-async def test_waiting_requests_leave_the_connections_with_the_last_rank() -> None:
+def test_waiting_requests_leave_the_connections_with_the_last_rank() -> None:
     table = Table(eject_after=1, eject_share=1.0, fall=1)
     lead, _ = table.add("a", data_parallel_ranks=2), table.add("b")
     calls: list[str] = []
@@ -205,12 +177,9 @@ async def test_waiting_requests_leave_the_connections_with_the_last_rank() -> No
     assert len(calls) == 1
     fleet.probes.probed(lead, False)
     assert len(calls) == 2
-    table.close()
 
 
-@scenario
-async def test_a_change_of_the_number_is_reported() -> None:
-    table = Table()
+def test_a_change_of_the_number_is_reported(table: Table) -> None:
     lead = table.add("a")
     told: list[tuple[str, list[str]]] = []
     table.fleet.on_ranks = lambda replica, left: told.append((replica.id, ids(*left)))
@@ -218,12 +187,9 @@ async def test_a_change_of_the_number_is_reported() -> None:
     table.fleet.set_ranks(lead, 3)
     table.fleet.set_ranks(lead, 1)
     assert told == [("a", []), ("a", ["a@1", "a@2"])]
-    table.close()
 
 
-@scenario
-async def test_load_and_prefixes_are_those_of_the_rank() -> None:
-    table = Table()
+def test_load_and_prefixes_are_those_of_the_rank(table: Table) -> None:
     lead = table.add("a", data_parallel_ranks=2)
     fleet = table.fleet
     one = lead.ranks[1]
@@ -233,12 +199,9 @@ async def test_load_and_prefixes_are_those_of_the_rank() -> None:
     assert (lead.kv_polled, one.kv_polled) == (0.1, 0.9)
     fleet.knowledge.sent(one, (1, 2, 3), 0)
     assert set(fleet.knowledge.prefixes.match((1, 2, 3))) == {one}
-    table.close()
 
 
-@scenario
-async def test_a_reload_that_moves_the_address_keeps_its_ranks() -> None:
-    table = Table()
+def test_a_reload_that_moves_the_address_keeps_its_ranks(table: Table) -> None:
     lead = table.add("a")
     fleet = table.fleet
     fleet.set_ranks(lead, 3)
@@ -248,4 +211,3 @@ async def test_a_reload_that_moves_the_address_keeps_its_ranks() -> None:
     assert ids(*fleet.serving.ready) == ["a", "a@1", "a@2"]
     assert fleet.replicas["a@1"] is successor.ranks[1] is not lead.ranks[1]
     assert all(r.connections is successor.connections for r in successor.ranks)
-    table.close()

@@ -36,7 +36,6 @@ from router.lab.emulator.settings import PERSONAS
 from router.wire.http1.headers import DROP, REQUEST
 from tests.fleet.engines.pages import Page, pages, read
 from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 KNOWN = [engine for engine in ENGINES.values() if engine.is_recognised]
 every = pytest.mark.parametrize("engine", KNOWN, ids=lambda engine: engine.name)
@@ -207,9 +206,7 @@ def test_its_own_paths_are_routed_as_it_says(engine: Engine) -> None:
 
 
 @every
-@scenario
-async def test_a_name_that_it_does_not_list_is_refused_or_forwarded(engine: Engine) -> None:
-    table = Table()
+def test_a_name_that_it_does_not_list_is_refused_or_forwarded(engine: Engine, table: Table) -> None:
     table.add("r", ("m",), engine=engine.name)
     aliases = table.fleet.models.aliases
     assert aliases.of("x") == ("x" if engine.refuses_models else "m")

@@ -8,7 +8,6 @@ from router.dispatch.hedging.backups import same_engine
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 MOMENT = 1_700_000_000.25
 
@@ -49,17 +48,14 @@ NO_PROOF: dict[str, list[tuple[str, int | None, float, float]]] = {
 
 
 @pytest.mark.parametrize("polls", NO_PROOF.values(), ids=NO_PROOF)
-@scenario
-async def test_they_may_be_one_engine(polls: list[tuple[str, int | None, float, float]]) -> None:
+def test_they_may_be_one_engine(polls: list[tuple[str, int | None, float, float]]) -> None:
     poll = Polls()
     for index, (who, total, answered, asked) in enumerate(polls):
         poll(poll.table.fleet.replicas[who], total, answered, asked)
         assert index == 0 or poll.are_one()
-    poll.table.close()
 
 
-@scenario
-async def test_totals_that_differ_are_two_for_good() -> None:
+def test_totals_that_differ_are_two_for_good() -> None:
     poll = Polls()
     poll(poll.a, 70, 1.0)
     poll(poll.b, 100, 1.5)
@@ -69,11 +65,9 @@ async def test_totals_that_differ_are_two_for_good() -> None:
     poll(poll.a, 200, 3.0)
     poll(poll.b, 200, 3.5)
     assert not poll.are_one()
-    poll.table.close()
 
 
-@scenario
-async def test_a_restart_begins_anew_and_nothing_is_kept_of_who_left() -> None:
+def test_a_restart_begins_anew_and_nothing_is_kept_of_who_left() -> None:
     poll = Polls()
     poll(poll.b, 100, 1.0)
     poll(poll.a, 70, 2.0)
@@ -86,4 +80,3 @@ async def test_a_restart_begins_anew_and_nothing_is_kept_of_who_left() -> None:
     assert not poll.are_one()
     poll.table.fleet.remove("a")
     assert not poll.b.apart and not poll.a.apart
-    poll.table.close()

@@ -6,7 +6,6 @@ from router.core.lease import poll_begins
 from router.fleet.replica import MISSES, Replica
 from router.fleet.signals import Signals
 from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 BLOCKS = (11, 12, 13)
 
@@ -42,8 +41,7 @@ class Known(Table):
         return self.replica
 
 
-@scenario
-async def test_a_sleeping_engine_holds_nothing() -> None:
+def test_a_sleeping_engine_holds_nothing() -> None:
     table = Known()
     table.poll()
     assert table.held == 3
@@ -51,11 +49,9 @@ async def test_a_sleeping_engine_holds_nothing() -> None:
     assert table.held == 0
     table.poll()
     assert table.held == 0
-    table.close()
 
 
-@scenario
-async def test_unexpected_misses_indicate_a_cache_reset() -> None:
+def test_unexpected_misses_indicate_a_cache_reset() -> None:
     table = Known()
     table.poll(cache_hits=1000)
     table.miss(MISSES)
@@ -68,11 +64,9 @@ async def test_unexpected_misses_indicate_a_cache_reset() -> None:
     table.poll(cache_hits=1000)
     table.poll(cache_hits=1000)
     assert table.held == 3, "nothing new speaks against it"
-    table.close()
 
 
-@scenario
-async def test_a_hit_few_misses_or_no_cache_indicate_no_reset() -> None:
+def test_a_hit_few_misses_or_no_cache_indicate_no_reset() -> None:
     table = Known()
     table.poll(cache_hits=0)
     for hits in (0, 0, 0, 5, 6, 7):
@@ -85,4 +79,3 @@ async def test_a_hit_few_misses_or_no_cache_indicate_no_reset() -> None:
         table.miss(MISSES)
         table.poll()  # the engine does not report cache hits
     assert table.held == 3
-    table.close()

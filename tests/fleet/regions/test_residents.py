@@ -12,7 +12,6 @@ from router.fleet.membership import Duty
 from router.fleet.replica import Replica
 from router.wire.sweep import NEVER
 from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 EU = Allowed(["eu"])
 US_OR_ASIA = Allowed(["us", "asia"])
@@ -34,8 +33,7 @@ def refusal(act: Callable[[], object]) -> RouterError:
     return caught.value
 
 
-@scenario
-async def test_only_replicas_of_the_allowed_regions_are_found() -> None:
+def test_only_replicas_of_the_allowed_regions_are_found() -> None:
     table, a, b, c = world()
     fleet = table.fleet
     assert fleet.serving.of("m", None) == (a, b, c)
@@ -45,11 +43,9 @@ async def test_only_replicas_of_the_allowed_regions_are_found() -> None:
     assert fleet.serving.of("us only", EU) == ()
     assert list(fleet.eligibility.replicas("m", US_OR_ASIA, [b])) == [c]
     assert refusal(lambda: fleet.eligibility.replicas("m", US_OR_ASIA, [b, c])).status == 503
-    table.close()
 
 
-@scenario
-async def test_the_list_is_the_same_object_until_the_fleet_changes() -> None:
+def test_the_list_is_the_same_object_until_the_fleet_changes() -> None:
     table, a, b, _ = world()
     fleet = table.fleet
     found = fleet.serving.of("m", US_OR_ASIA)
@@ -57,11 +53,9 @@ async def test_the_list_is_the_same_object_until_the_fleet_changes() -> None:
     fleet.probes.probed(b, False)
     assert b not in fleet.serving.of("m", US_OR_ASIA)
     assert fleet.serving.of("m", EU) == (a,)
-    table.close()
 
 
-@scenario
-async def test_a_region_without_the_model_is_refused_at_once() -> None:
+def test_a_region_without_the_model_is_refused_at_once() -> None:
     table, *_ = world()
     fleet = table.fleet
     err = refusal(lambda: fleet.eligibility.check("us only", EU))
@@ -81,11 +75,9 @@ async def test_a_region_without_the_model_is_refused_at_once() -> None:
     assert refusal(lambda: fleet.eligibility.check("invented", EU)).reason is Reason.MODEL_NOT_FOUND
     fleet.eligibility.check("m", EU)
     assert fleet.eligibility.refusal("m", EU) is None
-    table.close()
 
 
-@scenario
-async def test_a_region_that_is_down_is_waited_for() -> None:
+def test_a_region_that_is_down_is_waited_for() -> None:
     table, a, *_ = world()
     fleet = table.fleet
     fleet.probes.probed(a, False)
@@ -101,11 +93,9 @@ async def test_a_region_that_is_down_is_waited_for() -> None:
     assert "(eu)" in err.message
     fleet.probes.probed(a, True)
     assert fleet.absent_since.of("m", EU) == NEVER
-    table.close()
 
 
-@scenario
-async def test_a_busy_replica_of_an_allowed_region_is_used_although_others_are_not_busy() -> None:
+def test_a_busy_replica_of_an_allowed_region_is_used_although_others_are_not_busy() -> None:
     table, a, b, c = world()
     fleet = table.fleet
     fleet.outcomes.busy(a, b"20", fleet.clock())
@@ -114,13 +104,10 @@ async def test_a_busy_replica_of_an_allowed_region_is_used_although_others_are_n
     fleet.outcomes.busy(b, b"20", fleet.clock())
     assert fleet.serving.of("m", US_OR_ASIA) == (c,)
     assert list(fleet.eligibility.replicas("m", US_OR_ASIA, [c])) == [b]
-    table.close()
 
 
-@scenario
-async def test_an_ejected_replica_is_used_if_its_region_has_no_other() -> None:
+def test_an_ejected_replica_is_used_if_its_region_has_no_other(table: Table) -> None:
     """The ejection is allowed, because other regions serve the model."""
-    table = Table()
     fleet = table.fleet
     a = table.add("a", region="eu", max_inflight=1)
     b, c = table.add("b", region="us"), table.add("c", region="us")
@@ -136,11 +123,9 @@ async def test_an_ejected_replica_is_used_if_its_region_has_no_other() -> None:
     lease.release()
     fleet.set_duty(a, Duty.CORDONED)
     assert fleet.serving.of("m", EU) == ()
-    table.close()
 
 
-@scenario
-async def test_a_new_replica_may_serve_the_model() -> None:
+def test_a_new_replica_may_serve_the_model() -> None:
     table, *_ = world()
     new = table.add("new", None, region="asia", is_new=True)
     asia = Allowed(["asia"])
@@ -152,43 +137,34 @@ async def test_a_new_replica_may_serve_the_model() -> None:
         refusal(lambda: table.fleet.eligibility.check("m", asia)).reason
         is Reason.REGION_NOT_ALLOWED
     )
-    table.close()
 
 
-@scenario
-async def test_a_fleet_that_lists_no_models_has_regions_too() -> None:
-    table = Table()
+def test_a_fleet_that_lists_no_models_has_regions_too(table: Table) -> None:
     a, b = table.add("a", None, region="eu"), table.add("b", None, region="us")
     assert table.fleet.serving.of("anything", EU) == (a,)
     assert table.fleet.serving.of("anything", US_OR_ASIA) == (b,)
     for number in range(5000):
         table.fleet.serving.of(f"m{number}", EU)
     assert len(table.fleet.serving._residents) < 10, "clients may invent names of models"
-    table.close()
 
 
-@scenario
-async def test_a_stored_response_of_another_region_is_refused() -> None:
+def test_a_stored_response_of_another_region_is_refused() -> None:
     table, a, *_ = world()
     table.fleet.response_affinity.learn("resp_1", "a", "")
     assert table.fleet.eligibility.owner_of("resp_1", "", EU) is a
     err = refusal(lambda: table.fleet.eligibility.owner_of("resp_1", "", US_OR_ASIA))
     assert err.reason is Reason.REGION_NOT_ALLOWED
-    table.close()
 
 
-@scenario
-async def test_a_reload_may_move_a_replica_to_another_region() -> None:
+def test_a_reload_may_move_a_replica_to_another_region() -> None:
     table, a, b, c = world()
     b.adopt(table.make("b", ("m",), region="eu").config, table.rules)
     table.fleet.rebuild()
     assert table.fleet.serving.of("m", EU) == (a, b)
     assert table.fleet.serving.of("m", US_OR_ASIA) == (c,)
-    table.close()
 
 
-@scenario
-async def test_a_cordoned_replica_is_waited_for() -> None:
+def test_a_cordoned_replica_is_waited_for() -> None:
     table, a, *_ = world()
     fleet = table.fleet
     fleet.set_duty(a, Duty.CORDONED)
@@ -197,11 +173,9 @@ async def test_a_cordoned_replica_is_waited_for() -> None:
     assert refusal(lambda: fleet.eligibility.replicas("m", EU)).reason is Reason.NO_REPLICA
     fleet.set_duty(a, Duty.IN_SERVICE)
     assert fleet.serving.of("m", EU) == (a,)
-    table.close()
 
 
-@scenario
-async def test_a_removed_replica_leaves_its_region() -> None:
+def test_a_removed_replica_leaves_its_region() -> None:
     table, a, *_ = world()
     fleet = table.fleet
     assert fleet.nearest.is_used and fleet.nearest.regions == {"eu", "us"}
@@ -209,11 +183,9 @@ async def test_a_removed_replica_leaves_its_region() -> None:
     assert not fleet.nearest.is_used and fleet.nearest.regions == {"us"}
     assert fleet.serving.of("m", EU) == ()
     assert refusal(lambda: fleet.eligibility.check("m", EU)).reason is Reason.REGION_NOT_ALLOWED
-    table.close()
 
 
-@scenario
-async def test_a_region_that_joins_again_is_new() -> None:
+def test_a_region_that_joins_again_is_new() -> None:
     """The time since which it had no replica begins again, so requests wait for its first probe."""
     clock = [100.0]
     table = Table(fall=1)
@@ -227,4 +199,3 @@ async def test_a_region_that_joins_again_is_new() -> None:
     clock[0] = 500.0
     table.add("c", region="eu", is_new=True)
     assert fleet.absent_since.of("m", EU) == 500.0
-    table.close()

@@ -5,12 +5,9 @@ from __future__ import annotations
 from router.core.errors import Reason
 from tests.fleet.helpers import Table
 from tests.fleet.table.helpers import refusal, take_down
-from tests.harness.running import scenario
 
 
-@scenario
-async def test_eligible_by_model() -> None:
-    table = Table()
+def test_eligible_by_model(table: Table) -> None:
     table.add("a", ("m", "lora"))
     table.add("b", ("m",))
     table.add("c", ("other",))
@@ -18,22 +15,16 @@ async def test_eligible_by_model() -> None:
     assert table.ids("lora") == ["a"]
     assert table.ids("other") == ["c"]
     assert table.ids("m", "a") == ["b"]
-    table.close()
 
 
-@scenario
-async def test_an_unknown_model_does_not_exist() -> None:
-    table = Table()
+def test_an_unknown_model_does_not_exist(table: Table) -> None:
     table.add("a")
     err = refusal(lambda: table.ids("unknown"))
     assert (err.reason, err.status, err.param) == (Reason.MODEL_NOT_FOUND, 404, "model")
     assert "unknown" in err.message
-    table.close()
 
 
-@scenario
-async def test_a_model_whose_replicas_are_away_is_restarting() -> None:
-    table = Table()
+def test_a_model_whose_replicas_are_away_is_restarting(table: Table) -> None:
     table.add("a", ("m",))
     lost = table.add("b", ("other",))
     take_down(table, lost)
@@ -42,12 +33,9 @@ async def test_a_model_whose_replicas_are_away_is_restarting() -> None:
     assert err.retry_after_s
     table.fleet.remove("b")
     assert refusal(lambda: table.ids("other")).reason is Reason.MODEL_NOT_FOUND
-    table.close()
 
 
-@scenario
-async def test_only_a_model_that_was_removed_ends_a_wait() -> None:
-    table = Table()
+def test_only_a_model_that_was_removed_ends_a_wait(table: Table) -> None:
     a = table.add("a", ("m",))
     lost = table.add("b", ("other",))
     fleet = table.fleet
@@ -72,24 +60,18 @@ async def test_only_a_model_that_was_removed_ends_a_wait() -> None:
     take_down(table, late)
     take_down(table, a)
     assert fleet.eligibility.refusal("other", None) is None  # no replica is up
-    table.close()
 
 
-@scenario
-async def test_no_replica_is_up() -> None:
-    table = Table()
+def test_no_replica_is_up(table: Table) -> None:
     assert refusal(lambda: table.ids("m")).reason is Reason.NO_REPLICA
     take_down(table, table.add("a"))
     for model in ("m", "unknown", None):
         err = refusal(lambda model=model: table.ids(model))  # type: ignore[misc]
         assert (err.reason, err.status) == (Reason.NO_REPLICA, 503)
         assert err.retry_after_s
-    table.close()
 
 
-@scenario
-async def test_without_a_model_one_pool_will_do() -> None:
-    table = Table()
+def test_without_a_model_one_pool_will_do(table: Table) -> None:
     table.add("a", ("m", "lora"))
     table.add("b", ("lora", "m"))
     assert table.ids(None) == ["a", "b"]
@@ -98,12 +80,9 @@ async def test_without_a_model_one_pool_will_do() -> None:
     assert (err.reason, err.status, err.param) == (Reason.MODEL_REQUIRED, 400, "model")
     table.fleet.remove(other.id)
     assert table.ids(None) == ["a", "b"]
-    table.close()
 
 
-@scenario
-async def test_limits_are_kept() -> None:
-    table = Table()
+def test_limits_are_kept(table: Table) -> None:
     first = table.add("a", max_inflight=1)
     second = table.add("b", max_inflight=2)
     leases = [table.lease(first), table.lease(second)]
@@ -114,22 +93,16 @@ async def test_limits_are_kept() -> None:
     assert err.retry_after_s
     leases[0].release()
     assert table.ids("m") == ["a"]
-    table.close()
 
 
-@scenario
-async def test_the_list_of_one_request_is_not_changed_by_another() -> None:
-    table = Table()
+def test_the_list_of_one_request_is_not_changed_by_another(table: Table) -> None:
     table.add("a")
     found = table.fleet.eligibility.replicas("m", None)
     table.add("b")
     assert [r.id for r in found] == ["a"]
-    table.close()
 
 
-@scenario
-async def test_the_owner_of_a_stored_response() -> None:
-    table = Table()
+def test_the_owner_of_a_stored_response(table: Table) -> None:
     table.add("a")
     replica = table.add("b")
     fleet = table.fleet
@@ -143,4 +116,3 @@ async def test_the_owner_of_a_stored_response() -> None:
     fleet.remove("b")
     err = refusal(lambda: fleet.eligibility.owner_of("resp_1", "", None))
     assert (err.reason, err.status) == (Reason.STATE_LOST, 404)
-    table.close()

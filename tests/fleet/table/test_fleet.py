@@ -13,12 +13,10 @@ from router.fleet.replica import Replica
 from tests.examples import examples
 from tests.fleet.helpers import Table
 from tests.fleet.table.helpers import eject, listing
-from tests.harness.running import run_bounded, scenario
+from tests.harness.running import run_bounded
 
 
-@scenario
-async def test_replicas_that_come_together_are_one_change() -> None:
-    table = Table()
+def test_replicas_that_come_together_are_one_change(table: Table) -> None:
     table.add("a", ("m", "n"))
     table.changes.clear()
     table.fleet.add_all([table.make("b", ("m", "n")), table.make("c", ("o",))])
@@ -27,22 +25,16 @@ async def test_replicas_that_come_together_are_one_change() -> None:
     prefixes = table.fleet.knowledge.prefixes
     shares = {prefixes.capacity(replica) for replica in table.fleet.replicas.values()}
     assert len(shares) == 1 and shares != {0}
-    table.close()
 
 
-@scenario
-async def test_each_change_is_reported() -> None:
-    table = Table()
+def test_each_change_is_reported(table: Table) -> None:
     table.add("a")
     table.add("b")
     table.fleet.remove("a")
     assert table.changes == [frozenset("a"), frozenset("ab"), frozenset("b")]
-    table.close()
 
 
-@scenario
-async def test_a_removed_replica_stays_until_its_last_lease() -> None:
-    table = Table()
+def test_a_removed_replica_stays_until_its_last_lease(table: Table) -> None:
     table.add("a")
     replica = table.add("b")
     leases = [table.lease(replica), table.lease(replica)]
@@ -54,11 +46,9 @@ async def test_a_removed_replica_stays_until_its_last_lease() -> None:
         lease.release()
         table.fleet.attempt_ended(replica)
     assert table.fleet.leaving == set()
-    table.close()
 
 
-@scenario
-async def test_late_events_of_a_removed_replica_change_nothing() -> None:
+def test_late_events_of_a_removed_replica_change_nothing() -> None:
     table = Table(eject_after=1, fall=1)
     table.add("a")
     replica = table.add("b")
@@ -69,24 +59,18 @@ async def test_late_events_of_a_removed_replica_change_nothing() -> None:
     table.fleet.attempt_ended(replica)
     assert table.events == []
     assert table.ids("m") == ["a"]
-    table.close()
 
 
-@scenario
-async def test_removing_one_that_is_ejected_leaves_no_timer() -> None:
-    table = Table()
+def test_removing_one_that_is_ejected_leaves_no_timer(table: Table) -> None:
     table.add("a")
     replica = table.add("b")
     eject(table, replica)
     assert table.sweeper.parties == {table.fleet}
     table.fleet.remove("b")
     assert table.sweeper.parties == set()
-    table.close()
 
 
-@scenario
-async def test_new_settings_keep_what_is_known() -> None:
-    table = Table()
+def test_new_settings_keep_what_is_known(table: Table) -> None:
     replica = table.add("a", None)
     table.fleet.probes.learned(replica, listing("m"))
     table.fleet.outcomes.succeeded(replica)
@@ -95,7 +79,6 @@ async def test_new_settings_keep_what_is_known() -> None:
     table.fleet.rebuild()
     assert (replica.weight, replica.limit, replica.served) == (3.0, 4, 1)
     assert table.ids("m") == ["a"]
-    table.close()
 
 
 EVENTS = st.lists(

@@ -5,22 +5,16 @@ from __future__ import annotations
 from router.core.errors import Reason
 from tests.fleet.helpers import Table
 from tests.fleet.table.helpers import listed, listing, refusal, take_down
-from tests.harness.running import scenario
 
 
-@scenario
-async def test_configured_models_stand_whatever_the_replica_lists() -> None:
-    table = Table()
+def test_configured_models_stand_whatever_the_replica_lists(table: Table) -> None:
     replica = table.add("a", ("m",))
     table.fleet.probes.learned(replica, listing("m", "hidden"))
     assert refusal(lambda: table.ids("hidden")).reason is Reason.MODEL_NOT_FOUND
     assert [entry["id"] for entry in listed(table)] == ["m"]
-    table.close()
 
 
-@scenario
-async def test_models_are_listed_once_as_their_replica_shows_them() -> None:
-    table = Table()
+def test_models_are_listed_once_as_their_replica_shows_them(table: Table) -> None:
     first, _, _ = table.add("a", None), table.add("b", ("m", "z")), table.add("c", None)
     table.fleet.probes.learned(first, listing("m", "x"))
     entries = {entry["id"]: entry for entry in listed(table)}
@@ -29,4 +23,3 @@ async def test_models_are_listed_once_as_their_replica_shows_them() -> None:
     assert entries["z"]["object"] == "model"
     take_down(table, first)
     assert sorted(entry["id"] for entry in listed(table)) == ["m", "z"]
-    table.close()

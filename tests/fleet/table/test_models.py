@@ -5,12 +5,9 @@ from __future__ import annotations
 from router.core.errors import Reason
 from tests.fleet.helpers import Table
 from tests.fleet.table.helpers import listing, refusal
-from tests.harness.running import scenario
 
 
-@scenario
-async def test_a_replica_that_lists_no_models_serves_any_where_none_does() -> None:
-    table = Table()
+def test_a_replica_that_lists_no_models_serves_any_where_none_does(table: Table) -> None:
     unlisted = table.add("unlisted", None)
     table.add("another", None)
     assert table.ids("anything") == ["another", "unlisted"]
@@ -25,14 +22,10 @@ async def test_a_replica_that_lists_no_models_serves_any_where_none_does() -> No
     table.fleet.probes.learned(unlisted, listing("m"))
     assert table.ids("m") == ["lists", "unlisted"]
     assert unlisted.state(0.0) == "ready"
-    table.close()
 
 
-@scenario
-async def test_the_memory_of_models_is_bounded() -> None:
-    table = Table()
+def test_the_memory_of_models_is_bounded(table: Table) -> None:
     replica = table.add("a", None)
     for n in range(30):
         table.fleet.probes.learned(replica, listing(*(f"m{n}-{k}" for k in range(500))))
     assert len(table.fleet.models.known) <= 10_000
-    table.close()

@@ -37,8 +37,7 @@ async def test_a_failing_replica_is_ejected_then_tried_then_trusted() -> None:
     table.close()
 
 
-@scenario
-async def test_only_what_speaks_against_a_replica_counts() -> None:
+def test_only_what_speaks_against_a_replica_counts() -> None:
     table = Table(eject_after=1)
     table.add("a")
     replica = table.add("b")
@@ -46,7 +45,6 @@ async def test_only_what_speaks_against_a_replica_counts() -> None:
         for _ in range(10):
             table.fleet.outcomes.failed(replica, reason)
     assert table.ids("m") == ["a", "b"]
-    table.close()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.9, 1.0])
@@ -65,20 +63,15 @@ def test_at_most_a_share_is_ejected_and_one_always_stays(share: float, count: in
     run_bounded(body, 10.0)
 
 
-@scenario
-async def test_the_last_one_that_is_up_is_not_ejected() -> None:
-    table = Table()
+def test_the_last_one_that_is_up_is_not_ejected(table: Table) -> None:
     down, last = table.add("a"), table.add("b")
     take_down(table, down)
     eject(table, last)
     assert table.ids("m") == ["b"]
-    table.close()
 
 
-@scenario
-async def test_a_first_token_bounds_the_round_trip() -> None:
+def test_a_first_token_bounds_the_round_trip(table: Table) -> None:
     """Slow probes make the distance too long. No token comes sooner than a round trip takes."""
-    table = Table()
     far = table.add("far", region="us")
     far.timed(0.5, table.clock())
     for ttft_s, is_timed, found in ((0.8, True, 0.5), (0.1, False, 0.5), (0.3, True, 0.3)):
@@ -86,4 +79,3 @@ async def test_a_first_token_bounds_the_round_trip() -> None:
         assert far.speed.rtt_s == found
     table.fleet.outcomes.showed_content(far, 1.0, 0.0, None, 10)
     assert far.speed.rtt_s == 0.3
-    table.close()

@@ -7,11 +7,9 @@ from time import monotonic
 from router.core.errors import Reason
 from tests.fleet.helpers import Table
 from tests.fleet.table.helpers import listing, refusal, take_down
-from tests.harness.running import scenario
 
 
-@scenario
-async def test_a_new_replica_is_not_eligible_before_its_first_good_probe() -> None:
+def test_a_new_replica_is_not_eligible_before_its_first_good_probe() -> None:
     table = Table(rise=3, fall=3)
     table.add("old")
     new, dead = table.add("new", is_new=True), table.add("dead", is_new=True)
@@ -30,23 +28,17 @@ async def test_a_new_replica_is_not_eligible_before_its_first_good_probe() -> No
         table.fleet.probes.probed(dead, True)
     assert table.ids("m") == ["dead", "new", "old"]
     assert len(decided) == 2
-    table.close()
 
 
-@scenario
-async def test_the_first_round_starts_nothing_slowly() -> None:
-    table = Table()
+def test_the_first_round_starts_nothing_slowly(table: Table) -> None:
     replicas = [table.add(id, is_new=True) for id in ("a", "b")]
     for replica in replicas:
         table.fleet.probes.probed(replica, True, at_start=True)
     assert [replica.weight for replica in replicas] == [1.0, 1.0]
     assert table.events == []
-    table.close()
 
 
-@scenario
-async def test_what_a_replica_serves_is_learned() -> None:
-    table = Table()
+def test_what_a_replica_serves_is_learned(table: Table) -> None:
     replica = table.add("a", None)
     table.fleet.probes.learned(replica, listing("m"))
     assert refusal(lambda: table.ids("x")).reason is Reason.MODEL_NOT_FOUND
@@ -54,11 +46,9 @@ async def test_what_a_replica_serves_is_learned() -> None:
     assert table.ids("x") == ["a"]
     table.fleet.probes.learned(replica, listing("x"))
     assert refusal(lambda: table.ids("m")).reason is Reason.MODEL_NOT_FOUND
-    table.close()
 
 
-@scenario
-async def test_probes_take_a_replica_out_and_in() -> None:
+def test_probes_take_a_replica_out_and_in() -> None:
     table = Table(fall=2, rise=2)
     table.add("a")
     replica = table.add("b")
@@ -70,4 +60,3 @@ async def test_probes_take_a_replica_out_and_in() -> None:
     table.fleet.probes.probed(replica, True)
     assert table.ids("m") == ["a", "b"]
     assert table.events == [("down", "b"), ("up", "b")]
-    table.close()

@@ -6,12 +6,9 @@ import pytest
 
 from router.core.errors import Reason
 from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 
-@scenario
-async def test_an_overdue_token_is_looked_at_again_while_the_replica_works() -> None:
-    table = Table()
+def test_an_overdue_token_is_looked_at_again_while_the_replica_works(table: Table) -> None:
     fleet, least_s = table.fleet, table.rules.suspect_min_s
     replica = table.add("a")
     table.add("b")
@@ -29,12 +26,10 @@ async def test_an_overdue_token_is_looked_at_again_while_the_replica_works() -> 
     now += 1.0
     fleet.on_deadline(now)
     assert table.ids("m") == ["a", "b"]
-    table.close()
 
 
 @pytest.mark.parametrize("reason", [Reason.TTFT_TIMEOUT, Reason.TOKEN_GAP_TIMEOUT])
-@scenario
-async def test_a_timeout_counts_only_against_a_silent_replica(reason: Reason) -> None:
+def test_a_timeout_counts_only_against_a_silent_replica(reason: Reason) -> None:
     table = Table(eject_after=100)
     fleet = table.fleet
     replica = table.add("a")
@@ -48,4 +43,3 @@ async def test_a_timeout_counts_only_against_a_silent_replica(reason: Reason) ->
     replica.progress.at = now - 2.0 * table.rules.suspect_min_s
     fleet.outcomes.failed(replica, reason, now - 60.0, now - 60.0)
     assert replica.health.failures == 2
-    table.close()
