@@ -98,147 +98,129 @@ def after(go: asyncio.Event) -> Behaviour:
     return behave
 
 
-def test_a_waiting_request_gets_the_new_regions_of_its_key(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        eu_may_end, us_may_end = asyncio.Event(), asyncio.Event()
-        async with two_regions(tmp_path, after(eu_may_end), after(us_may_end)) as world:
-            others = [await world.begins(OPEN), await world.begins(OPEN, "x-region: us")]
-            waiting = await world.begins(PRIVATE, LIMITED)
-            await eventually(world.waits, "the request waits")
-            await world.limits("eu")
-            us_may_end.set()
-            await eventually(lambda: others[1].done(), "the far replica is free")
-            await asyncio.sleep(0.1)
-            assert world.waits() and texts(world.us) == [OPEN]
-            eu_may_end.set()
-            assert [(await task).status for task in (*others, waiting)] == [200] * 3
-            assert texts(world.eu) == [OPEN, PRIVATE]
-
-    story()
+@scenario
+async def test_a_waiting_request_gets_the_new_regions_of_its_key(tmp_path: Path) -> None:
+    eu_may_end, us_may_end = asyncio.Event(), asyncio.Event()
+    async with two_regions(tmp_path, after(eu_may_end), after(us_may_end)) as world:
+        others = [await world.begins(OPEN), await world.begins(OPEN, "x-region: us")]
+        waiting = await world.begins(PRIVATE, LIMITED)
+        await eventually(world.waits, "the request waits")
+        await world.limits("eu")
+        us_may_end.set()
+        await eventually(lambda: others[1].done(), "the far replica is free")
+        await asyncio.sleep(0.1)
+        assert world.waits() and texts(world.us) == [OPEN]
+        eu_may_end.set()
+        assert [(await task).status for task in (*others, waiting)] == [200] * 3
+        assert texts(world.eu) == [OPEN, PRIVATE]
 
 
-def test_a_waiting_request_may_use_a_region_that_was_added(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        eu_may_end = asyncio.Event()
-        async with two_regions(tmp_path, after(eu_may_end), json_ok, ("eu",)) as world:
-            other = await world.begins(OPEN)
-            waiting = await world.begins(PRIVATE, LIMITED)
-            await eventually(world.waits, "the request waits")
-            await world.limits(*BOTH)
-            assert (await waiting).status == 200
-            assert texts(world.us) == [PRIVATE]
-            eu_may_end.set()
-            assert (await other).status == 200
-
-    story()
+@scenario
+async def test_a_waiting_request_may_use_a_region_that_was_added(tmp_path: Path) -> None:
+    eu_may_end = asyncio.Event()
+    async with two_regions(tmp_path, after(eu_may_end), json_ok, ("eu",)) as world:
+        other = await world.begins(OPEN)
+        waiting = await world.begins(PRIVATE, LIMITED)
+        await eventually(world.waits, "the request waits")
+        await world.limits(*BOTH)
+        assert (await waiting).status == 200
+        assert texts(world.us) == [PRIVATE]
+        eu_may_end.set()
+        assert (await other).status == 200
 
 
-def test_a_waiting_request_is_refused_if_its_new_regions_have_no_replica(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        eu_may_end = asyncio.Event()
-        behave = after(eu_may_end)
-        async with two_regions(tmp_path, behave, behave) as world:
-            others = [await world.begins(OPEN), await world.begins(OPEN, "x-region: us")]
-            waiting = await world.begins(PRIVATE, LIMITED)
-            await eventually(world.waits, "the request waits")
-            await world.limits("mars")
-            answer = await waiting
-            assert (answer.status, answer.error()["code"]) == (403, "region_not_allowed")
-            eu_may_end.set()
-            assert [(await task).status for task in others] == [200, 200]
-            assert PRIVATE not in texts(world.eu) + texts(world.us)
-
-    story()
+@scenario
+async def test_a_waiting_request_is_refused_if_its_new_regions_have_no_replica(
+    tmp_path: Path,
+) -> None:
+    eu_may_end = asyncio.Event()
+    behave = after(eu_may_end)
+    async with two_regions(tmp_path, behave, behave) as world:
+        others = [await world.begins(OPEN), await world.begins(OPEN, "x-region: us")]
+        waiting = await world.begins(PRIVATE, LIMITED)
+        await eventually(world.waits, "the request waits")
+        await world.limits("mars")
+        answer = await waiting
+        assert (answer.status, answer.error()["code"]) == (403, "region_not_allowed")
+        eu_may_end.set()
+        assert [(await task).status for task in others] == [200, 200]
+        assert PRIVATE not in texts(world.eu) + texts(world.us)
 
 
 @pytest.mark.parametrize("changes", ["key", "replica"])
-def test_a_request_that_connects_is_not_sent_to_a_region_that_was_removed(
+@scenario
+async def test_a_request_that_connects_is_not_sent_to_a_region_that_was_removed(
     tmp_path: Path, changes: str
 ) -> None:
-    @scenario
-    async def story() -> None:
-        is_resolved = asyncio.Event()
+    is_resolved = asyncio.Event()
 
-        async def resolve() -> list[str]:
-            await is_resolved.wait()
-            return ["127.0.0.1"]
+    async def resolve() -> list[str]:
+        await is_resolved.wait()
+        return ["127.0.0.1"]
 
-        async with two_regions(tmp_path, json_ok, json_ok) as world:
-            fleet = world.router.app.parts.fleet
-            pool = fleet.replicas["us-1"].pool
-            pool.address.resolve = resolve
-            task = await world.begins(PRIVATE, LIMITED, "x-region: us")
-            await eventually(lambda: pool.waiting == 1, "the request waits for a connection")
-            if changes == "key":
-                await world.limits("eu")
-            else:
-                router = world.router
-                moved = router.at(1, region="asia")
-                router.change(replicas=(router.at(0), moved))
-                await router.app.reload()
-            is_resolved.set()
-            assert (await task).status == 200
-            assert (texts(world.eu), texts(world.us)) == ([PRIVATE], [])
-            (line,) = await world.router.log()
-            assert [replica for replica, *_ in line["tried"]] == ["us-1", "eu-1"]
-            assert fleet.replicas["us-1"].health.failures == 0, "the replica is not blamed"
-
-    story()
+    async with two_regions(tmp_path, json_ok, json_ok) as world:
+        fleet = world.router.app.parts.fleet
+        pool = fleet.replicas["us-1"].pool
+        pool.address.resolve = resolve
+        task = await world.begins(PRIVATE, LIMITED, "x-region: us")
+        await eventually(lambda: pool.waiting == 1, "the request waits for a connection")
+        if changes == "key":
+            await world.limits("eu")
+        else:
+            router = world.router
+            moved = router.at(1, region="asia")
+            router.change(replicas=(router.at(0), moved))
+            await router.app.reload()
+        is_resolved.set()
+        assert (await task).status == 200
+        assert (texts(world.eu), texts(world.us)) == ([PRIVATE], [])
+        (line,) = await world.router.log()
+        assert [replica for replica, *_ in line["tried"]] == ["us-1", "eu-1"]
+        assert fleet.replicas["us-1"].health.failures == 0, "the replica is not blamed"
 
 
 @needs("kv_events")
-def test_a_prompt_is_not_tokenized_in_a_region_that_was_removed(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        asked, closed = asyncio.Event(), asyncio.Event()
+@scenario
+async def test_a_prompt_is_not_tokenized_in_a_region_that_was_removed(tmp_path: Path) -> None:
+    asked, closed = asyncio.Event(), asyncio.Event()
 
-        async def tokenizes_forever(connection: ReplicaConnection) -> None:
-            while request := await connection.recv_request():
-                if request.target == "/tokenize":
-                    asked.set()
-                    await connection.expect_close()
-                    closed.set()
-                    return
-                await connection.send(completion())
+    async def tokenizes_forever(connection: ReplicaConnection) -> None:
+        while request := await connection.recv_request():
+            if request.target == "/tokenize":
+                asked.set()
+                await connection.expect_close()
+                closed.set()
+                return
+            await connection.send(completion())
 
-        prefix = Prefix(exact=True, tokens_wait_s=NEVER_S)
-        async with two_regions(
-            tmp_path, json_ok, tokenizes_forever, ("us",), prefix=prefix
-        ) as world:
-            tokens = world.router.app.parts.addons["kv_events"].tokens
-            assert tokens is not None
-            tokens._remote._timeout_s = NEVER_S
-            task = await world.begins(PRIVATE * 100, LIMITED)
-            await asked.wait()
-            await world.limits("eu")
-            await closed.wait()
-            assert (await task).status == 200
-            assert (texts(world.eu), texts(world.us)) == ([PRIVATE * 100], [])
-
-    story()
+    prefix = Prefix(exact=True, tokens_wait_s=NEVER_S)
+    async with two_regions(tmp_path, json_ok, tokenizes_forever, ("us",), prefix=prefix) as world:
+        tokens = world.router.app.parts.addons["kv_events"].tokens
+        assert tokens is not None
+        tokens._remote._timeout_s = NEVER_S
+        task = await world.begins(PRIVATE * 100, LIMITED)
+        await asked.wait()
+        await world.limits("eu")
+        await closed.wait()
+        assert (await task).status == 200
+        assert (texts(world.eu), texts(world.us)) == ([PRIVATE * 100], [])
 
 
-def test_a_request_that_connects_is_refused_without_another_replica(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        is_resolved = asyncio.Event()
+@scenario
+async def test_a_request_that_connects_is_refused_without_another_replica(tmp_path: Path) -> None:
+    is_resolved = asyncio.Event()
 
-        async def resolve() -> list[str]:
-            await is_resolved.wait()
-            return ["127.0.0.1"]
+    async def resolve() -> list[str]:
+        await is_resolved.wait()
+        return ["127.0.0.1"]
 
-        async with two_regions(tmp_path, json_ok, json_ok, ("us",)) as world:
-            pool = world.router.app.parts.fleet.replicas["us-1"].pool
-            pool.address.resolve = resolve
-            task = await world.begins(PRIVATE, LIMITED)
-            await eventually(lambda: pool.waiting == 1, "the request waits for a connection")
-            await world.limits("mars")
-            is_resolved.set()
-            answer = await task
-            assert (answer.status, answer.error()["code"]) == (403, "region_not_allowed")
-            assert texts(world.eu) == texts(world.us) == []
-
-    story()
+    async with two_regions(tmp_path, json_ok, json_ok, ("us",)) as world:
+        pool = world.router.app.parts.fleet.replicas["us-1"].pool
+        pool.address.resolve = resolve
+        task = await world.begins(PRIVATE, LIMITED)
+        await eventually(lambda: pool.waiting == 1, "the request waits for a connection")
+        await world.limits("mars")
+        is_resolved.set()
+        answer = await task
+        assert (answer.status, answer.error()["code"]) == (403, "region_not_allowed")
+        assert texts(world.eu) == texts(world.us) == []

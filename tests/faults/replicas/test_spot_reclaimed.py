@@ -70,53 +70,46 @@ QUEUES = {
 
 
 @pytest.mark.parametrize("queue", QUEUES.values(), ids=QUEUES)
-def test_a_request_without_content_is_sent_again(queue: Queue) -> None:
-    @scenario
-    async def check() -> None:
-        held = Held()
-        async with running(held, json_ok, policy=FIRST, queue=queue) as router:
-            client = await router.client()
-            await client.send(chat())
-            await eventually(lambda: len(router.replica.requests) == 1, "the request")
-            await reclaim(router)
-            assert (await client.recv_response()).status == 200
-            assert moved(router) == (1, 0)
-            assert (await router.ask()).status == 200  # r0 gets no new request
-            assert [len(replica.requests) for replica in router.replicas] == [1, 2]
-            assert router.app.metrics.retries_by_cause == {}
-
-    check()
+@scenario
+async def test_a_request_without_content_is_sent_again(queue: Queue) -> None:
+    held = Held()
+    async with running(held, json_ok, policy=FIRST, queue=queue) as router:
+        client = await router.client()
+        await client.send(chat())
+        await eventually(lambda: len(router.replica.requests) == 1, "the request")
+        await reclaim(router)
+        assert (await client.recv_response()).status == 200
+        assert moved(router) == (1, 0)
+        assert (await router.ask()).status == 200  # r0 gets no new request
+        assert [len(replica.requests) for replica in router.replicas] == [1, 2]
+        assert router.app.metrics.retries_by_cause == {}
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_a_request_waits_in_the_queue_while_no_other_replica_takes_it(leaves: bool) -> None:
+@scenario
+async def test_a_request_waits_in_the_queue_while_no_other_replica_takes_it(leaves: bool) -> None:
     """It has no ticket. Its client may leave while it waits."""
+    first, second = Held(), Held()
+    async with running(first, second, policy=FIRST, replica={"max_inflight": 1}) as router:
 
-    @scenario
-    async def check() -> None:
-        first, second = Held(), Held()
-        async with running(first, second, policy=FIRST, replica={"max_inflight": 1}) as router:
+        def asked() -> int:
+            return sum(len(replica.requests) for replica in router.replicas)
 
-            def asked() -> int:
-                return sum(len(replica.requests) for replica in router.replicas)
-
-            client, other = await router.client(), await router.client()
-            for sent, each in enumerate((client, other), 1):
-                await each.send(chat())
-                await eventually(lambda sent=sent: asked() == sent, "the request")
-            assert waiting(router) == 0
-            await reclaim(router)
-            assert (moved(router), waiting(router)) == ((1, 0), 1)
-            if leaves:
-                client.close()
-                await eventually(lambda: waiting(router) == 0, "the queue without the request")
-            second.go.set()
-            assert (await other.recv_response()).status == 200
-            if not leaves:
-                assert (await client.recv_response()).status == 200
-            assert len(router.replicas[1].requests) == 2 - leaves
-
-    check()
+        client, other = await router.client(), await router.client()
+        for sent, each in enumerate((client, other), 1):
+            await each.send(chat())
+            await eventually(lambda sent=sent: asked() == sent, "the request")
+        assert waiting(router) == 0
+        await reclaim(router)
+        assert (moved(router), waiting(router)) == ((1, 0), 1)
+        if leaves:
+            client.close()
+            await eventually(lambda: waiting(router) == 0, "the queue without the request")
+        second.go.set()
+        assert (await other.recv_response()).status == 200
+        if not leaves:
+            assert (await client.recv_response()).status == 200
+        assert len(router.replicas[1].requests) == 2 - leaves
 
 
 @scenario

@@ -99,17 +99,14 @@ def test_a_reset_is_not_retried_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_answer_is_not_retried_elsewhere(tmp_path: Path, status: int) -> None:
-    @scenario
-    async def story() -> None:
-        busy = answer(response(status, "Retry-After: 5", "Connection: close"))
-        async with two_regions(tmp_path, busy) as (router, eu, us):
-            for _ in range(2):
-                assert (await router.ask(asks(PRIVATE, LIMITED), "POST")).status == status
-            assert (await router.ask(asks(OPEN, FREE), "POST")).status == 200
-            assert (len(eu.requests), texts(us)) == (2, {OPEN})
-
-    story()
+@scenario
+async def test_a_busy_answer_is_not_retried_elsewhere(tmp_path: Path, status: int) -> None:
+    busy = answer(response(status, "Retry-After: 5", "Connection: close"))
+    async with two_regions(tmp_path, busy) as (router, eu, us):
+        for _ in range(2):
+            assert (await router.ask(asks(PRIVATE, LIMITED), "POST")).status == status
+        assert (await router.ask(asks(OPEN, FREE), "POST")).status == 200
+        assert (len(eu.requests), texts(us)) == (2, {OPEN})
 
 
 def test_a_late_answer_gets_no_copy_elsewhere(tmp_path: Path) -> None:
@@ -125,33 +122,27 @@ def test_a_late_answer_gets_no_copy_elsewhere(tmp_path: Path) -> None:
     assert status == 504
 
 
-def test_a_region_that_is_down_is_waited_for_and_then_refused(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        async with two_regions(tmp_path, chat_either) as (router, eu, us):
-            await eu.stop_listening()
-            free = await router.ask(asks(OPEN, FREE), "POST")
-            assert free.status == 200
-            answer = await router.ask(asks(PRIVATE, LIMITED), "POST")
-            assert answer.status == 503, answer
-            assert texts(us) == {OPEN}
-
-    story()
+@scenario
+async def test_a_region_that_is_down_is_waited_for_and_then_refused(tmp_path: Path) -> None:
+    async with two_regions(tmp_path, chat_either) as (router, eu, us):
+        await eu.stop_listening()
+        free = await router.ask(asks(OPEN, FREE), "POST")
+        assert free.status == 200
+        answer = await router.ask(asks(PRIVATE, LIMITED), "POST")
+        assert answer.status == 503, answer
+        assert texts(us) == {OPEN}
 
 
-def test_a_preferred_region_is_no_way_out(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        async with two_regions(tmp_path, chat_either) as (router, eu, us):
-            answer = await router.ask(asks(PRIVATE, LIMITED, "x-region: us"), "POST")
-            assert answer.status == 200
-            light = post_json("/tokenize", {"model": "m", "prompt": PRIVATE}, LIMITED)
-            for _ in range(4):
-                await router.ask(light, "POST")
-            assert us.requests == []
-            assert len(eu.requests) == 5
-
-    story()
+@scenario
+async def test_a_preferred_region_is_no_way_out(tmp_path: Path) -> None:
+    async with two_regions(tmp_path, chat_either) as (router, eu, us):
+        answer = await router.ask(asks(PRIVATE, LIMITED, "x-region: us"), "POST")
+        assert answer.status == 200
+        light = post_json("/tokenize", {"model": "m", "prompt": PRIVATE}, LIMITED)
+        for _ in range(4):
+            await router.ask(light, "POST")
+        assert us.requests == []
+        assert len(eu.requests) == 5
 
 
 @scenario
@@ -178,42 +169,36 @@ def _json(value: Any) -> bytes:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-def test_a_region_without_the_model_is_refused_at_once(tmp_path: Path, path: str) -> None:
-    @scenario
-    async def story() -> None:
-        async with running(chat_either, replica={"region": "us"}, keys=keys(tmp_path)) as router:
-            body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
-            answer = await router.ask(post_json(path, body, LIMITED), "POST")
-            assert answer.status == 403
-            error = answer.json()["error"]
-            assert (error["type"], error["code"]) == ("permission_error", "region_not_allowed")
-            assert "(eu)" in error["message"]
-            assert router.replica.requests == []
-            assert (await router.ask(asks(OPEN, FREE), "POST")).status == 200
-
-    story()
+@scenario
+async def test_a_region_without_the_model_is_refused_at_once(tmp_path: Path, path: str) -> None:
+    async with running(chat_either, replica={"region": "us"}, keys=keys(tmp_path)) as router:
+        body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
+        answer = await router.ask(post_json(path, body, LIMITED), "POST")
+        assert answer.status == 403
+        error = answer.json()["error"]
+        assert (error["type"], error["code"]) == ("permission_error", "region_not_allowed")
+        assert "(eu)" in error["message"]
+        assert router.replica.requests == []
+        assert (await router.ask(asks(OPEN, FREE), "POST")).status == 200
 
 
-def test_models_of_other_regions_are_not_listed(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        async with two_regions(tmp_path, chat_either) as (router, eu, us):
-            eu.control.models, us.control.models = ("both", "eu-only"), ("both", "us-only")
-            everything = {"both", "eu-only", "us-only"}
+@scenario
+async def test_models_of_other_regions_are_not_listed(tmp_path: Path) -> None:
+    async with two_regions(tmp_path, chat_either) as (router, eu, us):
+        eu.control.models, us.control.models = ("both", "eu-only"), ("both", "us-only")
+        everything = {"both", "eu-only", "us-only"}
 
-            async def listed(*fields: str) -> set[str]:
-                shown = (await router.ask(request("/v1/models", *fields))).json()["data"]
-                return {entry["id"] for entry in shown}
+        async def listed(*fields: str) -> set[str]:
+            shown = (await router.ask(request("/v1/models", *fields))).json()["data"]
+            return {entry["id"] for entry in shown}
 
-            while await listed(FREE) != everything:  # the lists are read anew
-                await asyncio.sleep(0.02)
-            assert await listed(LIMITED) == {"both", "eu-only"}
-            for name, status in (("both", 200), ("eu-only", 200), ("us-only", 403)):
-                answer = await router.ask(request(f"/v1/models/{name}", LIMITED))
-                assert answer.status == status
-                assert (await router.ask(request(f"/v1/models/{name}", FREE))).status == 200
-            refused = await router.ask(chat(LIMITED, model="unknown"), "POST")
-            assert refused.status == 404
-            assert b"eu-only" in refused.body and b"us-only" not in refused.body
-
-    story()
+        while await listed(FREE) != everything:  # the lists are read anew
+            await asyncio.sleep(0.02)
+        assert await listed(LIMITED) == {"both", "eu-only"}
+        for name, status in (("both", 200), ("eu-only", 200), ("us-only", 403)):
+            answer = await router.ask(request(f"/v1/models/{name}", LIMITED))
+            assert answer.status == status
+            assert (await router.ask(request(f"/v1/models/{name}", FREE))).status == 200
+        refused = await router.ask(chat(LIMITED, model="unknown"), "POST")
+        assert refused.status == 404
+        assert b"eu-only" in refused.body and b"us-only" not in refused.body
