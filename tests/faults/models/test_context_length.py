@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from router.config.model import Replica
 from tests.harness.emulated import Emulated, emulated
 from tests.harness.messages import chat
 from tests.harness.reading import Response
@@ -62,29 +61,3 @@ async def test_if_it_fits_nowhere_the_client_gets_the_engines_error() -> None:
         assert answer.status == 400
         assert b"maximum context length is" in answer.body
         assert sum(counts(short, long)) == 1
-
-
-@scenario
-async def test_a_configured_length_replaces_the_reported_one() -> None:
-    """The engine with the longer context is configured as the shorter one."""
-    async with (
-        emulated("vllm", max_model_len=LONG) as first,
-        emulated("vllm", max_model_len=SHORT) as second,
-        running(
-            replicas=(
-                Replica(url=first.url, id="r0", max_model_len=1024),
-                Replica(url=second.url, id="r1"),
-            )
-        ) as router,
-    ):
-        levels = router.app.parts.fleet.context_levels
-        await eventually(lambda: levels.shortest == 1024 and levels.is_used, "the lengths")
-        for _ in range(4):
-            assert (await ask(router, max_tokens=1500)).status == 200
-        assert counts(first, second) == [0, 4]
-        router.change(replicas=(router.at(0, max_model_len=None), router.at(1)))
-        await router.app.reload()
-        assert levels.shortest == SHORT
-        for _ in range(4):
-            assert (await ask(router, max_tokens=2500)).status == 200
-        assert counts(first, second) == [4, 4]

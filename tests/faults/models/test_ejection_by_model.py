@@ -61,34 +61,6 @@ async def test_the_only_replica_of_a_model_stays() -> None:
 
 
 @scenario
-async def test_no_pool_loses_more_than_its_share() -> None:
-    """Half of the four replicas of model b may be ejected; this must not affect the two of
-    model a.
-    """
-    engines = [Engine("a"), Engine("a"), Engine("b"), Engine("b"), Engine("b"), Engine("b")]
-    async with fleet(*engines, eject_after=1) as router:
-        for engine in engines:
-            engine.fails = True
-        for _ in range(8):
-            await router.ask(ask("b"))
-        assert states(router)[:2] == ["ready"] * 2
-        assert sorted(states(router)[2:]) == ["ejected"] * 2 + ["ready"] * 2
-        for _ in range(8):
-            await router.ask(ask("a"))
-        assert sorted(states(router)[:2]) == ["ejected", "ready"]
-
-
-@scenario
-async def test_a_replica_of_two_models_stays_for_the_one_it_serves_alone() -> None:
-    both, other = Engine("a", "b"), Engine("b")
-    async with fleet(both, other, eject_after=1) as router:
-        both.fails = other.fails = True
-        for _ in range(6):
-            await router.ask(ask("b"))
-        assert states(router) == ["ready", "ejected"]
-
-
-@scenario
 async def test_panic_mode_uses_only_ejected_replicas_of_the_model() -> None:
     """One of four replicas is ejected and two are down: the last one would be overloaded."""
     engines = [Engine("a") for _ in range(4)]

@@ -183,23 +183,6 @@ async def test_every_replica_refuses_the_model() -> None:
         assert_error(await ask(router, "m"), Reason.MODEL_NOT_FOUND)
 
 
-@pytest.mark.parametrize("attempts", [1, 3])
-@scenario
-async def test_other_answers_404_are_passed_on(attempts: int) -> None:
-    """An unknown path says nothing about models, so a retry only compares the answers."""
-    text = {"detail": "Not Found"} if attempts == 3 else {"error": {"message": "no such model"}}
-
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(json_response(text, 404))
-
-    one, two = HostileReplica(behave), HostileReplica(behave)
-    async with running(one, two, retry={"attempts": attempts}) as router:
-        answer = await ask(router, "m")
-        assert (answer.status, answer.json()) == (404, text)
-        assert len(one.requests) + len(two.requests) == min(attempts, 2)
-
-
 @scenario
 async def test_clients_that_leave_while_the_lists_are_read() -> None:
     engine = Engine("m")

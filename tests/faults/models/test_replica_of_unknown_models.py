@@ -89,32 +89,6 @@ async def test_added_by_a_reload(queue: bool) -> None:
         assert new.served == ["b"]
 
 
-@QUEUES
-@scenario
-async def test_slow_to_list_its_models_at_the_start(queue: bool) -> None:
-    quick, slow = Engine("a"), Engine("b", lists=False)
-    async with fleet(quick, slow, queue=queue) as router:
-        assert [(await ask(router, "a")).status for _ in range(6)] == [200] * 6
-        waits = ask(router, "b")
-        await eventually(lambda: len(router.app.parts.dispatcher.exchanges) == 1, "the request")
-        slow.lists.set()
-        assert (await waits).status == 200
-        assert (set(quick.served), slow.served) == ({"a"}, ["b"])
-
-
-@QUEUES
-@scenario
-async def test_a_model_that_the_new_one_does_not_serve_either(queue: bool) -> None:
-    old, new = Engine("a"), Engine("b", lists=False)
-    async with fleet(old, queue=queue) as router:
-        await add(router, new)
-        waits = ask(router, "c")
-        await eventually(lambda: len(router.app.parts.dispatcher.exchanges) == 1, "the request")
-        new.lists.set()
-        assert_error(await waits, Reason.MODEL_NOT_FOUND)
-        assert old.served == new.served == []
-
-
 @scenario
 async def test_a_probe_that_never_ends_holds_a_request_for_a_while_only() -> None:
     old, new = Engine("a"), Engine("b", lists=False)
@@ -138,13 +112,6 @@ async def test_a_client_that_leaves_while_its_request_waits() -> None:
         new.lists.set()
         assert (await ask(router, "b")).status == 200
         assert new.served == ["b"]
-
-
-@scenario
-async def test_without_a_list_it_serves_alone() -> None:
-    async with fleet(Engine(no_list=True), Engine(no_list=True)) as router:
-        for model in ("a", "b"):
-            assert (await ask(router, model)).status == 200
 
 
 @scenario

@@ -87,21 +87,6 @@ async def test_a_model_whose_replica_is_away_and_comes_back_without_it() -> None
         assert (await ask(router, "b")).status == 200
 
 
-@scenario
-async def test_a_model_whose_replica_a_reload_removes() -> None:
-    async with running(json_ok, json_ok) as router:
-        kept, other = router.at(0), router.at(1, models=("old",))
-        router.change(replicas=(kept, other))
-        await router.app.reload()
-        await eventually(lambda: router.app.replicas()[1]["state"] == "ready", "ready")
-        assert (await router.ask(body("old"))).status == 200
-        router.change(replicas=(kept,))
-        await router.app.reload()
-        answer = await router.ask(body("old"))
-        assert (answer.status, answer.error()["code"]) == (404, "model_not_found")
-        assert (await router.ask()).status == 200
-
-
 PATIENT = of_each(absent_s=3600.0)  # only the removal of the model ends a wait
 
 

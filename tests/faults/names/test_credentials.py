@@ -101,17 +101,6 @@ async def test_a_replica_that_refuses_or_shows_the_credential(stream: bool) -> N
 
 
 @scenario
-async def test_other_errors_of_the_replica_are_relayed() -> None:
-    engine = Engine("m")
-    fleet = entries(engine, credential=Credential(token=FIRST))
-    async with running(engine, replicas=fleet) as router:
-        for status in (400, 404, 500):
-            engine.status = status
-            response = await router.ask()
-            assert (response.status, json.loads(response.body)["error"]["code"]) == (status,) * 2
-
-
-@scenario
 async def test_a_reload_reads_the_secret_again_or_changes_nothing() -> None:
     engine = Engine("m")
     with tempfile.TemporaryDirectory() as folder:

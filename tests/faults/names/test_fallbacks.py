@@ -109,14 +109,6 @@ async def test_no_replica_of_the_model_is_up() -> None:
 
 
 @scenario
-async def test_a_model_that_nobody_lists_has_a_fallback() -> None:
-    first, second = Engine("x"), Engine("b")
-    async with fleet(first, second) as router:
-        assert (await router.ask(chat(model="a"))).status == 200
-        assert second.asked == ["b"]
-
-
-@scenario
 async def test_a_replica_that_accepts_no_connection() -> None:
     first, second = Engine("a"), Engine("b")
     async with fleet(first, second, quiet_control_plane="the replica must not be down") as router:

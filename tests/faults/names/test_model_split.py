@@ -54,44 +54,6 @@ async def test_pools_get_their_shares_and_keep_their_sessions() -> None:
 
 
 @scenario
-async def test_an_alias_of_a_split_model_gets_the_same_shares_and_sessions() -> None:
-    stable, canary, both = Engine("m"), Engine("m"), Engine("m")
-    fleet = pools((stable, "stable"), (canary, "canary"), (both, ""))
-    targets = [{"pool": "stable", "weight": 75}, {"pool": "canary", "weight": 25}]
-    models = {"m": {"targets": targets}, "alias": "m"}
-    rules = settings(models=models, pools={"stable": {}, "canary": {}})
-    async with running(stable, canary, both, **fleet, **rules) as router:
-        client = await router.client()
-        for number in range(REQUESTS):
-            model = ("m", "alias")[number % 2]
-            await client.send(chat(f"x-session-id: s{number // 2}", model=model))
-            assert (await client.recv_response()).status == 200
-        sessions = [
-            {name for request in engine.requests for name in request.all("x-session-id")}
-            for engine in (stable, canary)
-        ]
-        assert not sessions[0] & sessions[1]
-        assert not both.requests
-        assert 0.15 < len(canary.requests) / REQUESTS < 0.35
-        assert set(canary.asked) == set(stable.asked) == {"m"}
-        names = json.loads((await router.ask(request("/v1/models"))).body)["data"]
-        assert {each["id"] for each in names} == {"m", "alias"}
-
-
-@scenario
-async def test_models_get_their_shares() -> None:
-    engine = Engine("a", "b")
-    targets = [{"model": "a", "weight": 1}, {"model": "b", "weight": 1}]
-    async with running(engine, **settings(models={"chat": {"targets": targets}})) as router:
-        client = await router.client()
-        for _ in range(100):
-            await client.send(chat(model="chat"))
-            await client.recv_response()
-        assert set(engine.asked) == {"a", "b"}
-        assert 25 < engine.asked.count("a") < 75
-
-
-@scenario
 async def test_a_pool_without_replicas_has_no_model() -> None:
     """The replicas of other pools must not get its requests."""
     engine = Engine("m")

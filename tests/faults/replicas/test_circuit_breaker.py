@@ -170,22 +170,6 @@ async def test_no_other_answer_behind_an_early_200_opens_it(data: bytes, reason:
     assert await behind_an_early_200(asyncio.Event(), data, reason) == ["closed", "closed"]
 
 
-@scenario
-async def test_a_poison_request_sent_again_and_again_takes_no_more_than_half() -> None:
-    async def behave(connection: ReplicaConnection) -> None:
-        while asked := await connection.recv_request():
-            poison = b"poison" in asked.body
-            await connection.send(json_response(BROKEN, 500) if poison else completion())
-
-    async with running(*[behave] * 4, health={"eject_after": 2}, retry=OFF) as router:
-        for _ in range(40):
-            assert (await router.ask(chat(user="poison"))).status == 500
-        counts = await metric(router, "breakers")
-        assert counts["open"] == 2
-        for _ in range(6):
-            assert (await router.ask(chat())).status == 200
-
-
 # -- half open --------------------------------------------------------------------------------
 
 
@@ -226,49 +210,6 @@ def reopen(router: Router) -> None:
     fleet = router.app.parts.fleet
     now = fleet.replicas["r0"].health.ejected_until = monotonic()
     fleet.on_deadline(now)
-
-
-@scenario
-async def test_one_trial_and_no_more_until_it_ends() -> None:
-    go = asyncio.Event()
-
-    async def slow(connection: ReplicaConnection) -> None:
-        await go.wait()
-        await connection.send(completion())
-
-    fickle = Fickle(SAYS_500)
-    replica = HostileReplica(fickle)
-    async with running(replica, json_ok, health=STRICT, retry=OFF, policy="round_robin") as router:
-        await router.ask(chat())
-        assert breaker(router) == "open"
-        fickle.reply = slow
-        before = len(replica.requests)
-        reopen(router)
-        assert breaker(router) == "half_open"
-        asks = [asyncio.create_task(router.ask(chat())) for _ in range(20)]
-        await eventually(lambda: sum(ask.done() for ask in asks) == 19, "the others are served")
-        assert len(replica.requests) == before + 1
-        assert breaker(router) == "half_open"
-        go.set()
-        assert [(await ask).status for ask in asks] == [200] * 20
-        assert breaker(router) == "closed"
-        for _ in range(4):
-            await router.ask(chat())
-        assert len(replica.requests) > before + 1
-
-
-@scenario
-async def test_a_trial_that_fails_opens_it_for_longer() -> None:
-    async with running(
-        Fickle(SAYS_500), json_ok, health=STRICT, retry=OFF, policy="round_robin"
-    ) as router:
-        health = router.app.parts.fleet.replicas["r0"].health
-        await router.ask(chat())
-        for ejections in (1, 2, 3):
-            assert (breaker(router), health.ejections) == ("open", ejections)
-            reopen(router)
-            while health.half_open:
-                await router.ask(chat())
 
 
 PROVES_NOTHING = {

@@ -21,16 +21,11 @@ from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
 PERSONAS = pytest.mark.parametrize("persona", ["vllm", "sglang"])
-LONG = "A conversation that is long enough for several blocks of a prefix. " * 40
 
 
 def asked(engine: Emulated) -> list[int]:
     """The number of requests at each rank."""
     return [rank.stats.asked for rank in engine.ranks]
-
-
-def _cached(core: Any) -> tuple[int, int]:
-    return core.prefix_queries, core.prefix_hits
 
 
 async def ask(router: Router, words: str = "hello", **fields: Any) -> int:
@@ -68,22 +63,6 @@ async def test_ranks_are_found_and_share_the_requests(persona: str, metrics: boo
     ):
         await eventually(lambda: ranks(router) == ["r0", "r0@1", "r0@2"], "the ranks")
         assert await share(engine, [ask(router) for _ in range(12)]) == [4, 4, 4]
-
-
-@scenario
-async def test_a_conversation_stays_at_its_rank() -> None:
-    async with (
-        emulated("vllm", data_parallel_size=2) as engine,
-        running(engine.url) as router,
-    ):
-        await eventually(lambda: len(ranks(router)) == 2, "the ranks")
-        prompts = [f"{number} {LONG}" for number in range(4)]
-        assert await share(engine, [ask(router, each) for each in prompts]) == [2, 2]
-        for each in prompts:
-            assert await ask(router, each) == 200
-        cores = [rank.core for rank in engine.ranks]
-        tokens, hits = (sum(values) for values in zip(*map(_cached, cores), strict=True))
-        assert hits > 0.45 * tokens, "each prompt of the second round was cached at its rank"
 
 
 @scenario
@@ -189,19 +168,6 @@ class Node(HostileReplica):
         while request := await connection.recv_request():
             self.asked.append(request.header("x-data-parallel-rank"))
             await connection.send(completion())
-
-
-@scenario
-async def test_ranks_that_do_not_begin_at_0() -> None:
-    """Two nodes of one engine: each rank counts as a replica, and is asked by its number."""
-    first, second = Node(0, 4), Node(4, 4)
-    async with running(first, second, policy="round_robin") as router:
-        ids = ["r0", "r0@1", "r0@2", "r0@3", "r1", "r1@5", "r1@6", "r1@7"]
-        await eventually(lambda: ranks(router) == ids, "the ranks")
-        for _ in range(16):
-            assert await ask(router) == 200
-        assert Counter(first.asked) == {str(rank): 2 for rank in range(4)}
-        assert Counter(second.asked) == {str(rank): 2 for rank in range(4, 8)}
 
 
 @scenario

@@ -90,43 +90,6 @@ async def test_the_engine_stops_when_its_client_leaves() -> None:
 
 
 @scenario
-async def test_without_it_the_engine_goes_on() -> None:
-    """Without an abort endpoint, the router only closes the connection."""
-    async with sglang("--speed=20") as url:
-        async with running(url, replica=SGLANG, aborts=Aborts(enabled=False)) as router:
-            client = await begin(router)
-            client.rst()
-            await router.quiet()
-        told = await until_state(url, "it ends by itself", running=0, served=1)
-        assert (told["aborted"], told["generation_tokens"]) == (0, LONG["max_tokens"])
-
-
-@scenario
-async def test_one_that_has_not_begun_is_stopped_too() -> None:
-    async with sglang("--fault", "slow=1000") as url, running(url, replica=SGLANG) as router:
-        client = await router.client()
-        await client.send(chat(stream=True, **LONG))
-        await until_state(url, "it came", submitted=1)
-        client.rst()
-        await until_state(url, "the engine works for nobody", running=0, waiting=0, aborted=1)
-
-
-@scenario
-async def test_neighbours_go_on() -> None:
-    """The engine aborts all requests whose ID begins with the given ID: no ID is a prefix of
-    another.
-    """
-    async with sglang() as url, running(url, replica=SGLANG) as router:
-        clients = [await begin(router) for _ in range(20)]
-        clients.pop().rst()
-        told = await until_state(url, "one less", running=19)
-        assert told["aborted"] == 1
-        for client in clients:
-            client.rst()
-        await until_state(url, "all gone", running=0, waiting=0, aborted=20)
-
-
-@scenario
 async def test_the_loser_of_a_race_is_stopped_at_its_engine() -> None:
     """Without an abort, the loser would run on, even after its engine recovers."""
     soon = Hedging(policy="fixed", options={"delay_s": 0.05}, budget=1.0)

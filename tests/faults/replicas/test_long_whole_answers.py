@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from router.config.model import Classes, ClassTimeouts, HighClass, Timeouts
+from router.config.model import Classes, ClassTimeouts, HighClass
 from router.core.errors import Reason
 from tests.harness.behaviours import hang, until_closed
 from tests.harness.messages import SSE_HEAD, chat, chunk, completion, token
@@ -42,24 +42,12 @@ def fit(router: Router) -> int:
     return len(router.app.parts.fleet.serving.ready)
 
 
-def test_the_default_is_half_an_hour() -> None:
-    assert Timeouts().whole_s == 1800.0
-    assert Timeouts().first_token_s == 300.0
-
-
 @scenario
 async def test_it_may_take_longer_than_a_first_token() -> None:
     async with running(slow, slow, timeouts={"first_token_s": 0.3}, health=FIRM) as router:
         for _ in range(2):
             assert (await router.ask(chat(), "POST")).status == 200
         assert fit(router) == 2
-
-
-@scenario
-async def test_a_stream_may_not() -> None:
-    async with running(hang, hang, timeouts={"first_token_s": 0.3}, health=FIRM) as router:
-        assert_error(await router.ask(chat(stream=True), "POST"), Reason.TTFT_TIMEOUT)
-        assert fit(router) == 1
 
 
 @scenario

@@ -143,15 +143,6 @@ async def test_ejected_then_on_trial() -> None:
 
 
 @scenario
-async def test_an_answer_4xx_is_a_failure_by_reason_only() -> None:
-    async with running(answer(json_response({"error": {"message": "no"}}, 422))) as router:
-        assert (await router.ask()).status == 422
-        await router.log()
-        found = await shown(router)
-        assert (found["failed"], found["failures"]) == (0, {"replica_refused": 1})
-
-
-@scenario
 async def test_held_back_by_the_operator_and_by_a_notice() -> None:
     async with running(json_ok, json_ok) as router:
         await router.admin("/replicas/r0/cordon", "POST")
@@ -195,18 +186,6 @@ async def test_a_replica_that_serves_because_too_few_are_fit() -> None:
         assert found["panic"] is True
         assert "gets requests, because too few replicas of its models are" in await note(router)
         assert (await shown(router, "r1"))["panic"] is False
-
-
-@scenario
-async def test_a_page_of_64_replicas() -> None:
-    replica = HostileReplica(json_ok)
-    replica.start()
-
-    configs = tuple(Replica(url=f"{replica.url}/{n}", id=f"gpu-{n}") for n in range(64))
-    async with running(replica, replicas=configs, quiet_control_plane="64 of one server") as router:
-        text = await text_page(router, "/fleet")
-        assert len([line for line in text.splitlines() if line.startswith("gpu-")]) == 64
-        assert len(await page(router, "/replicas")) == 64
 
 
 @scenario

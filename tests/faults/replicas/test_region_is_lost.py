@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Classes, ClassSettings, Keys, Regions, Replica
+from router.config.model import Replica
 from tests.app.pages import page
 from tests.faults.process.metrics import number
 from tests.harness.client import RawClient
@@ -127,44 +125,3 @@ async def test_a_lost_region_is_replaced_and_comes_back() -> None:
         lines = await world.router.log(12)
         assert [line["region"] for line in lines] == ["eu"] + ["us"] * 6 + ["eu"] * 5
         assert {line["reason"] for line in lines} == {"ok"}
-
-
-@long_scenario
-async def test_a_limited_tenant_stays_in_its_region_when_it_is_full_or_lost(tmp_path: Path) -> None:
-    line = KeyLine(name="acme", hash=hash_of(b"acme-key"), allowed_regions=("eu",))
-    path = tmp_path / "keys.jsonl"
-    path.write_text(line_of(line) + "\n")
-    brief = Classes(normal=ClassSettings(absent_s=0.3))
-    limited = chat("Authorization: Bearer acme-key", SHOWS, "x-region: us", max_tokens=2)
-    async with two_regions(
-        retry={"attempts": 3}, keys=Keys(file=str(path)), classes=brief
-    ) as world:
-        router, fleet = world.router, world.router.app.parts.fleet
-        streams = await world.streams(7)
-        assert {region for _, region in streams} == {"eu"}
-        assert await world.asks() == "us", "the nearest region is full"
-        answer = await router.ask(limited, "POST")
-        assert (answer.status, answer.header("x-served-region")) == (200, "eu")
-        await world.eu.cut()
-        answer = await router.ask(limited, "POST")
-        assert answer.status == 503
-        assert await world.asks() == "us"
-        await world.eu.open()
-        await eventually(lambda: "eu-1" in fleet.serving.ready_ids, "the region is back")
-        answer = await router.ask(limited, "POST")
-        assert (answer.status, answer.header("x-served-region")) == (200, "eu")
-        for client, _ in streams:
-            client.close()
-        lines = [line for line in await router.log(12) if "tenant" in line]
-        assert len(lines) == 3
-        assert {replica for line in lines for replica, *_ in line["tried"]} == {"eu-1"}
-
-
-@long_scenario
-async def test_a_lost_region_is_replaced_at_any_utilisation() -> None:
-    """All regions are full, so the least utilised region is used."""
-    full = Regions(spill_at=0.0, return_at=0.0)
-    async with two_regions(regions=full) as world:
-        assert await world.asks() == "eu"
-        await world.eu.cut()
-        assert await world.asks() == "us"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import monotonic
+import asyncio
 
 import pytest
 
@@ -13,7 +13,6 @@ from tests.harness.messages import (
     SSE_HEAD,
     chat,
     chunk,
-    completion,
     event,
     json_response,
 )
@@ -48,32 +47,6 @@ async def test_it_is_spared_as_long_as_it_asks(status: int) -> None:
 
 
 @scenario
-async def test_without_retry_after_the_pause_is_short() -> None:
-    is_full = True
-
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(json_response(FULL, 503) if is_full else json_response({}))
-
-    busy = HostileReplica(behave)
-    async with running(busy, json_ok, retry=OFF, policy="round_robin") as router:
-        began = monotonic()
-        asked = 0
-        while len(busy.requests) < 3:
-            assert (await router.ask(chat())).status == 200
-            asked += 1
-        assert asked > 4  # without pauses, round robin would send it every second request
-        assert monotonic() - began >= 0.8 * (0.1 + 0.2)  # the replica's pauses were respected
-        health = router.app.parts.fleet.replicas["r0"].health
-        assert (health.refusals, health.failures) == (3, 0)
-        is_full = False
-        while len(busy.requests) < 4:
-            await router.ask(chat())
-        assert health.refusals == 0
-        assert breakers(router) == ["closed", "closed"]
-
-
-@scenario
 async def test_a_stream_that_says_so_counts_as_well() -> None:
     told = event({"error": {"message": "full", "type": "overloaded", "code": 503}})
     busy = HostileReplica(answer(SSE_HEAD + chunk(told) + chunk(DONE) + LAST_CHUNK))
@@ -94,26 +67,43 @@ async def test_the_last_one_is_asked_whatever_it_said() -> None:
 
 
 @scenario
-async def test_one_that_was_passed_over_is_asked_when_the_others_fail() -> None:
-    has_trouble = False
+async def test_requests_that_are_refused_at_once_all_go_to_a_replica_with_capacity() -> None:
+    """The refusals of one replica need no retry budget, however many come at once."""
+    together = 6  # more than `retry.budget_min`
+    arrived, all_arrived = 0, asyncio.Event()
 
-    async def full_at_first(connection: ReplicaConnection) -> None:
+    async def full(connection: ReplicaConnection) -> None:
+        nonlocal arrived
         while await connection.recv_request():
-            refusal = json_response(FULL, 503, "Retry-After: 30")
-            await connection.send(completion() if has_trouble else refusal)
+            arrived += 1
+            if arrived == together:
+                all_arrived.set()
+            await all_arrived.wait()
+            await connection.send(json_response(FULL, 429, "Retry-After: 1"))
 
-    async def dies_later(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            if has_trouble:
-                connection.rst()
-                return
-            await connection.send(completion())
+    async with running(full, json_ok, policy="round_robin") as router:
+        answers = await asyncio.gather(*[router.ask(chat()) for _ in range(2 * together)])
+        assert [one.status for one in answers] == [200] * len(answers)
+        assert arrived == together
 
-    busy = HostileReplica(full_at_first)
-    async with running(busy, dies_later, retry=OFF, policy="round_robin") as router:
-        for _ in range(4):
-            assert (await router.ask(chat())).status == 200
-        assert len(busy.requests) == 1
-        has_trouble = True
-        assert (await router.ask(chat())).status == 200
-        assert len(busy.requests) == 2
+
+@pytest.mark.parametrize("status", [429, 503])
+@scenario
+async def test_every_replica_is_busy(status: int) -> None:
+    busy = answer(json_response(FULL, status, "Retry-After: 7"))
+    async with running(busy, busy) as router:
+        got = await router.ask(chat())
+        assert got.status in (429, 503)
+        assert int(got.header("retry-after") or "0") > 0
+        assert await router.reason() == "replica_busy"
+
+
+@scenario
+async def test_a_429_without_retry_after_is_the_clients() -> None:
+    """A 429 without Retry-After is the engine's answer to this client, and is passed on
+    unchanged.
+    """
+    async with running(answer(json_response(FULL, 429))) as router:
+        got = await router.ask(chat())
+        assert got.status == 429
+        assert got.json() == FULL

@@ -150,21 +150,3 @@ async def test_one_whose_totals_grow_is_not() -> None:
         assert (health.suspected_at, health.ejections) == (None, 0)
         for client in hung:
             client.rst()
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("works", [False, True])
-@scenario
-async def test_a_timeout_counts_only_while_it_is_silent(stream: bool, works: bool) -> None:
-    engine = Engine()
-    engine.hangs, engine.counts = True, works
-    async with running(
-        engine.replica(),
-        health=HEALTH,
-        polling=POLLED,
-        timeouts={"first_token_s": 1.2, "whole_s": 1.2},
-    ) as router:
-        await eventually(lambda: engine.scrapes > 2, "polls")
-        asks = [router.ask(chat(stream=stream)) for _ in range(2)]
-        assert [answer.status for answer in await asyncio.gather(*asks)] == [504, 504]
-        assert router.app.replicas()[0]["failures_in_a_row"] == (0 if works else 2)

@@ -53,15 +53,3 @@ async def test_it_is_down_and_gets_no_request() -> None:
         for _ in range(6):
             assert (await router.ask(chat())).status == 200
         assert states(router) == {"r0": "ready", "self": "down"}
-
-
-@scenario
-async def test_a_reload_changes_the_name_of_both() -> None:
-    async with running(json_ok, policy="round_robin") as router, balanced(router):
-        await eventually(lambda: states(router)["self"] == "down", "the loop is found")
-        router.change(via="another")
-        await router.app.reload()
-        health = router.app.parts.fleet.replicas["self"].health
-        before = health.probe_streak
-        await eventually(lambda: abs(health.probe_streak - before) > 4, "several probes")
-        assert states(router) == {"r0": "ready", "self": "down"}

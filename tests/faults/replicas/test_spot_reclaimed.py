@@ -143,19 +143,6 @@ async def test_a_request_that_may_not_be_repeated_stays(path: str) -> None:
 
 
 @scenario
-async def test_without_another_replica_everything_stays() -> None:
-    held = Held()
-    async with running(held, policy=FIRST) as router:
-        client = await router.client()
-        await client.send(chat())
-        await eventually(lambda: len(router.replica.requests) == 1, "the request")
-        await reclaim(router)
-        held.go.set()
-        assert (await client.recv_response()).status == 200
-        assert moved(router) == (0, 0)
-
-
-@scenario
 async def test_a_request_that_ends_in_time_stays() -> None:
     held = Held()
     held.go.set()

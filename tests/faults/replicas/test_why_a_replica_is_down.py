@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.connections.test_name_does_not_resolve import NOWHERE
 from tests.harness.behaviours import json_ok, until_closed
-from tests.harness.control import HEALTH, MODELS, Answer
+from tests.harness.control import HEALTH, Answer
 from tests.harness.messages import response
 from tests.harness.process import RouterProcess, serving
 from tests.harness.replica import HostileReplica, ReplicaConnection
@@ -71,20 +71,3 @@ async def test_one_whose_name_does_not_resolve(tmp_path: Path) -> None:
         (said,) = [event for event in process.events if "down" in event]
         assert said["message"] == "listening, and no replica is up"
         assert "its name does not resolve" in said["down"]
-
-
-@scenario
-async def test_one_that_does_not_list_its_models(tmp_path: Path) -> None:
-    """The fleet has another replica, so that the first replica's model list is needed."""
-    replica, other = HostileReplica(json_ok), HostileReplica(json_ok)
-    for each in (replica, other):
-        each.start()
-    await answers(MODELS, says_500)(replica)
-    try:
-        async with serving(config_of(tmp_path, f"{replica.url}, {other.url}")) as process:
-            (said,) = [event for event in process.events if "down" in event]
-            assert said["message"] == "ready"
-            assert said["down"].endswith(": /v1/models answered 500")
-    finally:
-        for each in (replica, other):
-            await each.stop()
