@@ -51,6 +51,7 @@ from router.fleet.engines.common.base import (
     Ranks,
     TextSource,
     count,
+    decoded,
     mapping,
     share,
     text,
@@ -70,7 +71,6 @@ from router.fleet.engines.common.publishers import (
     WILDCARDS,
     Publisher,
     Source,
-    decoded_object,
     of_rank,
     topic_of,
 )
@@ -339,26 +339,6 @@ def number(urgency: float, arrived: float, level: float) -> int:
     return round(units)
 
 
-class _HighFirst(Dialect):
-    def read(self, number: float) -> float:
-        return lower_first(-number)
-
-    def write(self, urgency: float, arrived: float, level: float, is_bounded: bool) -> bytes:
-        if is_bounded:
-            arrived, level = EPOCH, LEAST_LEVEL_S
-        return b"%d" % -number(urgency, arrived, level)
-
-
-class _LowFirst(Dialect):
-    def read(self, number: float) -> float:
-        return lower_first(number)
-
-    def write(self, urgency: float, arrived: float, level: float, is_bounded: bool) -> bytes:
-        if is_bounded:
-            arrived, level = EPOCH, LEAST_LEVEL_S
-        return b"%d" % number(urgency, arrived, level)
-
-
 _PRIORITY_PATHS: Final = frozenset(
     {
         b"/v1/chat/completions",
@@ -372,15 +352,33 @@ _PRIORITY_PATHS: Final = frozenset(
 )
 # The text of SGLang's error with --abort-on-priority-when-disabled.
 _REFUSALS: Final = (rb"using priority is disabled",)
-HIGH_FIRST: Final = _HighFirst("sglang", _PRIORITY_PATHS, refusal=503, refusals=_REFUSALS)
-LOW_FIRST: Final = _LowFirst("sglang-low-first", _PRIORITY_PATHS, refusal=503, refusals=_REFUSALS)
+
+
+class _Numbers(Dialect):
+    """`sign`: 1: lower numbers are served first; -1: higher ones are."""
+
+    def __init__(self, name: str, sign: int) -> None:
+        super().__init__(name, _PRIORITY_PATHS, refusal=503, refusals=_REFUSALS)
+        self._sign = sign
+
+    def read(self, number: float) -> float:
+        return lower_first(self._sign * number)
+
+    def write(self, urgency: float, arrived: float, level: float, is_bounded: bool) -> bytes:
+        if is_bounded:
+            arrived, level = EPOCH, LEAST_LEVEL_S
+        return b"%d" % (self._sign * number(urgency, arrived, level))
+
+
+HIGH_FIRST: Final = _Numbers("sglang", -1)
+LOW_FIRST: Final = _Numbers("sglang-low-first", 1)
 
 # -- KV events -------------------------------------------------------------------------------------
 
 
 def read_kv_events(raw: bytes, host: str) -> list[Source]:
     """Return the publishers in the answer of /server_info: `kv_events`, one port for each rank."""
-    entry = decoded_object(raw).get("kv_events")
+    entry = mapping(decoded(raw)).get("kv_events")
     if not isinstance(entry, dict) or entry.get("publisher") != "zmq":
         return []
     named, ranks = entry.get("endpoint_host"), entry.get("dp_size")

@@ -30,6 +30,8 @@ from router.fleet.engines.common.base import (
     Marks,
     Ranks,
     TextSource,
+    decoded,
+    mapping,
     whole,
 )
 from router.fleet.engines.common.counters import Counters
@@ -40,7 +42,6 @@ from router.fleet.engines.common.publishers import (
     Publisher,
     Source,
     bound,
-    decoded_object,
     topic_of,
 )
 from router.fleet.signals import Signals
@@ -216,7 +217,7 @@ DIALECT: Final = Deadlines(
 def read_event_sources(raw: bytes, host: str) -> list[Source]:
     """Return the publishers in an answer of /kv_event_sources (vLLM 0.30 and later), by
     data-parallel rank."""
-    answer = decoded_object(raw)
+    answer = mapping(decoded(raw))
     entries: dict[int, dict[str, Any]] = {}
     for name, value in answer.items():
         number = whole_number(name, 5)

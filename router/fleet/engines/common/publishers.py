@@ -86,11 +86,3 @@ def topic_of(entry: dict[str, Any]) -> str:
 
 def _is_port(number: Any) -> bool:
     return type(number) is int and 0 < number < 65536
-
-
-def decoded_object(raw: bytes) -> dict[str, Any]:
-    try:
-        answer = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}

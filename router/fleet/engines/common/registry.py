@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Final
+from typing import Any, Final
 
 import router.fleet.engines as _package
-from router.fleet.engines.common.descriptor import Engine, NativePath
-from router.fleet.engines.common.priority import SILENT, Dialect
+from router.fleet.engines.common.descriptor import Engine
+from router.fleet.engines.common.priority import SILENT
 from router.fleet.engines.common.publishers import Publisher
 
 
@@ -40,118 +40,43 @@ def engine_of(name: str | None) -> Engine:
     return UNDETECTED if name is None else ENGINES.get(name, UNDETECTED)
 
 
-def _dialects() -> dict[str, Dialect]:
-    found: dict[str, Dialect] = {}
-    for engine in ENGINES.values():
-        for dialect in (engine.dialect, engine.low_first):
-            if dialect is not None and dialect is not SILENT:
-                found[dialect.name] = dialect
-    return found
+# The dialects of all engines with priorities, by name.
+DIALECTS: Final = {
+    dialect.name: dialect
+    for engine in ENGINES.values()
+    for dialect in (engine.dialect, engine.low_first)
+    if dialect is not None and dialect is not SILENT
+}
 
 
-DIALECTS: Final = _dialects()  # The dialects of all engines with priorities, by name.
-
-
-def _control() -> frozenset[bytes]:
-    found: set[bytes] = set()
-    for engine in ENGINES.values():
-        found |= engine.control
-    return frozenset(found)
-
-
-def _control_below() -> tuple[bytes, ...]:
-    return tuple({path: None for engine in ENGINES.values() for path in engine.control_below})
+def _union(attribute: str) -> frozenset[Any]:
+    """Return the members that this attribute has at any of the engines."""
+    return frozenset().union(*[getattr(engine, attribute) for engine in ENGINES.values()])
 
 
 # Paths that stop an engine, change it or show its state; they are blocked for clients.
-CONTROL: Final = _control()
-# Prefixes of paths that stop an engine, change it or show its state. All paths with these prefixes
-# are blocked for clients.
-CONTROL_BELOW: Final = _control_below()
-
-
-def _private_headers() -> frozenset[bytes]:
-    found: set[bytes] = set()
-    for engine in ENGINES.values():
-        found |= engine.private_headers
-    return frozenset(found)
-
-
+CONTROL: Final[frozenset[bytes]] = _union("control")
+# Prefixes of such paths. All paths with these prefixes are blocked for clients.
+CONTROL_BELOW: Final[tuple[bytes, ...]] = tuple(sorted(_union("control_below")))
 # Request headers that an engine obeys and that clients must not send.
-PRIVATE_HEADERS: Final = _private_headers()
-
-
-def _private_members() -> frozenset[str]:
-    found: set[str] = set()
-    for engine in ENGINES.values():
-        found |= engine.private_members
-    return frozenset(found)
-
-
+PRIVATE_HEADERS: Final[frozenset[bytes]] = _union("private_headers")
 # Members of a body by which an engine chooses where it reads or writes.
-PRIVATE_MEMBERS: Final = _private_members()
-
-
-def _member_nests() -> frozenset[str]:
-    found: set[str] = set()
-    for engine in ENGINES.values():
-        found |= engine.member_nests
-    return frozenset(found)
-
-
+PRIVATE_MEMBERS: Final[frozenset[str]] = _union("private_members")
 # Objects in a body in which an engine reads private members, too.
-MEMBER_NESTS: Final = _member_nests()
-
-
-def _native() -> list[NativePath]:
-    return [path for engine in ENGINES.values() for path in engine.native]
-
-
-# Inference paths of the engines' own APIs; several engines may have the same path.
-NATIVE_PATHS: Final = _native()
-
-
-def _adapter_paths() -> frozenset[bytes]:
-    found: set[bytes] = set()
-    for engine in ENGINES.values():
-        if engine.adapters is not None:
-            found |= engine.adapters.by_path.keys()
-    return frozenset(found)
-
-
-# Paths on which at least one engine does not read `model`.
-ADAPTER_PATHS: Final = _adapter_paths()
-
-
-def _counts_natively() -> frozenset[bytes]:
-    found: set[bytes] = set()
-    for engine in ENGINES.values():
-        found |= engine.counts_natively
-    return frozenset(found)
-
-
+MEMBER_NESTS: Final[frozenset[str]] = _union("member_nests")
 # Paths whose answers have token counts in a format of their own.
-COUNTS_NATIVELY: Final = _counts_natively()
-
-
-def _abort_paths() -> frozenset[bytes]:
-    found: set[bytes] = set()
-    for engine in ENGINES.values():
-        if engine.abort is not None:
-            found |= engine.abort.paths
-    return frozenset(found)
-
-
+COUNTS_NATIVELY: Final[frozenset[bytes]] = _union("counts_natively")
+# Inference paths of the engines' own APIs; several engines may have the same path.
+NATIVE_PATHS: Final = [path for engine in ENGINES.values() for path in engine.native]
+# Paths on which at least one engine does not read `model`.
+ADAPTER_PATHS: Final = frozenset(
+    [path for e in ENGINES.values() if e.adapters is not None for path in e.adapters.by_path]
+)
 # Paths whose requests can have an ID, for an abort, at one of the engines.
-ABORT_PATHS: Final = _abort_paths()
-
-
-def _publishers() -> tuple[Publisher, ...]:
-    found = [engine.publisher for engine in ENGINES.values() if engine.publisher is not None]
-    return tuple(found)
-
-
-_PUBLISHERS: Final = _publishers()
+ABORT_PATHS: Final = frozenset(
+    [path for e in ENGINES.values() if e.abort is not None for path in e.abort.paths]
+)
+_PUBLISHERS: Final = tuple([e.publisher for e in ENGINES.values() if e.publisher is not None])
 
 
 def publishers_of(engine: Engine) -> tuple[Publisher, ...]:
@@ -164,10 +89,7 @@ def publishers_of(engine: Engine) -> tuple[Publisher, ...]:
     return () if engine.publisher is None else (engine.publisher,)
 
 
-def _refusals() -> re.Pattern[bytes]:
-    words = {words: None for dialect in DIALECTS.values() for words in dialect.refusals}
-    return re.compile(b"(?is)" + b"|".join(words))
-
-
 # Patterns in an answer which show that the engine does not support priorities.
-REFUSALS: Final = _refusals()
+REFUSALS: Final = re.compile(
+    b"(?is)" + b"|".join({words: None for d in DIALECTS.values() for words in d.refusals})
+)
