@@ -267,7 +267,7 @@ class Parts:
         self.fleet.on_doubted_list = self.prober.read_list
         self.fleet.on_unknown_model = self.prober.read_lists
         self.fleet.on_lost = self.prober.look_for_death
-        self.poller = Poller(self.fleet, self.fleet.polls, config, token, rng, failed)
+        self.poller = Poller(self.fleet, config, token, rng, failed)
         if self.queue is not None:
             self.queue.poll_early = self.poller.poll_early
         self.aborter = Aborter(config.aborts, Asker(token, config.via))

@@ -26,6 +26,7 @@ from router.wire.pool import connect_reason
 
 if TYPE_CHECKING:
     import aiohttp
+    from aiohttp.client import _RequestContextManager
 
 # Reasons for missing signals: the replica could not be reached, took too long, sent too many bytes,
 # answered with a status other than 200, or its answer was unreadable or had no known metrics.
@@ -102,19 +103,13 @@ class Asker:
 
         `keep_alive`: the connection may be reused. Raises NoAnswer.
         """
-        self._know(replica)
-        session = self._sessions.get(keep_alive) or self._open(keep_alive)
-        tls, server_name = tls_of(replica)
+        headers = own_fields(replica, self._headers)
         with _in_one_word(replica):
             async with asyncio.timeout(timeout_s):
                 if replica.refuses:
                     await _knock(replica)
-                async with session.get(
-                    replica.config.url.rstrip("/") + path,
-                    headers=own_fields(replica, self._headers),
-                    allow_redirects=False,
-                    ssl=tls,
-                    server_hostname=server_name,
+                async with self._request(
+                    "GET", replica, path, headers, keep_alive=keep_alive
                 ) as response:
                     try:
                         if sink is not None and response.status == 200:
@@ -137,24 +132,14 @@ class Asker:
 
         `authorization`: a header line that is used if no token is configured. Raises NoAnswer.
         """
-        self._know(replica)
-        session = self._sessions.get(False) or self._open(False)
         headers = own_fields(replica, {**self._headers, "content-type": "application/json"})
-        tls, server_name = tls_of(replica)
         if authorization is not None and replica.access is None:
             _, _, value = authorization.partition(b":")
             headers.setdefault("authorization", value.strip().decode("latin-1"))
         with _in_one_word(replica):
             async with (
                 asyncio.timeout(timeout_s),
-                session.post(
-                    replica.config.url.rstrip("/") + path,
-                    data=body,
-                    headers=headers,
-                    allow_redirects=False,
-                    ssl=tls,
-                    server_hostname=server_name,
-                ) as response,
+                self._request("POST", replica, path, headers, body) as response,
             ):
                 return response.status
 
@@ -167,9 +152,29 @@ class Asker:
         status = await self.get(replica, path, timeout_s, keep(pieces), size)
         return b"".join(pieces) if status == 200 else None
 
-    def _know(self, replica: Replica) -> None:
+    def _request(
+        self,
+        method: str,
+        replica: Replica,
+        path: str,
+        headers: dict[str, str],
+        body: bytes | None = None,
+        *,
+        keep_alive: bool = False,
+    ) -> _RequestContextManager:
         address = replica.pool.address
         remember(self._names, address.host, address.resolve)
+        session = self._sessions.get(keep_alive) or self._open(keep_alive)
+        tls, server_name = tls_of(replica)
+        return session.request(
+            method,
+            replica.config.url.rstrip("/") + path,
+            data=body,
+            headers=headers,
+            allow_redirects=False,
+            ssl=tls,
+            server_hostname=server_name,
+        )
 
     def _open(self, keep_alive: bool) -> aiohttp.ClientSession:
         import aiohttp

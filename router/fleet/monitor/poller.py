@@ -1,7 +1,7 @@
 """Polls the engines' metrics: one task per replica, over connections that client requests never
 use.
 
-The result of a poll goes to the observer: `observed` for signals, `unobserved` for a problem,
+The result of a poll goes to `fleet.polls`: `observed` for signals, `unobserved` for a problem,
 `unpolled` if a reload ends the polls. A failed poll affects no other replica. The poller also
 detects the engine if the model list did not show it. A replica that answers but has no metrics is
 polled rarely, because each poll adds a line to its log.
@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -47,6 +47,7 @@ from router.fleet.monitor.ask import Asker, NoAnswer, Problem, keep
 from router.fleet.monitor.nap import Nap
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
+from router.fleet.table.fleet import Fleet
 
 GAP_S: Final = 0.5  # Minimum seconds between two requests to one replica, on average.
 # Number of polls in a row without metrics, or with too much data, after which polls become rare.
@@ -63,48 +64,18 @@ def gap_s(interval_s: float) -> float:
     return min(GAP_S, interval_s)
 
 
-class Members(Protocol):
-    """The replicas that are polled: the fleet."""
-
-    @property
-    def members(self) -> list[Replica]:
-        """The replicas that are polled. Their data-parallel ranks are polled with them."""
-
-    def set_ranks(self, replica: Replica, count: int, first: int | None, /) -> None:
-        """Set the number of data-parallel ranks behind the address of a replica, and the number of
-        the first one (`None`: as before)."""
-
-
-class Observer(Protocol):
-    """The receiver of poll results: `fleet.polls`."""
-
-    def observed(self, replica: Replica, signals: Signals, poll: int, now: float, /) -> None:
-        """Record the signals of a poll.
-
-        `poll`: the number of the poll from `core.lease.poll_begins`.
-        """
-
-    def unobserved(self, replica: Replica, problem: Problem, now: float, /) -> None:
-        """Record the problem of a poll that gave no signals."""
-
-    def unpolled(self, replica: Replica, /) -> None:
-        """Record that the replica is not polled any more."""
-
-
 class Poller:
     """The polls of a whole fleet."""
 
     def __init__(
         self,
-        fleet: Members,
-        observer: Observer,
+        fleet: Fleet,
         config: Config,
         token: str | None,
         rng: Random,
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._fleet = fleet
-        self._observer = observer
         self._rng = rng
         self._on_error = on_error
         self._asker = Asker(token, config.via)
@@ -131,7 +102,7 @@ class Poller:
         if interval_s and not self._polling.interval_s:
             for turn in self._turns.values():
                 for rank in turn.replica.ranks:
-                    self._observer.unpolled(rank)
+                    self._fleet.polls.unpolled(rank)
 
     async def start(self) -> None:
         """Poll every replica of the fleet from now on."""
@@ -217,7 +188,7 @@ class Poller:
             turn.missed(none.problem)
             if not replica.removed:
                 for rank in replica.ranks:
-                    self._observer.unobserved(rank, none.problem, monotonic())
+                    self._fleet.polls.unobserved(rank, none.problem, monotonic())
             return
         turn.misses = 0
         turn.seen_at = now = monotonic()
@@ -228,7 +199,7 @@ class Poller:
         each = _each(signals, turn.by_rank, turn.facts, len(replica.ranks))
         for rank, own in zip(replica.ranks, each, strict=True):
             number = numbers[rank.rank] if rank.rank < len(numbers) else poll_begins(rank, now)
-            self._observer.observed(rank, own, number, now)
+            self._fleet.polls.observed(rank, own, number, now)
 
     async def _ask(self, turn: _Turn, engine: Engine) -> tuple[Signals, list[int]]:
         """Return the signals of the first source of metrics that reports requests.

@@ -19,7 +19,7 @@ that times out is not counted while the replica shows work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from random import Random
 from typing import Final
@@ -45,7 +45,6 @@ _MODELS_CHECK: Final = Check("/v1/models")
 # Statuses of a server that may list its models later: the server is loading its models, or is
 # overloaded.
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-# Statuses of an engine that does not accept the router's key.
 _KEY_HINT: Final = (
     ": the engine does not accept the router's key; set `upstream.token_file`, or the `credential` "
     "of the replica"
@@ -142,18 +141,21 @@ class Prober:
                 self._on_error(err)
 
     async def _is_dead(self, replica: Replica) -> bool:
-        rules, checks = self._rules, (*_engine(replica).health, _MODELS_CHECK)
-        if rules.path is not None:
-            checks = (Check(rules.path),)
         status = 0
-        for check in checks:
+        for check in self._checks(replica):
             try:
-                status = await self._asker.get(replica, check.path, rules.timeout_s)
+                status = await self._asker.get(replica, check.path, self._rules.timeout_s)
             except NoAnswer as none:
                 return none.problem in ("refused", "garbage")
             if check.decides(status):
                 break
         return status >= 500
+
+    def _checks(self, replica: Replica) -> Sequence[Check]:
+        """Return the paths that show the health of a replica, in the order of the questions."""
+        if self._rules.path is not None:
+            return (Check(self._rules.path),)
+        return (*_engine(replica).health, _MODELS_CHECK)
 
     def unwatch(self, replica: Replica) -> None:
         turn = self._turns.get(replica)
@@ -288,16 +290,15 @@ class Prober:
         The second value is True if there was no answer in time. Raises NoAnswer as `_probe`.
         """
         rules = self._rules
-        if rules.path is not None:
-            status, problem = await self._status(replica, rules.path, rules.timeout_s)
-            return "" if 200 <= status < 400 else problem, status == _LATE
         status, problem = 0, ""
-        for check in (*_engine(replica).health, _MODELS_CHECK):
+        for check in self._checks(replica):
             timeout_s = max(rules.timeout_s, check.timeout_s)
             status, problem = await self._status(replica, check.path, timeout_s)
             if check.decides(max(status, 0)):
                 break
-        return "" if 0 < status < 500 else problem, status == _LATE
+        # A configured path states the health; of other paths any answer without an error counts.
+        good = range(1, 500) if rules.path is None else range(200, 400)
+        return "" if status in good else problem, status == _LATE
 
     async def _status(self, replica: Replica, path: str, timeout_s: float) -> tuple[int, str]:
         """Return the status of a GET (0: no answer; _LATE: none in time), and the problem as text;
@@ -380,17 +381,14 @@ class Prober:
         without_length = [name for name, entry in entries.items() if context_tokens(entry) is None]
         if facts is None or not without_length:
             return
-        body = await self._body(replica, facts.path, _FACTS_BYTES)
+        try:
+            body = await self._asker.body(replica, facts.path, self._rules.timeout_s, _FACTS_BYTES)
+        except NoAnswer:
+            return
         tokens = None if body is None else facts.parse(body).context_tokens
         if tokens is not None and not replica.removed:
             completed = {name: {**entries[name], CONTEXT: tokens} for name in without_length}
             self._fleet.probes.learned(replica, {**entries, **completed})
-
-    async def _body(self, replica: Replica, path: str, size: int) -> bytes | None:
-        try:
-            return await self._asker.body(replica, path, self._rules.timeout_s, size)
-        except NoAnswer:
-            return None
 
 
 class _Turn:

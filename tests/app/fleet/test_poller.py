@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from random import Random
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -18,6 +18,7 @@ from router.core.lease import poll_begins
 from router.fleet.monitor.poller import GAP_S, GIVE_UP, Poller, gap_s
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
+from router.fleet.table.fleet import Fleet
 from tests.app.fleet.servers import Answers, serving
 from tests.fleet.engines.pages import page, read
 from tests.fleet.helpers import Table
@@ -37,6 +38,7 @@ class Told:
     def __init__(self, table: Table) -> None:
         self.replicas = table.fleet.replicas
         self.table = table
+        self.polls = self
         self.has_ranks = False  # Whether the router chooses the data-parallel rank.
         self.signals: list[tuple[str, Signals, int]] = []
         self.problems: list[tuple[str, str]] = []
@@ -130,7 +132,7 @@ async def polling(
     )
     for index, url in enumerate(urls):
         table.add(f"r{index}", None, url=url, **(replica or {}))
-    poller = Poller(told, told, config, token, Random(1), errors.append)
+    poller = Poller(cast(Fleet, told), config, token, Random(1), errors.append)
     try:
         if start:
             await poller.start()
@@ -840,7 +842,7 @@ async def test_many_replicas_are_asked_one_after_the_other() -> None:
     errors: list[BaseException] = []
     config = Config(polling=Polling(interval_s=3600.0))
     told = Told(table)
-    poller = Poller(told, told, config, None, Listening(1), errors.append)
+    poller = Poller(cast(Fleet, told), config, None, Listening(1), errors.append)
     await poller.start()
     await asyncio.sleep(0)
     assert poller.running == 200
