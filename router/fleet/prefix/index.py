@@ -277,13 +277,21 @@ class PrefixIndex(Generic[K]):
         slot = self._slots.get(key)
         if slot is None:
             return
+        new = self._joined(slot, blocks[held : slot.capacity])
+        slot.last = blocks
+        slot.last_held = held
+        if new:
+            self._arrived(slot, new)
+
+    def _joined(self, slot: Slot[K], blocks: tuple[Block, ...]) -> list[Block]:
+        """Let a replica hold these blocks. Returns the new ones, the last block first."""
         bit = slot.held
         shards, shift = self._shards, self._shift
         new: list[Block] = []
         # The mask of the previous block. The blocks of one prompt mostly share one mask object.
         last: Mask = None
         joined: Mask = None  # `last` with this replica's bit; None: `last` already has the bit.
-        for block in reversed(blocks[held : slot.capacity]):
+        for block in reversed(blocks):
             masks = shards[hash(block) >> shift]
             mask = masks.get(block)
             if mask is None:
@@ -298,10 +306,7 @@ class PrefixIndex(Generic[K]):
                     continue
                 masks[block] = joined
             new.append(block)
-        slot.last = blocks
-        slot.last_held = held
-        if new:
-            self._arrived(slot, new)
+        return new
 
     def confirm(self, key: K, blocks: tuple[Block, ...], held: int | None = None) -> None:
         """Record that the first token came from a replica, so the replica holds these blocks.
@@ -313,31 +318,15 @@ class PrefixIndex(Generic[K]):
         slot = self._slots.get(key)
         if slot is None:
             return
-        bit, both = slot.held, slot.both
-        shards, shift = self._shards, self._shift
-        new: list[Block] = []
         used = len(blocks) if held is None else held
-        last: Mask = None  # The mask of the previous block, as in `insert`.
-        joined: Mask = None
         # The blocks were inserted at the dispatch. Since then they may have been evicted, or
         # withdrawn by another request.
         until = used if slot.last is blocks and slot.last_held == held else slot.capacity
-        for block in reversed(blocks[used:until]):
-            masks = shards[hash(block) >> shift]
-            mask = masks.get(block)
-            if mask is bit:
-                continue
-            if mask is None:
-                masks[block] = bit
-            else:
-                if mask is not last:
-                    last = mask
-                    joined = None if mask & bit else mask | bit
-                if joined is None:
-                    continue
-                masks[block] = joined
-            new.append(block)
-        last = None
+        new = self._joined(slot, blocks[used:until])
+        bit, both = slot.held, slot.both
+        shards, shift = self._shards, self._shift
+        last: Mask = None  # The mask of the previous block, as in `_joined`.
+        joined: Mask = None
         is_new = False
         for block in reversed(blocks[: min(used, slot.capacity)]):
             masks = shards[hash(block) >> shift]
@@ -462,7 +451,7 @@ class PrefixIndex(Generic[K]):
         ring, bit, both = slot.ring, slot.held, slot.both
         shards, shift = self._shards, self._shift
         dropped = 0
-        last: Mask = None  # The mask of the previous block, as in `insert`.
+        last: Mask = None  # The mask of the previous block, as in `_joined`.
         is_held = is_used = False
         unused: Mask = None
         without: Mask = None
