@@ -199,3 +199,15 @@ def test_a_region_that_joins_again_is_new() -> None:
     clock[0] = 500.0
     table.add("c", region="eu", is_new=True)
     assert fleet.absent_since.of("m", EU) == 500.0
+
+
+def test_the_last_of_several_lost_regions_counts(table: Table) -> None:
+    clock, fleet = [2.0], table.fleet
+    table.clock = lambda: clock[0]
+    a, b = table.add("a", ("m",), region="eu"), table.add("b", ("m", "n"), region="us")
+    fleet.set_duty(a, Duty.CORDONED)
+    clock[0] = 5.0
+    fleet.set_duty(b, Duty.CORDONED)
+    assert fleet.absent_since.of("m", EU) == 2.0
+    assert fleet.absent_since.of("n", EU) == 2.0, "the region has no replica at all"
+    assert fleet.absent_since.of("m", Allowed(["eu", "us"])) == 5.0

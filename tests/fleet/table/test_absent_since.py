@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.fleet.absences import Absences
+from router.fleet.table.absent_since import Absences
 
 
 def test_a_name_that_was_never_present_is_absent_since_it_became_known() -> None:
