@@ -41,12 +41,11 @@ def _has_adapters(replica: Replica) -> bool:
 class Aliases:
     """Maps the model names that no replica of one fleet lists."""
 
-    __slots__ = ("_adapters", "_engines", "_extended", "_is_stale", "_replicas", "_stand_in")
+    __slots__ = ("_adapters", "_extended", "_is_stale", "_replicas", "_stand_in")
 
     def __init__(self, replicas: dict[str, Replica]) -> None:
         """`replicas`: the fleet's own dict, which changes over time."""
         self._replicas = replicas
-        self._engines: dict[Replica, str | None] = {}
         # Models that may be requested with an adapter, in the form `model:adapter`.
         self._extended: frozenset[str] = frozenset()
         # The models of each listed adapter that may be requested in the form `model:adapter`.
@@ -55,14 +54,9 @@ class Aliases:
         self._is_stale = True
 
     def changed(self) -> None:
-        """Note that the fleet or a replica's models have changed: the next lookup rebuilds the
+        """Note that the fleet or a fact of a replica has changed: the next lookup rebuilds this
         table."""
         self._is_stale = True
-
-    def noticed(self, replica: Replica) -> None:
-        """Note an answer from the replica: the engine may have been detected by this answer."""
-        if self._engines.get(replica) != replica.engine:
-            self._is_stale = True
 
     def of(self, name: str) -> str:
         """Return the model that stands for an unlisted name, or `ANY`.
@@ -79,7 +73,6 @@ class Aliases:
     def _build(self) -> None:
         self._is_stale = False
         replicas = [r for r in self._replicas.values() if r.models is not None]
-        self._engines = {r: r.engine for r in self._replicas.values()}
         models: set[frozenset[str]] = {r.models for r in replicas if r.models is not None}
         plain: set[str] = set()
         for replica in replicas:

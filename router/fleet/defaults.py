@@ -26,26 +26,19 @@ ModelsOfReplica = tuple[str, frozenset[str], frozenset[str]]
 class Defaults:
     """The own models of one fleet's replicas, by each model that the replicas serve."""
 
-    __slots__ = ("_all", "_by_model", "_is_stale", "_replicas", "_seen")
+    __slots__ = ("_all", "_by_model", "_is_stale", "_replicas")
 
     def __init__(self, replicas: dict[str, Replica]) -> None:
         """`replicas`: the fleet's own dict, which changes over time."""
         self._replicas = replicas
-        # For each replica, the engine's name and the adapters when the table was built.
-        self._seen: dict[Replica, tuple[str | None, frozenset[str]]] = {}
         self._by_model: dict[str, list[ModelsOfReplica]] = {}
         self._all: Sequence[ModelsOfReplica] = ()
         self._is_stale = True
 
     def changed(self) -> None:
-        """Note that the fleet or a replica's models have changed: the next lookup rebuilds the
+        """Note that the fleet or a fact of a replica has changed: the next lookup rebuilds this
         table."""
         self._is_stale = True
-
-    def noticed(self, replica: Replica) -> None:
-        """Note an answer from the replica: its engine or the adapters may have changed."""
-        if self._seen.get(replica) != (replica.engine, replica.adapters):
-            self._is_stale = True
 
     def of(self, model: str | None) -> Sequence[ModelsOfReplica]:
         """Return the entries of the replicas that serve `model`; `None`: of all replicas."""
@@ -55,11 +48,9 @@ class Defaults:
 
     def _build(self) -> None:
         self._is_stale = False
-        replicas = self._replicas.values()
-        self._seen = {replica: (replica.engine, replica.adapters) for replica in replicas}
         owns: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}
         found: dict[tuple[frozenset[str], ModelsOfReplica], None] = {}
-        for replica in replicas:
+        for replica in self._replicas.values():
             models, adapters = replica.models, replica.adapters
             if models is None or not (replica.listed or models - {ANY}):
                 continue  # The replica's models are unknown.

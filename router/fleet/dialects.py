@@ -57,26 +57,20 @@ def common(dialects: Iterable[str]) -> str:
 class Dialects:
     """The priority dialect of each model's pool in one fleet."""
 
-    __slots__ = ("_all", "_any_model", "_by_model", "_is_stale", "_replicas", "_spoken")
+    __slots__ = ("_all", "_any_model", "_by_model", "_is_stale", "_replicas")
 
     def __init__(self, replicas: dict[str, Replica]) -> None:
         """`replicas`: the fleet's own dict, which changes over time."""
         self._replicas = replicas
-        self._spoken: dict[Replica, str] = {}
         self._by_model: dict[str, str] = {}
         self._any_model = UNKNOWN  # The dialect of replicas whose models are unknown.
         self._all = UNKNOWN
         self._is_stale = True
 
     def changed(self) -> None:
-        """Note that the fleet or a replica's models have changed: the next lookup rebuilds the
+        """Note that the fleet or a fact of a replica has changed: the next lookup rebuilds this
         table."""
         self._is_stale = True
-
-    def noticed(self, replica: Replica) -> None:
-        """Note an answer from the replica: the engine may have been detected by this answer."""
-        if self._spoken.get(replica) != spoken(replica):
-            self._is_stale = True
 
     def of(self, model: str | None) -> str:
         """Return the dialect of the model's pool; for `None`, of the whole fleet."""
@@ -87,7 +81,7 @@ class Dialects:
         return self._by_model.get(model, self._any_model)
 
     def _build(self) -> None:
-        self._spoken = found = {r: spoken(r) for r in self._replicas.values()}
+        found = {r: spoken(r) for r in self._replicas.values()}
         any_model = {dialect for replica, dialect in found.items() if replica.models is None}
         by_model: dict[str, set[str]] = {}
         for replica, dialect in found.items():

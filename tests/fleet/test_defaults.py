@@ -76,7 +76,7 @@ def test_it_follows_what_is_learned() -> None:
     assert found.of("lora") == [("", {"base", "lora"}, frozenset())]
     one.engine = "sglang"
     one.adapters = frozenset({"lora"})
-    found.noticed(one)
+    found.changed()
     assert found.of("lora") == [("sglang", {"base"}, {"lora"})]
     one.models = one.listed = frozenset({"base"})
     found.changed()

@@ -81,5 +81,5 @@ def test_an_engine_that_is_found_out_is_noticed() -> None:
     assert dialects.of("m") == UNKNOWN
     for engine, dialect in (("vllm", "vllm"), ("sglang", "sglang"), (None, UNKNOWN)):
         one.engine = engine
-        dialects.noticed(one)
+        dialects.changed()
         assert dialects.of("m") == dialect

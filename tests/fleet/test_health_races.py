@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from router.config.model import Health as Rules
 from router.fleet.health import BREAKERS, COLDEST, LAG_S, RACES, Health
 from router.fleet.replica import Replica
-from router.fleet.table.checks import WARMING_S
 from router.fleet.table.fleet import Fleet
+from router.fleet.table.table import WARMING_S
 from router.wire.sweep import NEVER
 from tests.examples import examples
 from tests.fleet.helpers import Table

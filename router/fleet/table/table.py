@@ -13,8 +13,9 @@ Must never: do I/O, or make a request wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
+from typing import Final
 
 from router.config.model import Health as HealthRules
 from router.core.clock import monotonic
@@ -22,6 +23,7 @@ from router.fleet.adapters.names import AdapterNames
 from router.fleet.context.levels import ContextLevels
 from router.fleet.defaults import Defaults
 from router.fleet.dialects import Dialects
+from router.fleet.engines.common.descriptor import Engine
 from router.fleet.model_speeds import ModelSpeeds
 from router.fleet.monitor.same_engine import SameEngine
 from router.fleet.prefix.lookup import PrefixLookup
@@ -30,12 +32,18 @@ from router.fleet.regions.nearest import Nearest
 from router.fleet.replica import Replica
 from router.fleet.suspects import Suspects
 from router.fleet.table.absent_since import AbsentSince
-from router.fleet.table.checks import next_check
 from router.fleet.table.eligibility import Eligibility
 from router.fleet.table.listing import Listing
 from router.fleet.table.models import FleetModels
 from router.fleet.table.serving import Serving
 from router.wire.sweep import NEVER, Register
+
+# The engine, whether it serves lower priority numbers first, and the listed adapters.
+Facts = tuple[Engine, bool | None, frozenset[str]]
+# Seconds between two checks of a replica that is suspect, or that was ejected because it generated
+# nothing.
+SUSPICION_S: Final = 1.0
+WARMING_S: Final = 0.5  # Seconds between two updates of a replica's weight while it is lowered.
 
 
 class Table:
@@ -64,6 +72,8 @@ class Table:
         self.dialects = Dialects(self.replicas)
         # The own models of replicas, for engines that do not read a body's `model`.
         self.defaults = Defaults(self.replicas)
+        # By replica: the facts from which the tables of `_derive_again` were made.
+        self._facts: dict[Replica, Facts] = {}
         self.adapter_names = AdapterNames()  # The models that are LoRA adapters.
         self.models = FleetModels(self.replicas)
         self.serving = Serving(self.replicas, self.models, clock)
@@ -121,9 +131,7 @@ class Table:
         """
         now = self.clock()
         models = self.models
-        self.dialects.changed()
-        models.aliases.changed()
-        self.defaults.changed()
+        self._derive_again()
         away: set[Replica] = set()
         ejected: set[Replica] = set()
         awaits_list = False
@@ -162,10 +170,16 @@ class Table:
         self.room(None)
 
     def noticed(self, replica: Replica) -> None:
-        """Note an answer from the replica: the engine may have been detected by this answer."""
-        self.dialects.noticed(replica)
-        self.models.aliases.noticed(replica)
-        self.defaults.noticed(replica)
+        """Note an answer from the replica: it may have shown the engine, or another fact."""
+        if self._facts.get(replica) != _facts_of(replica):
+            self._derive_again()
+
+    def _derive_again(self) -> None:
+        """Let the tables that depend on engines and adapters be made again when they are read."""
+        self._facts = {replica: _facts_of(replica) for replica in self.replicas.values()}
+        self.dialects.changed()
+        self.models.aliases.changed()
+        self.defaults.changed()
 
     def room(self, replica: Replica | None) -> None:
         """Report that a replica may have free capacity; `None`: the fleet has changed."""
@@ -226,8 +240,12 @@ class Table:
         self.rebuild()
 
     def schedule_check(self, now: float) -> None:
-        """Schedule the next check that the health of any replica needs."""
-        self.deadline = next_check(self.replicas.values(), now)
+        """Schedule the next check that the health of any replica needs.
+
+        A check is due at the end of an ejection or a pause, and repeatedly during a suspicion or
+        while a weight is lowered.
+        """
+        self.deadline = _next_check(self.replicas.values(), now)
         if self.deadline != NEVER:
             self._sweeper.add(self)
         else:
@@ -237,3 +255,25 @@ class Table:
         """Let the next tick of the sweep rebuild the table."""
         self.deadline = min(self.deadline, now)
         self._sweeper.add(self)
+
+
+def _facts_of(replica: Replica) -> Facts:
+    return replica.descriptor, replica.low_first, replica.adapters
+
+
+def _next_check(replicas: Iterable[Replica], now: float) -> float:
+    """Return the time of the next check (monotonic seconds); NEVER: none is needed."""
+    due: list[float] = []
+    for replica in replicas:
+        health = replica.health
+        if health.ejected_until:
+            due.append(health.ejected_until)
+            if health.zombie:
+                due.append(now + SUSPICION_S)
+        if health.is_busy(now):
+            due.append(health.busy_until)
+        if health.is_suspect(now):
+            due.append(now + SUSPICION_S)
+        if health.factor(now) < 1.0:
+            due.append(now + WARMING_S)
+    return min(due) if due else NEVER
