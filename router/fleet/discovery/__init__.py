@@ -6,7 +6,7 @@ and decides which replicas they add to the fleet. `app/discovered.py` applies th
 fleet.
 
 - Pure: `roster.py` (members, precedence, limits, standby), `schedule.py` (TTLs and back-off),
-  `records.py` (DNS records, and the replicas that they name), `stable.py` (contents of a file).
+  `records.py` (DNS records, and the replicas that they name).
 - I/O: `file_source.py`, `dns_source.py` and `dns_client.py`, `watcher.py`.
 
 An answer that fails never changes the fleet. A valid answer may name no replica.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.fleet.discovery.stable import Stable
+from router.fleet.discovery.file_source import Stable
 
 
 def test_a_content_is_used_once_and_when_it_is_stable() -> None:
