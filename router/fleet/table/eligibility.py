@@ -120,32 +120,25 @@ class Eligibility:
     def _none_for(self, model: str | None, allowed: Allowed | None) -> RouterError:
         ready = self._serving.ready
         if not self._replicas:
-            words = "the fleet has no replicas at the moment"
-            return RouterError(Reason.NO_REPLICA, words, retry_after_s=RETRY_AFTER_S)
+            return _away("the fleet has no replicas at the moment")
         if allowed is not None:
             residents = self._serving.resident(model, allowed)
             if not residents.is_served:
                 return not_allowed(model, allowed)
             if residents.is_short and not residents.preferred:
-                words = "no replica is up whose context is long enough for this request"
-                return RouterError(Reason.NO_REPLICA, words, retry_after_s=RETRY_AFTER_S)
+                return _away("no replica is up whose context is long enough for this request")
             if ready and not residents.preferred and allowed.regions is not None:
-                words = f"no replica is up in the regions that this key may use ({allowed})"
-                return RouterError(Reason.NO_REPLICA, words, retry_after_s=RETRY_AFTER_S)
+                return _away(f"no replica is up in the regions that this key may use ({allowed})")
         if not ready:
-            return RouterError(Reason.NO_REPLICA, "no replica is up", retry_after_s=RETRY_AFTER_S)
+            return _away("no replica is up")
         if model is not None and model not in self._models.known:
             if self._clock() < self._models.unread_until:
                 words = f"no replica lists the model `{model}`, and some replicas are not up yet"
-                return RouterError(Reason.MODEL_RESTARTING, words, retry_after_s=RETRY_AFTER_S)
+                return _away(words, Reason.MODEL_RESTARTING)
             return RouterError(
                 Reason.MODEL_NOT_FOUND, f"the model `{model}` does not exist", param="model"
             )
-        return RouterError(
-            Reason.MODEL_RESTARTING,
-            "no replica serves this model at the moment",
-            retry_after_s=RETRY_AFTER_S,
-        )
+        return _away("no replica serves this model at the moment", Reason.MODEL_RESTARTING)
 
     # -- one replica --------------------------------------------------------------------------
 
@@ -164,11 +157,7 @@ class Eligibility:
                 raise not_allowed(None, allowed)
             return ready
         if replica_id in self._replicas:
-            raise RouterError(
-                Reason.NO_REPLICA,
-                "the replica that holds this response is not up",
-                retry_after_s=RETRY_AFTER_S,
-            )
+            raise _away("the replica that holds this response is not up")
         raise RouterError(Reason.STATE_LOST, "the replica that held this response is gone")
 
     def pinned(self, replica_id: str, allowed: Allowed | None) -> Replica | None:
@@ -185,6 +174,10 @@ class Eligibility:
         if allowed is None or found is None or _is_allowed(found, allowed):
             return None
         return not_allowed(None, allowed)
+
+
+def _away(words: str, reason: Reason = Reason.NO_REPLICA) -> RouterError:
+    return RouterError(reason, words, retry_after_s=RETRY_AFTER_S)
 
 
 def _unnamed() -> RouterError:
