@@ -7,10 +7,6 @@ import pytest
 from router.fleet.cadence import Cadence
 
 
-def test_nothing_runs_and_nothing_is_known() -> None:
-    assert Cadence().look(10.0) is None
-
-
 def test_it_is_the_time_of_all_streams_over_their_tokens() -> None:
     cadence = Cadence()
     cadence.begins(10.0)
@@ -38,12 +34,6 @@ def test_events_without_a_token_are_taken_off() -> None:
     cadence.begins(10.0, 3)
     cadence.events += 3 + 10
     assert cadence.look(11.0) == pytest.approx(0.1)
-
-
-def test_a_stream_that_stands_still_is_slow_and_no_division_by_nothing() -> None:
-    cadence = Cadence()
-    cadence.begins(10.0)
-    assert cadence.look(15.0) == pytest.approx(5.0)
 
 
 def test_looks_in_quick_succession_keep_the_last_figure() -> None:

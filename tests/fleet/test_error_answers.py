@@ -81,18 +81,6 @@ def test_confirmed_errors_are_compared_less_often(kind: int) -> None:
     assert compared <= 1000 / (PATIENCE_MAX + 1.0) + 5
 
 
-def test_successes_restore_the_first_patience() -> None:
-    errors = ErrorAnswers()
-    for _ in range(10):
-        errors.came(ErrorKind.KEY)
-        errors.confirmed(ErrorKind.KEY)
-    assert not errors.came(ErrorKind.KEY)
-    for _ in range(100):
-        errors.worked()
-    assert errors.is_clean
-    assert errors.came(ErrorKind.KEY)
-
-
 def test_the_third_error_in_a_row_pauses() -> None:
     errors = ErrorAnswers()
     found = []

@@ -42,12 +42,6 @@ def test_a_shorter_retry_after_does_not_shorten_a_longer_one() -> None:
     assert health.is_busy(41.9)
 
 
-def test_now_is_now() -> None:
-    health = Health(Rules())
-    assert not refuse(health, 1.0, 0.0)
-    assert not health.is_busy(1.0)
-
-
 def test_without_retry_after_the_pause_doubles_up_to_a_maximum() -> None:
     health = Health(Rules())
     now, pauses = 1.0, []
@@ -56,15 +50,6 @@ def test_without_retry_after_the_pause_doubles_up_to_a_maximum() -> None:
         pauses.append(round(health.busy_until - now, 6))
         now = health.busy_until
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
-
-
-def test_a_burst_of_refusals_is_one_pause() -> None:
-    health = Health(Rules())
-    assert refuse(health, 1.0)
-    until = health.busy_until
-    for _ in range(100):
-        assert not refuse(health, 1.05)
-    assert (health.busy_until, health.refusals) == (until, 1)
 
 
 def test_what_it_takes_ends_the_doubling_what_it_took_before_does_not() -> None:

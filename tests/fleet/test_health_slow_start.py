@@ -10,21 +10,12 @@ from hypothesis import strategies as st
 
 from router.config.model import Health as Rules
 from router.fleet.health import COLDEST, LAG_S, Health
-from tests.fleet.helpers import facts
 
 RULES = Rules(rise=2, fall=1, eject_after=1, eject_base_s=10.0, slow_start_s=30.0)
 
 
 def make() -> Health:
     return Health(RULES)
-
-
-def test_one_that_was_there_from_the_start_is_warm() -> None:
-    health = make()
-    assert health.factor(0.0) == 1.0
-    health.probed(True, 0.0)
-    health.probed(True, 1.0)
-    assert health.factor(1.0) == 1.0
 
 
 def test_one_that_comes_up_begins_slowly() -> None:
@@ -57,34 +48,11 @@ def test_one_that_comes_back_from_an_ejection_begins_slowly() -> None:
     assert health.factor(until + 115) == pytest.approx(0.5)
 
 
-def test_without_the_time_of_a_success_it_grows_from_the_trial_on() -> None:
-    health = make()
-    health.failed(0.0, Random(0), True)
-    until = health.ejected_until
-    health.reopened(until)
-    assert health.succeeded()
-    assert health.factor(until + 15) == pytest.approx(0.5)
-
-
-def test_a_new_engine_has_a_slow_start_if_configured() -> None:
-    health = make()
-    health.begins_slowly(100.0)
-    assert health.factor(100.0) == COLDEST
-
-
 def test_it_can_be_switched_off() -> None:
     health = Health(Rules(slow_start_s=0.0))
     health.begins_slowly(100.0)
     for now in (99.0, 100.0, 101.0):
         assert health.factor(now) == 1.0
-
-
-def test_new_rules_count_at_once() -> None:
-    health = make()
-    health.begins_slowly(0.0)
-    assert health.factor(10.0) == pytest.approx(1 / 3)
-    health.adopt(Rules(slow_start_s=10.0))
-    assert health.factor(10.0) == 1.0
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-1e3, 1e3), st.floats(0, 1e3))
@@ -93,16 +61,6 @@ def test_the_share_only_grows_and_has_bounds(since: float, elapsed: float, more:
     health.begins_slowly(since)
     earlier, later = health.factor(since + elapsed), health.factor(since + elapsed + more)
     assert COLDEST <= earlier <= later <= 1.0
-
-
-def test_reading_changes_nothing() -> None:
-    health = make()
-    health.begins_slowly(0.0)
-    before = facts(health)
-    for now in (-5.0, 5.0, 1e9):
-        health.factor(now)
-        health.is_suspect(now)
-    assert facts(health) == before
 
 
 def test_one_that_lost_a_race_gets_less_for_a_while() -> None:

@@ -40,13 +40,6 @@ def test_the_smaller_of_slots_and_cache_counts() -> None:
     assert learned.requests == pytest.approx(20.0 + (8.0 - 20.0) * SMOOTHING, rel=0.01)
 
 
-def test_room_in_the_cache_alone_is_a_capacity_but_no_number_of_slots() -> None:
-    learned = LearnedCapacity()
-    learned.observed(10, 0, 0.5)
-    assert learned.requests == 20.0
-    assert learned.slots is None
-
-
 def test_too_small_a_share_of_the_cache_shows_nothing() -> None:
     learned = LearnedCapacity()
     learned.observed(1, 0, KV_LEAST / 2)
@@ -76,16 +69,6 @@ def test_less_than_a_slot_more_comes_from_the_average() -> None:
     assert learned.slots == 2.0
 
 
-def test_an_engine_that_hangs_begins_to_count_anew() -> None:
-    learned = LearnedCapacity()
-    learned.observed(5, 2)
-    learned.observed(0, 2)
-    learned.observed(5, 2)
-    assert learned.requests is None
-    learned.observed(5, 2)
-    assert learned.slots == 5.0
-
-
 @pytest.mark.parametrize(
     ("before", "after", "is_known"),
     [(3, 4, True), (3, 3, False), (4, 3, False), (None, 4, False), (3, None, False)],
@@ -104,16 +87,6 @@ def test_a_full_cache_counts_from_its_limit_on() -> None:
         learned = LearnedCapacity()
         learned.observed(9, 1, usage)
         assert (learned.slots is not None) == is_known
-
-
-def test_the_guess_never_shrinks_and_needs_a_poll_without_a_queue() -> None:
-    learned = LearnedCapacity()
-    learned.observed(50, 1)
-    assert learned.guess == FIRST
-    learned.observed(50, 0)
-    assert learned.guess == 50 * GROWTH
-    learned.observed(1, 0)
-    assert learned.guess == 50 * GROWTH
 
 
 def test_a_restart_forgets_every_part() -> None:
@@ -151,14 +124,6 @@ def queue(running: int) -> list[tuple[int, int]]:
     return [(running, max(2, running // 20))] * POLLS
 
 
-def test_an_engine_that_never_queued_has_no_known_capacity() -> None:
-    assert polls(LearnedCapacity(), (0, 0), (50, 0), (200, 0)) is None
-
-
-def test_an_engine_that_goes_on_queueing_is_full() -> None:
-    assert polls(LearnedCapacity(), (10, 0), *queue(32)) == 32.0
-
-
 def test_a_request_on_its_way_in_is_no_queue() -> None:
     learned = LearnedCapacity()
     assert polls(learned, *[(3, 1), (3, 0)] * 10) is None
@@ -177,15 +142,6 @@ def test_what_runs_tells_what_would_fit_into_the_cache() -> None:
     for _ in range(30):
         learned.observed(8, 0, 0.32)  # longer prompts
     assert learned.requests == pytest.approx(25.0, rel=0.01)
-
-
-def test_a_queue_of_long_prompts_is_on_its_way_in_unless_it_stays() -> None:
-    learned = LearnedCapacity()
-    for _ in range(POLLS_PREFILL - 1):
-        learned.observed(8, 1, 0.16, tokens=PREFILL_TOKENS)
-    assert (learned.requests, learned.slots) == (pytest.approx(50.0), None)
-    learned.observed(8, 1, 0.16, tokens=PREFILL_TOKENS)  # the limit is not the KV cache
-    assert learned.requests == learned.slots == 8.0
 
 
 def test_the_queue_of_several_prefill_batches_may_last_longer() -> None:
@@ -252,12 +208,6 @@ def test_what_is_not_known_is_guessed_from_what_ran() -> None:
     assert learned.guess == GROWTH * 20
 
 
-def test_one_that_runs_more_was_not_full() -> None:
-    learned = LearnedCapacity()
-    assert polls(learned, *queue(8), (20, 0)) == 20.0
-    assert polls(learned, (5, 0), (1, 0)) == 20.0
-
-
 def test_a_small_engine_that_was_seen_between_two_requests_stays_full() -> None:
     """Two polls in a row saw one of its two slots free between two requests."""
     learned = LearnedCapacity()
@@ -267,22 +217,6 @@ def test_a_small_engine_that_was_seen_between_two_requests_stays_full() -> None:
     assert learned.slots == 2.0
     polls(learned, (3, 9))
     assert learned.slots is None
-
-
-def test_longer_prompts_fill_it_with_fewer() -> None:
-    learned = LearnedCapacity()
-    assert polls(learned, *queue(100)) == 100.0
-    found = polls(learned, *[(40, 5)] * 30)
-    assert found == pytest.approx(40.0, rel=0.05)
-
-
-def test_a_restart_forgets() -> None:
-    learned = LearnedCapacity()
-    polls(learned, *queue(8))
-    learned.forget()
-    assert (polls(learned, (8, 1)), learned.slots) == (None, None)
-    learned.forget()
-    assert learned.guess == FIRST
 
 
 def test_a_short_queue_shows_a_full_engine_only_if_the_running_requests_do_not_change() -> None:

@@ -47,10 +47,6 @@ def test_names_are_sorted_and_the_wildcard_is_no_name() -> None:
     assert served_text(["m", ANY, "a"], None) == "; served here: `a`, `m`"
 
 
-def test_a_client_reads_the_names_of_its_own_models_only() -> None:
-    assert served_text(["m", "secret"], {"m", "other"}) == "; served here: `m`"
-
-
 @pytest.mark.parametrize(("listed", "models"), [([], None), ([ANY], None), (["m"], set[str]())])
 def test_nothing_is_said_where_there_is_nothing_to_name(
     listed: list[str], models: set[str] | None

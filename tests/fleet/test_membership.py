@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from router.config.model import Replica
-from router.core.errors import Reason
 from router.fleet.membership import (
-    ACTIONS,
     Difference,
     Duty,
     conflict,
@@ -36,13 +34,6 @@ B = Replica(url="http://gpu-2:8000", id="b")
 )
 def test_an_action_gives_a_duty(action: str, duty: int, after: int) -> None:
     assert duty_after(action, duty) == after
-
-
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("duty", [Duty.IN_SERVICE, Duty.CORDONED, Duty.DRAINING])
-def test_an_action_may_be_repeated(action: str, duty: int) -> None:
-    once = duty_after(action, duty)
-    assert duty_after(action, once) == once
 
 
 def test_the_word_shows_when_a_draining_replica_is_empty() -> None:
@@ -112,11 +103,3 @@ def test_a_cordoned_replica_gets_nothing_even_in_a_panic() -> None:
     table.fleet.set_duty(a, Duty.IN_SERVICE)
     assert table.ids("m") == ["a", "b"]
     assert b.state(0.0) == "ready"
-
-
-def test_the_last_replica_in_service_is_not_ejected() -> None:
-    table = Table(eject_after=1)
-    a, b = table.add("a"), table.add("b")
-    table.fleet.set_duty(a, Duty.DRAINING)
-    table.fleet.outcomes.failed(b, Reason.REPLICA_RESET)
-    assert table.ids("m") == ["b"]

@@ -9,7 +9,7 @@ from router.config.model import Config, ModelRoute, SplitTarget
 from router.fleet.model_list import ModelList
 from router.fleet.names import Names
 from tests.fleet.helpers import Table
-from tests.fleet.table.helpers import eject, listed, listing, take_down
+from tests.fleet.table.helpers import listed, listing, take_down
 
 
 def test_the_whole_a_part_and_one() -> None:
@@ -75,16 +75,6 @@ def test_a_list_for_some_regions_has_only_their_models(table: Table) -> None:
     take_down(table, eu)
     assert names_in(table, "eu") == []
     assert names_in(table, "us") == ["both", "us-only"]
-
-
-def test_an_ejected_replica_still_serves_the_requests_of_its_region(table: Table) -> None:
-    ejected = table.add("eu-1", ("m",), region="eu")
-    table.add("us-1", ("m",), region="us")
-    eject(table, ejected)
-    assert table.ids("m") == ["us-1"]
-    allowed = Allowed(("eu",))
-    assert table.fleet.serving.of("m", allowed) == (ejected,)
-    assert names_in(table, "eu") == ["m"]
 
 
 def test_a_list_for_some_regions_follows_the_fleet(table: Table) -> None:

@@ -45,12 +45,6 @@ def test_replicas_that_list_no_models_are_a_pool_alone(table: Table) -> None:
     assert [ids(pool) for pool in pools.of(frozenset())] == [["d"]]
 
 
-def test_members_are_in_the_order_of_the_fleet(table: Table) -> None:
-    lists = [("m", "x"), ("m",), ("m", "x"), ("m", "y"), ("m",)]
-    pools = ModelPools([table.add(f"r{n}", models) for n, models in enumerate(lists)])
-    assert ids(pools.names["m"]) == [f"r{n}" for n in range(5)]
-
-
 # Lists of each replica; either every replica of a pool's fleet lists models, or none does.
 MODELS = st.one_of(
     st.lists(st.none(), max_size=8), st.lists(st.frozensets(st.sampled_from("abcd")), max_size=8)

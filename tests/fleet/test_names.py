@@ -43,12 +43,6 @@ def test_an_alias_has_one_target() -> None:
     assert found.target(None, "", "r").routed == found.target("s", "f", "r").model == "llama"
 
 
-def test_a_name_without_targets_is_no_alias() -> None:
-    found = named(restore_name=True)
-    assert not found.is_alias
-    assert found.target(None, "", "r").routed == "chat"
-
-
 def test_a_target_with_a_pool_has_a_name_of_its_own() -> None:
     config = {"models": {"chat": {"targets": [{"pool": "canary"}]}}, "pools": {"canary": {}}}
     names = Names(parse("", config, serves=False))
@@ -78,14 +72,6 @@ def test_an_alias_of_a_split_model_has_the_same_targets() -> None:
         one, two = (each.target("s", f"f{number}", "r") for each in (alias, split_model))
         assert one.routed == two.routed
     assert {name for name, each in names.pooled.items() if each.pool} == set(names.pooled)
-
-
-def test_an_alias_of_a_name_that_stands_for_several_models_is_split_too() -> None:
-    models = {"chat": {"targets": ["a", "b"]}, "gpt": {"targets": ["chat"], "fallbacks": ["c"]}}
-    found = Names(parse("", {"models": models}, serves=False)).find("gpt")
-    assert found is not None
-    assert [each.routed for each in found.targets] == ["a", "b"]
-    assert [each.routed for each in found.fallbacks] == ["c"]
 
 
 def test_two_aliases_may_exchange_two_models() -> None:

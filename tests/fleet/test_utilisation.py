@@ -7,18 +7,9 @@ import pytest
 from router.core.lease import Lease
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
-from router.fleet.utilisation import capacity, kv_occupancy, slots_of, utilisation
+from router.fleet.utilisation import capacity, kv_occupancy, utilisation
 from tests.fleet.helpers import Table
 from tests.fleet.test_learned_capacity import polls, queue
-
-
-def test_what_may_be_sent_is_not_what_was_configured(table: Table) -> None:
-    a = table.add("a", max_inflight=500)
-    assert (capacity(a), slots_of(a)) == (500, None)
-    polls(a.learned, *queue(6))
-    assert slots_of(a) == 6.0
-    a.slots = 4
-    assert slots_of(a) == 4
 
 
 def busy(replica: Replica, count: int) -> list[Lease]:

@@ -22,11 +22,6 @@ def test_the_least_recently_used_adapter_is_replaced() -> None:
     assert held(loaded("a", "b", "a", "c")) == "ac"
 
 
-def test_it_is_full_when_another_adapter_replaces_one() -> None:
-    assert not loaded("a").is_full
-    assert loaded("a", "b").is_full
-
-
 def test_running_adapters_count_as_used() -> None:
     adapters = loaded("a", "b")
     adapters.reported({"a"}, 2)
@@ -52,9 +47,3 @@ def test_fewer_slots_keep_the_newest() -> None:
     assert held(adapters) == "ab"
     adapters.reported((), 1)
     assert held(adapters) == "b"
-
-
-def test_a_restart_empties_the_memory() -> None:
-    adapters = loaded("a", "b")
-    adapters.clear()
-    assert held(adapters) == ""

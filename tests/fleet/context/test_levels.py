@@ -59,15 +59,6 @@ def test_prompt_and_answer_count_together() -> None:
     assert levels.limited(view_of(0, 1001), "m") == Allowed(None, 4000)
 
 
-def test_the_regions_stay() -> None:
-    view = view_of(2000)
-    view.allowed = Allowed(["eu"])
-    assert levels_of(1000, 4000).limited(view, "m") == Allowed(["eu"], 4000)
-    view.allowed = Allowed(["eu"], 4000)
-    view.bounded_bytes = 0
-    assert levels_of(1000, 4000).limited(view, "m") == Allowed(["eu"])
-
-
 def test_the_margin_is_the_largest_ratio_seen() -> None:
     ratio = TokenRatio()
     levels = levels_of(1000, 4000, ratio=ratio)

@@ -35,15 +35,6 @@ def test_each_rank_is_a_replica_with_a_header_of_its_own(table: Table) -> None:
     assert all(r.ranks == lead.ranks for r in lead.ranks)
 
 
-def test_a_single_rank_has_no_header(table: Table) -> None:
-    lead = table.add("a", data_parallel_ranks=1)
-    assert (lead.ranks, lead.rank_line) == ((lead,), b"")
-    table.fleet.set_ranks(lead, 2)
-    assert lead.rank_line
-    table.fleet.set_ranks(lead, 1)
-    assert (lead.ranks, lead.rank_line) == ((lead,), b"")
-
-
 def test_the_number_of_ranks_follows_the_metrics(table: Table) -> None:
     lead, other = table.add("a"), table.add("b")
     fleet = table.fleet
@@ -130,18 +121,6 @@ def test_probes_models_and_duties_are_those_of_the_address() -> None:
     fleet.set_standby(())
     fleet.probes.probed(lead, False)
     assert not fleet.serving.ready
-
-
-def test_a_rank_that_joins_is_in_the_state_of_its_address() -> None:
-    table = Table(fall=1)
-    lead = table.add("a", None)
-    fleet = table.fleet
-    fleet.probes.learned(lead, ENTRIES)
-    fleet.set_duty(lead, Duty.DRAINING)
-    fleet.set_ranks(lead, 2)
-    rank = lead.ranks[1]
-    assert rank.duty == Duty.DRAINING and rank.models == {"m"} and rank.health.up
-    assert rank.objects == lead.objects and rank.lengths == lead.lengths
 
 
 def test_a_refused_connection_counts_against_all_ranks() -> None:

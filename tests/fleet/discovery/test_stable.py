@@ -15,14 +15,6 @@ def test_a_content_is_used_once_and_when_it_is_stable() -> None:
     assert not file.is_new(b"abc")
 
 
-def test_a_content_that_returns_is_not_new() -> None:
-    file = Stable()
-    assert file.is_new(b"a")
-    assert not file.is_new(b"b")
-    assert not file.is_new(b"a")
-    assert not file.is_new(b"a")
-
-
 def test_a_content_is_used_again_if_its_meaning_has_changed() -> None:
     file = Stable()
     file.again()

@@ -96,14 +96,6 @@ def test_its_place_among_the_questions_is_its_own(engine: Engine) -> None:
 
 
 @every
-def test_it_is_detected_by_what_was_recorded_of_it(engine: Engine) -> None:
-    texts = [page.body for page in recorded(engine) if page.name.endswith(".txt")]
-    found = [detect(metrics=text) for text in texts]
-    assert engine.name in found
-    assert set(found) <= {engine.name, None}
-
-
-@every
 def test_no_mark_is_anothers(engine: Engine) -> None:
     marks = engine.marks
     assert marks.metrics or marks.owned_by or marks.answers

@@ -5,11 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from router.config.model.replicas import Engine as EngineName
-from router.fleet.engines import llamacpp, sglang, tgi, trtllm, vllm
+from router.fleet.engines import sglang, trtllm
 from router.fleet.engines.common.base import ABSENT, Facts, Known
-from router.fleet.engines.common.exposition import Wanted, read
-from router.fleet.engines.common.orca import read_load_header
 from router.fleet.engines.common.registry import ENGINES
 from router.fleet.signals import NO_SIGNALS, Signals
 from tests.fleet.engines.pages import page
@@ -19,11 +16,6 @@ VLLM = ENGINES["vllm"].sources[0]
 SGLANG, LOADS = ENGINES["sglang"].sources
 ITERATIONS, TRTLLM = ENGINES["trtllm"].sources
 LLAMACPP, SLOTS = ENGINES["llamacpp"].sources
-
-
-def test_the_engines_are_those_of_the_configuration() -> None:
-    assert set(ENGINES) == set(EngineName.__args__)  # type: ignore[attr-defined]
-    assert all(engine.name == name for name, engine in ENGINES.items())
 
 
 # -- vLLM -------------------------------------------------------------------------------------
@@ -94,40 +86,6 @@ def test_only_an_engine_that_says_so_sleeps(awake: str, asleep: bool) -> None:
     line = f'vllm:engine_sleep_state{{engine="0",sleep_state="awake"}} {awake}'
     other = 'vllm:engine_sleep_state{engine="0",sleep_state="discard_all"} 0.0'
     assert vllm_of(line, other).asleep is asleep
-
-
-@pytest.mark.parametrize(
-    ("header", "waiting", "usage"),
-    [
-        (
-            b'JSON {"named_metrics": {"num_requests_waiting": 2.0, "kv_cache_usage_perc": 0.5}}',
-            2,
-            0.5,
-        ),
-        (
-            b"TEXT named_metrics.kv_cache_usage_perc=0.4, named_metrics.num_requests_waiting=2.0",
-            2,
-            0.4,
-        ),
-        (
-            b"TEXT named_metrics.num_requests_waiting=2.0,named_metrics.num_requests_waiting=1.0,"
-            b"named_metrics.kv_cache_usage_perc=0.4,named_metrics.kv_cache_usage_perc=0.2",
-            3,
-            0.4,
-        ),
-        (b'JSON {"named_metrics": {"num_requests_waiting": 2.0}}', 2, None),
-        (b'JSON {"named_metrics": {"num_requests_waiting": -2.0}}', None, None),
-        (b"TEXT named_metrics.num_requests_waiting=nan", None, None),
-        (b"TEXT num_requests_waiting=1,named_metrics.num_requests_waiting=", None, None),
-        (b"JSON {", None, None),
-        (b"JSON []", None, None),
-        (b"BIN \x00", None, None),
-        (b"TEXT", None, None),
-        (b"", None, None),
-    ],
-)  # fmt: skip
-def test_the_load_header(header: bytes, waiting: int | None, usage: float | None) -> None:
-    assert read_load_header(header) == Signals(waiting=waiting, kv_usage=usage)
 
 
 # -- SGLang -----------------------------------------------------------------------------------
@@ -260,15 +218,6 @@ def test_a_check_decides_unless_the_path_is_not_there() -> None:
     assert health.timeout_s >= 5
     assert all(not health.decides(status) for status in ABSENT)
     assert health.decides(401)
-
-
-@pytest.mark.parametrize(
-    "names", [vllm.NAMES, sglang.NAMES, trtllm.NAMES, tgi.NAMES, llamacpp.NAMES]
-)
-def test_every_name_is_found_by_its_search(names: tuple[str, ...]) -> None:
-    body = "".join(f"{name} {index}\n" for index, name in enumerate(names))
-    samples = read(body.encode(), Wanted(*names))
-    assert [samples.total(name) for name in names] == list(range(len(names)))
 
 
 def test_a_page_of_trtllm_on_which_no_request_has_ended_says_nothing_of_now() -> None:

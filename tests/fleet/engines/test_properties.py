@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.fleet.engines.common.base import Facts, JsonSource, Known, Source
+from router.fleet.engines.common.base import Facts, JsonSource, Known
 from router.fleet.engines.common.registry import ENGINES
 from router.fleet.signals import Signals
 from tests.examples import examples
@@ -35,17 +35,6 @@ def assert_possible(signals: Signals | None) -> None:
     assert signals.started_at is None or signals.started_at > 0
     assert type(signals.asleep) is bool
     assert all(isinstance(name, str) and name for name in signals.adapters)
-
-
-@given(st.sampled_from(SOURCES), st.binary(max_size=200))
-def test_any_bytes(source: Source, body: bytes) -> None:
-    assert_possible(source.parse(body))
-
-
-@given(st.sampled_from(SHORT), st.data())
-def test_cut_off_anywhere(page: Page, data: st.DataObject) -> None:
-    cut = data.draw(st.integers(0, len(page.body)))
-    assert_possible(page.source.parse(page.body[:cut], page.known))
 
 
 @given(st.integers(0, 60_000))
@@ -100,11 +89,6 @@ JSON = st.recursive(
 def test_values_of_json_replaced(page: Page, data: st.DataObject) -> None:
     document = _replaced(json.loads(page.body), data)
     assert_possible(page.source.parse(json.dumps(document).encode(), page.known))
-
-
-@given(st.sampled_from(JSON_SOURCES), JSON)
-def test_any_json(source: Source, document: Any) -> None:
-    assert_possible(source.parse(json.dumps(document).encode()))
 
 
 @given(

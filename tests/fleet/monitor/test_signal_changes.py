@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from router.fleet.monitor.signal_changes import has_worked, restarted, went_back
 from router.fleet.signals import NO_SIGNALS, Signals
@@ -51,49 +49,6 @@ def test_a_later_start_is_a_restart(
     before: float | None, after: float | None, expected: bool
 ) -> None:
     assert restarted(Signals(started_at=before), Signals(started_at=after)) is expected
-
-
-def test_requests_that_leave_are_work_only_of_an_engine_without_totals() -> None:
-    before = Signals(running=3)
-    assert has_worked(before, Signals(running=2))
-    assert not has_worked(before, Signals(running=2, generated_tokens=0))
-    # The prompt total alone does not tell whether requests ended by themselves.
-    assert has_worked(Signals(running=3, prompt_tokens=1), Signals(running=2, prompt_tokens=1))
-
-
-COUNT = st.none() | st.integers(0, 3)
-SIGNALS = st.builds(
-    Signals,
-    running=COUNT,
-    waiting=COUNT,
-    kv_usage=st.none() | st.sampled_from([0.0, 0.5, 1.0]),
-    prompt_tokens=COUNT,
-    generated_tokens=COUNT,
-    cache_queries=COUNT,
-    cache_hits=COUNT,
-    preemptions=COUNT,
-    started_at=st.none() | st.sampled_from([1.0, 9.0]),
-)
-
-
-@given(SIGNALS)
-def test_two_equal_polls_show_nothing(signals: Signals) -> None:
-    assert not went_back(signals, signals)
-    assert not restarted(signals, signals)
-    assert not has_worked(signals, signals)
-
-
-@given(SIGNALS, SIGNALS)
-def test_totals_that_only_grow_never_show_a_restart(first: Signals, second: Signals) -> None:
-    def most(name: str) -> int | None:
-        known = [n for n in (getattr(first, name), getattr(second, name)) if n is not None]
-        return max(known, default=None)
-
-    later = Signals(**{name: most(name) for name in TOTALS})  # type: ignore[arg-type]
-    assert not went_back(first, later)
-    totals = Signals(**{name: getattr(first, name) for name in TOTALS})
-    if went_back(totals, second):
-        assert restarted(first, second)
 
 
 @pytest.mark.parametrize(

@@ -45,17 +45,6 @@ def test_the_number_of_held_blocks_per_replica() -> None:
     assert index.match(()) == {}
 
 
-def test_replicas_are_identified_by_the_callers_key() -> None:
-    class Replica:
-        pass
-
-    one, two = Replica(), Replica()
-    index = index_of(one, two)
-    sent(index, two, chain("x"))
-    (found,) = index.match(chain("x"))
-    assert found is two
-
-
 @pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 64, 65, 1024])
 def test_any_number_of_replicas(count: int) -> None:
     index = index_of(*range(count))
@@ -133,38 +122,6 @@ def test_a_block_is_reused_from_its_second_match_on() -> None:
     assert not index.is_reused("a", turns[0][-1])
 
 
-def test_unknown_replicas_change_nothing() -> None:
-    index = index_of(A)
-    index.insert(B, chain("x"))
-    index.confirm(B, chain("x"))
-    index.withdraw(B, chain("x"))
-    index.clear(B)
-    index.remove_replica(B)
-    index.set_capacity(B, 5)
-    assert index.match(chain("x")) == {}
-    assert (index.holding(B), index.capacity(B)) == (0, 0)
-    assert index.stats.entries == 0
-    empty: PrefixIndex[str] = PrefixIndex(10)
-    assert empty.match(chain("x")) == {}
-    assert not empty.tend()
-
-
-# -- tentative, confirmed, withdrawn ----------------------------------------------------------
-
-
-def test_failing_for_ever_displaces_nothing() -> None:
-    index = index_of(A, blocks=100)
-    kept = [unique() for _ in range(2)]
-    for blocks in kept:
-        sent(index, A, blocks)
-    for _ in range(200):
-        failing = unique()
-        index.insert(A, failing)
-        index.withdraw(A, failing)
-    assert [index.match(blocks) for blocks in kept] == [{A: 32}] * 2
-    assert index.stats.evictions == 0
-
-
 # -- eviction ---------------------------------------------------------------------------------
 
 
@@ -184,16 +141,6 @@ def test_the_least_recently_used_goes_first() -> None:
     audit(index)
 
 
-def test_prompts_that_come_once_do_not_displace_one_that_comes_often() -> None:
-    index = index_of(A, blocks=320)
-    often = unique()
-    for _ in range(200):
-        sent(index, A, often)
-        for _ in range(4):
-            sent(index, A, unique())
-        assert index.match(often) == {A: 32}
-
-
 def test_tails_go_before_their_roots() -> None:
     index = index_of(A, blocks=64)
     one = unique()
@@ -206,18 +153,6 @@ def test_tails_go_before_their_roots() -> None:
     assert depths[-1] == 0
     # The prompt is evicted from its end, step by step, and the rest can still be used.
     assert len(set(depths)) > 10
-
-
-def test_all_entries_are_shared_out() -> None:
-    index = index_of(A, entries=900)
-    index.add_replica(B, 200)
-    assert (index.capacity(A), index.capacity(B)) == (450, 200)
-    index.add_replica(C)
-    assert (index.capacity(A), index.capacity(B), index.capacity(C)) == (300, 200, 300)
-    index.set_capacity(B, 1000)
-    assert index.capacity(B) == 300
-    index.remove_replica(A)
-    assert (index.capacity(A), index.capacity(B), index.capacity(C)) == (0, 450, 450)
 
 
 def test_replicas_that_come_together_are_as_if_they_came_one_by_one() -> None:
@@ -290,16 +225,6 @@ def test_a_big_replica_is_gone_at_once_and_swept_in_pieces() -> None:
     assert steps >= 2 * AT_ONCE // 1000 - 1
     assert index.stats.entries == 32
     assert index.match(shared) == {B: 32}
-
-
-def test_requests_sweep_without_being_asked() -> None:
-    index = index_of(A, B)
-    while index.holding(A) < 2 * AT_ONCE:
-        index.insert(A, unique())
-    index.remove_replica(A)
-    while index.holding(B) < AT_ONCE:
-        index.insert(B, unique())
-    assert index.stats.entries == index.holding(B)
 
 
 def test_slots_are_used_again() -> None:

@@ -67,14 +67,6 @@ def test_an_attempt_that_failed_leaves_nothing() -> None:
     assert lookup.held(a_view(1, 2)) == {}
 
 
-def test_a_request_without_blocks_is_held_nowhere() -> None:
-    lookup = PrefixLookup(RULES)
-    a = a_replica("a")
-    lookup.add(a)
-    lookup.sent(a, (1,), 0)
-    assert lookup.held(a_view()) == {}
-
-
 def test_a_restarted_and_a_removed_replica_hold_nothing() -> None:
     lookup = PrefixLookup(RULES)
     a, b = a_replica("a"), a_replica("b")
@@ -124,13 +116,3 @@ def test_a_small_change_of_a_capacity_is_not_worth_an_update() -> None:
     a.kv_tokens = 1_024
     lookup.sized(a)
     assert lookup.prefixes.capacity(a) == pytest.approx(first / 50, rel=0.1)
-
-
-def test_a_replica_that_comes_back_gets_its_capacity_again() -> None:
-    lookup = PrefixLookup(RULES)
-    a = a_replica("a", kv_tokens=5_120)
-    lookup.add(a)
-    first = lookup.prefixes.capacity(a)
-    lookup.remove_all([a])
-    lookup.add(a)
-    assert lookup.prefixes.capacity(a) == first

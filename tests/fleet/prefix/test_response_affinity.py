@@ -49,12 +49,6 @@ def test_the_least_recently_used_is_forgotten() -> None:
     assert len(owners) == 3
 
 
-def test_looking_for_the_unknown_learns_nothing() -> None:
-    owners = ResponseAffinity(3)
-    assert owners.find("resp_x") is None
-    assert len(owners) == 0
-
-
 def test_an_id_stays_its_partys() -> None:
     owners = ResponseAffinity(2)
     assert owners.learn("resp_1", "a", "acme")

@@ -16,10 +16,6 @@ def distances(own: str = "eu", **measured: float) -> Distances:
     return found
 
 
-def test_a_region_is_at_no_distance_from_itself() -> None:
-    assert distances().between("eu", "eu") == 0.0
-
-
 def test_a_configured_distance_holds_in_both_directions_and_goes_first() -> None:
     known = distances(us=0.5)
     assert known.between("eu", "us") == known.between("us", "eu") == 0.08
@@ -44,10 +40,6 @@ def test_the_region_of_the_router_is_nearer_than_regions_behind_it(
     """The distance from the client to the router may be unknown or long."""
     known = distances(asia=0.1, **measured)
     assert known.between("africa", "eu") < known.between("africa", "asia")
-
-
-def test_what_is_not_measured_is_furthest() -> None:
-    assert distances().between("eu", "asia") == inf
 
 
 def test_a_small_change_of_a_measurement_changes_no_distance() -> None:

@@ -57,16 +57,6 @@ def test_an_unknown_utilisation_is_not_full() -> None:
     assert looked(load_of([])) == (-1.0, False)
 
 
-def test_replicas_that_come_or_go_keep_the_state() -> None:
-    replicas = members()
-    load = load_of(replicas)
-    leases = [Lease(replicas[0]) for _ in range(14)]
-    assert looked(load) == (0.7, True)
-    leases.pop().release()
-    load.serve(list(replicas))
-    assert looked(load) == (0.65, True)
-
-
 def test_a_large_region_is_computed_once_in_a_while() -> None:
     replicas = members(count=640, slots=1)
     load = load_of(replicas)

@@ -45,16 +45,6 @@ def test_only_replicas_of_the_allowed_regions_are_found() -> None:
     assert refusal(lambda: fleet.eligibility.replicas("m", US_OR_ASIA, [b, c])).status == 503
 
 
-def test_the_list_is_the_same_object_until_the_fleet_changes() -> None:
-    table, a, b, _ = world()
-    fleet = table.fleet
-    found = fleet.serving.of("m", US_OR_ASIA)
-    assert fleet.serving.of("m", Allowed(["asia", "us"])) is found
-    fleet.probes.probed(b, False)
-    assert b not in fleet.serving.of("m", US_OR_ASIA)
-    assert fleet.serving.of("m", EU) == (a,)
-
-
 def test_a_region_without_the_model_is_refused_at_once() -> None:
     table, *_ = world()
     fleet = table.fleet
@@ -154,25 +144,6 @@ def test_a_stored_response_of_another_region_is_refused() -> None:
     assert table.fleet.eligibility.owner_of("resp_1", "", EU) is a
     err = refusal(lambda: table.fleet.eligibility.owner_of("resp_1", "", US_OR_ASIA))
     assert err.reason is Reason.REGION_NOT_ALLOWED
-
-
-def test_a_reload_may_move_a_replica_to_another_region() -> None:
-    table, a, b, c = world()
-    b.adopt(table.make("b", ("m",), region="eu").config, table.rules)
-    table.fleet.rebuild()
-    assert table.fleet.serving.of("m", EU) == (a, b)
-    assert table.fleet.serving.of("m", US_OR_ASIA) == (c,)
-
-
-def test_a_cordoned_replica_is_waited_for() -> None:
-    table, a, *_ = world()
-    fleet = table.fleet
-    fleet.set_duty(a, Duty.CORDONED)
-    assert fleet.serving.of("m", EU) == ()
-    fleet.eligibility.check("m", EU)
-    assert refusal(lambda: fleet.eligibility.replicas("m", EU)).reason is Reason.NO_REPLICA
-    fleet.set_duty(a, Duty.IN_SERVICE)
-    assert fleet.serving.of("m", EU) == (a,)
 
 
 def test_a_removed_replica_leaves_its_region() -> None:

@@ -17,13 +17,6 @@ def test_eligible_by_model(table: Table) -> None:
     assert table.ids("m", "a") == ["b"]
 
 
-def test_an_unknown_model_does_not_exist(table: Table) -> None:
-    table.add("a")
-    err = refusal(lambda: table.ids("unknown"))
-    assert (err.reason, err.status, err.param) == (Reason.MODEL_NOT_FOUND, 404, "model")
-    assert "unknown" in err.message
-
-
 def test_a_model_whose_replicas_are_away_is_restarting(table: Table) -> None:
     table.add("a", ("m",))
     lost = table.add("b", ("other",))
@@ -93,13 +86,6 @@ def test_limits_are_kept(table: Table) -> None:
     assert err.retry_after_s
     leases[0].release()
     assert table.ids("m") == ["a"]
-
-
-def test_the_list_of_one_request_is_not_changed_by_another(table: Table) -> None:
-    table.add("a")
-    found = table.fleet.eligibility.replicas("m", None)
-    table.add("b")
-    assert [r.id for r in found] == ["a"]
 
 
 def test_the_owner_of_a_stored_response(table: Table) -> None:

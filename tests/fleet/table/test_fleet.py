@@ -27,13 +27,6 @@ def test_replicas_that_come_together_are_one_change(table: Table) -> None:
     assert len(shares) == 1 and shares != {0}
 
 
-def test_each_change_is_reported(table: Table) -> None:
-    table.add("a")
-    table.add("b")
-    table.fleet.remove("a")
-    assert table.changes == [frozenset("a"), frozenset("ab"), frozenset("b")]
-
-
 def test_a_removed_replica_stays_until_its_last_lease(table: Table) -> None:
     table.add("a")
     replica = table.add("b")

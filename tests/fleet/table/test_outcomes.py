@@ -9,7 +9,7 @@ import pytest
 from router.core.errors import Reason
 from router.fleet.replica import UNLIMITED
 from tests.fleet.helpers import Table
-from tests.fleet.table.helpers import eject, take_down
+from tests.fleet.table.helpers import eject
 from tests.harness.replica import eventually
 from tests.harness.running import run_bounded, scenario
 
@@ -61,13 +61,6 @@ def test_at_most_a_share_is_ejected_and_one_always_stays(share: float, count: in
         table.close()
 
     run_bounded(body, 10.0)
-
-
-def test_the_last_one_that_is_up_is_not_ejected(table: Table) -> None:
-    down, last = table.add("a"), table.add("b")
-    take_down(table, down)
-    eject(table, last)
-    assert table.ids("m") == ["b"]
 
 
 def test_a_first_token_bounds_the_round_trip(table: Table) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from time import monotonic
 
-from router.core.errors import Reason
 from tests.fleet.helpers import Table
-from tests.fleet.table.helpers import listing, refusal, take_down
+from tests.fleet.table.helpers import take_down
 
 
 def test_a_new_replica_is_not_eligible_before_its_first_good_probe() -> None:
@@ -36,16 +35,6 @@ def test_the_first_round_starts_nothing_slowly(table: Table) -> None:
         table.fleet.probes.probed(replica, True, at_start=True)
     assert [replica.weight for replica in replicas] == [1.0, 1.0]
     assert table.events == []
-
-
-def test_what_a_replica_serves_is_learned(table: Table) -> None:
-    replica = table.add("a", None)
-    table.fleet.probes.learned(replica, listing("m"))
-    assert refusal(lambda: table.ids("x")).reason is Reason.MODEL_NOT_FOUND
-    table.fleet.probes.learned(replica, listing("m", "x"))
-    assert table.ids("x") == ["a"]
-    table.fleet.probes.learned(replica, listing("x"))
-    assert refusal(lambda: table.ids("m")).reason is Reason.MODEL_NOT_FOUND
 
 
 def test_probes_take_a_replica_out_and_in() -> None:

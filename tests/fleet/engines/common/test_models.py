@@ -17,7 +17,6 @@ from router.fleet.engines.common.models import (
     owners,
     read_models,
 )
-from tests.places import DATA
 
 LIST = {
     "data": [
@@ -36,23 +35,9 @@ def test_what_a_list_says() -> None:
     assert context_tokens(entries["sql"]) is None
 
 
-def test_a_recorded_list() -> None:
-    body = (DATA / "vllm-0.32" / "models.http").read_bytes().partition(b"\r\n\r\n")[2]
-    entries = read_models(body)
-    assert set(entries) == {"tiny"}
-    assert owners(entries) == {"vllm"}
-    assert context_tokens(entries["tiny"]) == 4096
-    assert adapters(entries) == frozenset()
-
-
 @pytest.mark.parametrize("length", [None, "4096", 0, -1, True, 4096.5, [], 2**53])
 def test_lengths_that_are_none(length: Any) -> None:
     assert context_tokens({"max_model_len": length}) is None
-
-
-@given(st.binary(max_size=50))
-def test_any_bytes(body: bytes) -> None:
-    read_models(body)
 
 
 JSON = st.recursive(

@@ -70,13 +70,6 @@ def test_a_document_of_another_form_says_nothing(figures: object) -> None:
     assert odd == set()
 
 
-def test_other_figures_are_not_read() -> None:
-    odd: set[str] = set()
-    header = as_text(("cpu_utilization", "nan"), ("num_requests_running", 3), (WAITING, 1))
-    assert read_load_header(header, odd) == Signals(waiting=1)
-    assert odd == set()
-
-
 @pytest.mark.parametrize(
     "header",
     [
@@ -91,10 +84,6 @@ def test_other_figures_are_not_read() -> None:
 )
 def test_another_format_says_nothing(header: bytes) -> None:
     assert read_load_header(header) == NO_SIGNALS
-
-
-def test_space_around_the_value_does_not_matter() -> None:
-    assert read_load_header(b"  " + as_text((WAITING, 4)) + b" ") == Signals(waiting=4)
 
 
 PIECES = st.sampled_from(

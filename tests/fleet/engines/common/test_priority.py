@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import isfinite
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +13,6 @@ from router.fleet.engines.common.priority import (
     LEAST_LEVEL_S,
     MOST_LEVEL_S,
     SILENT,
-    Deadlines,
-    Dialect,
     deadline_number,
     level_s,
     lower_first,
@@ -32,11 +28,6 @@ URGENCIES = st.floats(0.0, 4.5, exclude_max=True)
 )
 def test_a_level_is_the_time_of_one_class_within_its_bounds(aging: float, level: float) -> None:
     assert level_s(aging) == pytest.approx(level)
-
-
-@given(st.floats(0.0, 1e300))
-def test_any_rate_of_aging_has_a_level(aging: float) -> None:
-    assert LEAST_LEVEL_S <= level_s(aging) <= MOST_LEVEL_S
 
 
 def test_numbers_of_clients_have_classes_that_examples_expect() -> None:
@@ -90,24 +81,6 @@ def test_every_request_is_overtaken_for_a_limited_time_only(urgency: float, leve
     wait_s = (BATCH + 1) * level + CRITICAL_AHEAD_S + 1.0
     waiting = deadline_number(urgency, EPOCH, level)
     assert deadline_number(CRITICAL, EPOCH + wait_s, level) > waiting
-
-
-def test_an_engine_with_deadlines_gets_the_number_as_json() -> None:
-    dialect = Deadlines("engine")
-    assert dialect.write(BATCH, EPOCH + 1.0, LEVEL_S, False) == b"6010"
-    assert dialect.write(HIGH, EPOCH, LEVEL_S, True) == b"-3000"
-    assert dialect.read(10.0) == LOW
-
-
-@given(URGENCIES, st.floats(0.0, 4e9), st.floats(LEAST_LEVEL_S, MOST_LEVEL_S))
-def test_every_number_is_an_integer(urgency: float, arrived: float, level: float) -> None:
-    number = Deadlines("engine").write(urgency, arrived, level, False)
-    assert isfinite(int(number))
-
-
-def test_a_dialect_says_what_has_the_effect_of_an_absent_member() -> None:
-    assert SILENT.absent == b'"priority":null'
-    assert Dialect("x", absent=b"0").absent == b'"priority":0'
 
 
 def test_an_engine_without_priorities_gets_no_number() -> None:
