@@ -96,9 +96,3 @@ class Table:
         if self._own_loop is not None:
             self._own_loop.close()
         assert not self.errors
-
-
-def facts(health: Health) -> dict[str, object]:
-    """All attributes of a health object, by name."""
-    found = {name: getattr(health, name) for name in dir(health) if not name.startswith("__")}
-    return {name: value for name, value in found.items() if not callable(value)}

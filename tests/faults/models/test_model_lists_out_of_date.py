@@ -184,24 +184,6 @@ async def test_every_replica_refuses_the_model() -> None:
 
 
 @scenario
-async def test_clients_that_leave_while_the_lists_are_read() -> None:
-    engine = Engine("m")
-    async with fleet(engine) as router:
-        engine.may_list.clear()
-        clients = [await router.client() for _ in range(5)]
-        for client in clients:
-            await client.send(body("adapter"))
-        await eventually(lambda: len(router.app.parts.context.first_probes) == 5, "they wait")
-        for client in clients[:4]:
-            client.rst()
-        await eventually(lambda: len(router.app.parts.context.first_probes) == 1, "four left")
-        engine.control.models = ("m", "adapter")
-        engine.may_list.set()
-        assert (await clients[4].recv_response()).status == 200
-        assert len(engine.requests) == 1
-
-
-@scenario
 async def test_a_replica_leaves_while_its_list_is_read() -> None:
     stays, leaves = Engine("m"), Engine("m")
     async with fleet(stays, leaves) as router:

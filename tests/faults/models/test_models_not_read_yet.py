@@ -15,7 +15,7 @@ from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat, request
 from tests.harness.ports import free_port
 from tests.harness.reading import Response
-from tests.harness.replica import HostileReplica, eventually
+from tests.harness.replica import HostileReplica
 from tests.harness.running import Router, assert_error, running, scenario
 
 QUEUES = pytest.mark.parametrize("queue", [True, False], ids=["queue", "no queue"])
@@ -97,15 +97,3 @@ async def test_a_replica_that_is_removed_or_has_configured_models() -> None:
         router.change(replicas=(router.at(0),))
         await router.app.reload()
         assert_error(await ask(router, "b"), Reason.MODEL_NOT_FOUND)
-
-
-@scenario
-async def test_a_replica_that_was_up_has_listed_its_models() -> None:
-    """While it is down, its own models are unavailable, and other names do not exist."""
-    first = HostileReplica(json_ok, models=("a",))
-    second = HostileReplica(json_ok, models=("b",))
-    async with running(first, second, health={"interval_s": 0.05, "fall": 1}) as router:
-        second.control.status = 500
-        await eventually(lambda: router.app.replicas()[1]["state"] == "down", "down")
-        assert (await ask(router, "b")).status == 503
-        assert_error(await ask(router, "c"), Reason.MODEL_NOT_FOUND)

@@ -90,42 +90,6 @@ async def test_added_by_a_reload(queue: bool) -> None:
 
 
 @scenario
-async def test_a_probe_that_never_ends_holds_a_request_for_a_while_only() -> None:
-    old, new = Engine("a"), Engine("b", lists=False)
-    async with fleet(old) as router:
-        await add(router, new)
-        assert_error(await ask(router, "b"), Reason.MODEL_RESTARTING)
-        assert old.served == new.served == []
-        new.lists.set()
-
-
-@scenario
-async def test_a_client_that_leaves_while_its_request_waits() -> None:
-    old, new = Engine("a"), Engine("b", lists=False)
-    async with fleet(old) as router:
-        await add(router, new)
-        client = await router.client()
-        await client.send(post_json(PATH, {"model": "b", "messages": []}))
-        await eventually(lambda: len(router.app.parts.dispatcher.exchanges) == 1, "the request")
-        client.rst()
-        await router.quiet()
-        new.lists.set()
-        assert (await ask(router, "b")).status == 200
-        assert new.served == ["b"]
-
-
-@scenario
-async def test_without_a_list_it_serves_nothing_beside_others() -> None:
-    lists, unlisted = Engine("a"), Engine(no_list=True)
-    async with fleet(lists, unlisted) as router:
-        assert [(await ask(router, "a")).status for _ in range(4)] == [200] * 4
-        assert_error(await ask(router, "b"), Reason.MODEL_NOT_FOUND)
-        assert unlisted.served == []
-        states = {shown["id"]: shown["state"] for shown in router.app.replicas()}
-        assert states == {"r0": "ready", "r1": "unknown"}
-
-
-@scenario
 async def test_back_from_an_outage_it_serves_another_model() -> None:
     stays, changes = Engine("a"), Engine("b")
     async with fleet(stays, changes, fall=1, queue=False) as router:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-import pytest
-
 from router.core.errors import Reason
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
@@ -107,40 +105,3 @@ async def test_requests_that_wait_for_a_model_that_no_replica_lists_any_more() -
         for client in (first, other):
             assert (await client.recv_response()).status == 200
         assert turnstile.tags == ["first", "other"]
-
-
-@pytest.mark.parametrize("is_shared", [True, False], ids=["one pool", "a pool of its own"])
-@scenario
-async def test_requests_that_wait_for_a_model_that_a_reload_removes(is_shared: bool) -> None:
-    turnstile = Turnstile()
-    async with running(turnstile, turnstile, queue=queue(), classes=PATIENT) as router:
-        kept = router.at(0, models=("m",), max_inflight=1)
-        models = ("m", "old") if is_shared else ("old",)
-        router.change(replicas=(kept, router.at(1, models=models, max_inflight=1)))
-        await router.app.reload()
-        fleet = router.app.parts.fleet
-        await eventually(lambda: len(fleet.serving.ready) == 2, "ready")
-        runs, waits = await router.client(), await router.client()
-        await runs.send(body("old"))
-        await eventually(lambda: fleet.replicas["r1"].inflight == 1, "it runs")
-        await waits.send(body("old"))
-        driver = router.app.parts.queue
-        assert driver is not None
-        await eventually(lambda: driver.pools.waiting == 1, "it waits")
-        router.change(replicas=(kept,))
-        await router.app.reload()
-        assert_error(await waits.recv_response(), Reason.MODEL_NOT_FOUND, 404)
-        turnstile.open(1)
-        assert (await runs.recv_response()).status == 200
-
-
-@scenario
-async def test_requests_that_wait_for_a_model_whose_replica_is_away() -> None:
-    """An outage is not a removal: requests wait for their class's timeout, then get 503."""
-    first = HostileReplica(json_ok, models=("a",))
-    second = HostileReplica(json_ok, models=("b",))
-    classes = of_each(absent_s=0.5)
-    async with running(first, second, health=FAST, queue=queue(), classes=classes) as router:
-        await down(router, first)
-        client = await send(router, "waits", model="a")
-        assert_error(await client.recv_response(), Reason.NO_REPLICA, 503)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,12 +10,11 @@ from typing import Any
 import pytest
 
 from router.config.model import Replica
-from router.core.errors import Reason
 from tests.faults.names.engines import Engine, settings
 from tests.faults.process.metrics import number
 from tests.harness.messages import SSE_HEAD, chat, chunk, event
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, running, scenario
 
 SHORT = {"normal": {"absent": "100ms", "wait": "0"}}
 
@@ -109,16 +107,6 @@ async def test_no_replica_of_the_model_is_up() -> None:
 
 
 @scenario
-async def test_a_replica_that_accepts_no_connection() -> None:
-    first, second = Engine("a"), Engine("b")
-    async with fleet(first, second, quiet_control_plane="the replica must not be down") as router:
-        await first.stop()
-        async with asyncio.timeout(10.0):
-            assert (await router.ask(chat(model="a"))).status == 200
-        assert second.asked == ["b"]
-
-
-@scenario
 async def test_a_full_queue() -> None:
     async def hangs(connection: ReplicaConnection) -> None:
         await connection.recv_request()
@@ -136,24 +124,6 @@ async def test_a_full_queue() -> None:
             assert (await client.recv_response()).status == 200
         assert second.asked == ["b", "b"]
         assert await fell(router, "queue_full") == 2.0
-
-
-@scenario
-async def test_a_client_error_has_no_fallback() -> None:
-    first, second = Engine("a"), Engine("b")
-    first.status = 400
-    async with fleet(first, second) as router:
-        assert (await router.ask(chat(model="a"))).status == 400
-        assert second.asked == []
-
-
-@scenario
-async def test_only_the_configured_conditions_lead_to_a_fallback() -> None:
-    first, second = Engine("a"), Engine("b")
-    first.status = 500
-    async with fleet(first, second, route={"fall_back_on": ["no_replica"]}) as router:
-        assert (await router.ask(chat(model="a"))).status == 500
-        assert second.asked == []
 
 
 @scenario
@@ -241,25 +211,3 @@ async def test_a_reload_in_between_keeps_the_names_of_a_running_request() -> Non
         waits.set()
         assert (await client.recv_response()).status == 200
         assert second.asked == ["b"]
-
-
-@scenario
-async def test_a_fallback_that_is_not_up_is_skipped() -> None:
-    first, second = Engine("a"), Engine("b")
-    first.status = 500
-    async with fleet(first, second) as router:
-        await second.stop()
-        await eventually(lambda: not router.app.replicas()[1]["up"], "the fallback is down")
-        response = await router.ask(chat(model="a"))
-        assert response.status == 500
-        assert json.loads(response.body)["error"]["code"] == 500
-
-
-@scenario
-async def test_without_any_replica_the_request_waits_and_then_fails() -> None:
-    first, second = Engine("a"), Engine("b")
-    async with fleet(first, second) as router:
-        await first.stop()
-        await second.stop()
-        await eventually(lambda: not any(r["up"] for r in router.app.replicas()), "all are down")
-        assert_error(await router.ask(chat(model="a")), Reason.NO_REPLICA)

@@ -84,17 +84,6 @@ async def test_no_fallback_leaves_the_allowed_regions() -> None:
 
 
 @scenario
-async def test_a_fallback_in_an_allowed_region_is_used() -> None:
-    """No replica of the allowed regions serves the model itself."""
-    eu, us = Engine("b"), Engine("a")
-    models = settings(models={"a": {"fallbacks": ["b"]}})
-    fleet = ((eu, {"region": "eu"}), (us, {"region": "us"}))
-    async with limited(*fleet, key={"allowed_regions": ("eu",)}, region="us", **models) as router:
-        assert (await router.ask(chat(KEY, model="a"))).status == 200
-        assert (eu.asked, us.asked) == (["b"], [])
-
-
-@scenario
 async def test_a_split_never_leaves_the_allowed_regions() -> None:
     eu, us = Engine("m"), Engine("m")
     targets = [{"pool": "x", "weight": 0}, {"pool": "y"}]

@@ -9,8 +9,7 @@ import pytest
 
 from router.core.errors import Reason
 from tests.faults.names.engines import Engine, settings
-from tests.harness.messages import chat, chat_body, json_response, post_json, request
-from tests.harness.replica import ReplicaConnection
+from tests.harness.messages import chat, chat_body, post_json, request
 from tests.harness.running import Router, assert_error, running, scenario
 
 ALIAS = settings(models={"gpt-4o": "llama"})
@@ -33,17 +32,6 @@ async def test_only_the_name_changes_on_the_way_to_the_replica() -> None:
         assert engine.bodies == [body.replace(b'"gpt-4o"', b'"llama"', 1)]
         line = (await router.log())[0]
         assert (line["model"], line["served_model"]) == ("gpt-4o", "llama")
-
-
-@scenario
-async def test_the_name_and_the_priority_of_a_body_change_together() -> None:
-    engine = Engine("llama", "other")
-    body = {**chat_body(model="gpt-4o"), "priority": 5}
-    async with running(engine, **ALIAS) as router:
-        assert (await router.ask(post_json("/v1/chat/completions", body))).status == 200
-        sent = json.loads(engine.bodies[0])
-        assert sent["model"] == "llama"
-        assert sent["messages"] == body["messages"]
 
 
 @scenario
@@ -81,34 +69,6 @@ async def test_aliases_are_listed() -> None:
         assert {**models["llama"], "id": "gpt-4o"} == models["gpt-4o"]
         response = await router.ask(request("/v1/models/gpt-4o"))
         assert json.loads(response.body) == models["gpt-4o"]
-
-
-@scenario
-async def test_an_alias_of_a_model_that_no_replica_serves_is_not_listed() -> None:
-    async with running(Engine("llama"), Engine("x"), **settings(models={"gpt": "no"})) as router:
-        assert {entry["id"] for entry in await listed(router)} == {"llama", "x"}
-        response = await router.ask(request("/v1/models/gpt"))
-        assert_error(response, Reason.MODEL_NOT_FOUND)
-        assert_error(await router.ask(chat(model="gpt")), Reason.MODEL_NOT_FOUND)
-
-
-@scenario
-async def test_a_form_gets_the_models_name() -> None:
-    form = (
-        b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n\x00\xff\r\n'
-        b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\n%b\r\n--b--\r\n'
-    )
-
-    async def engine(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(json_response({"text": "hi"}))
-
-    async with running(engine, **settings(models={"whisper-1": "m"})) as router:
-        kind = "Content-Type: multipart/form-data; boundary=b"
-        path = "/v1/audio/transcriptions"
-        data = request(path, kind, method="POST", body=form % b"whisper-1")
-        assert (await router.ask(data)).status == 200
-        assert router.replica.requests[0].body == form % b"m"
 
 
 @scenario

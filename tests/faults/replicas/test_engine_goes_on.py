@@ -298,13 +298,6 @@ async def sent(path: str, body: dict[str, Any], **replica: Any) -> dict[str, Any
     return one
 
 
-@pytest.mark.parametrize("name", UNNAMED)
-@scenario
-async def test_what_gets_no_name(name: str) -> None:
-    path, body = UNNAMED[name]
-    assert await sent(path, body, **SGLANG) == {"model": "m", **body}
-
-
 @pytest.mark.parametrize("rid", ["", "mine", ["a", "b"]])
 @pytest.mark.parametrize("name", UNNAMED)
 @scenario

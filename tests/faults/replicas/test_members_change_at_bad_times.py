@@ -110,24 +110,6 @@ async def test_a_cordon_while_the_queue_is_full() -> None:
         assert [len(each.requests) for each in router.replicas] == [5, 1]
 
 
-SAME = [
-    "http://localhost:{}",
-    "http://LOCALHOST:{}/",
-    "http://127.0.0.1:{}",
-    "HTTP://localhost.:{}",
-]
-
-
-@scenario
-async def test_an_address_is_added_only_once() -> None:
-    async with running(json_ok) as router:
-        for url in SAME:
-            body = {"url": url.format(router.replica.port), "id": "again"}
-            refused = await router.admin("/replicas", "POST", body=body)
-            assert (refused.status, refused.json()["error"]["code"]) == (409, "conflict"), url
-        assert states(router) == {"r0": "ready"}
-
-
 @scenario
 async def test_changes_and_reloads_at_the_same_time() -> None:
     others = [HostileReplica(json_ok) for _ in range(3)]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from router.config.model import Replica
 from tests.app.pages import page, text_page
 from tests.harness.behaviours import answer, json_ok, until_closed
 from tests.harness.control import HEALTH, MODELS, Answer
@@ -154,26 +153,6 @@ async def test_held_back_by_the_operator_and_by_a_notice() -> None:
         await router.admin("/replicas/r1/reclaim", "POST", body={"seconds": 100})
         found = await shown(router, "r1")
         assert found["why"] == "a notice says that its machine is reclaimed"
-
-
-@scenario
-async def test_a_weight_that_is_not_1_is_in_the_note() -> None:
-    urls = [HostileReplica(json_ok) for _ in range(2)]
-    for each in urls:
-        each.start()
-    configs = tuple(
-        Replica(url=each.url, id=f"r{n}", weight=weight)
-        for n, (each, weight) in enumerate(zip(urls, (1.0, 2.5), strict=True))
-    )
-    async with running(*urls, replicas=configs) as router:
-        assert "weight" not in await note(router)
-        assert (await note(router, "r1")).endswith("weight 2.5")
-        fleet = router.app.parts.fleet
-        fleet.replicas["r1"].health.begins_slowly(fleet.clock())
-        fleet.rebuild()
-        found = await shown(router, "r1")
-        assert found["weight"] < found["weight_configured"] == 2.5
-        assert f"weight {found['weight']:.2g} of 2.5" in await note(router, "r1")
 
 
 @scenario

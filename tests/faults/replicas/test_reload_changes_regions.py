@@ -115,38 +115,6 @@ async def test_a_waiting_request_gets_the_new_regions_of_its_key(tmp_path: Path)
         assert texts(world.eu) == [OPEN, PRIVATE]
 
 
-@scenario
-async def test_a_waiting_request_may_use_a_region_that_was_added(tmp_path: Path) -> None:
-    eu_may_end = asyncio.Event()
-    async with two_regions(tmp_path, after(eu_may_end), json_ok, ("eu",)) as world:
-        other = await world.begins(OPEN)
-        waiting = await world.begins(PRIVATE, LIMITED)
-        await eventually(world.waits, "the request waits")
-        await world.limits(*BOTH)
-        assert (await waiting).status == 200
-        assert texts(world.us) == [PRIVATE]
-        eu_may_end.set()
-        assert (await other).status == 200
-
-
-@scenario
-async def test_a_waiting_request_is_refused_if_its_new_regions_have_no_replica(
-    tmp_path: Path,
-) -> None:
-    eu_may_end = asyncio.Event()
-    behave = after(eu_may_end)
-    async with two_regions(tmp_path, behave, behave) as world:
-        others = [await world.begins(OPEN), await world.begins(OPEN, "x-region: us")]
-        waiting = await world.begins(PRIVATE, LIMITED)
-        await eventually(world.waits, "the request waits")
-        await world.limits("mars")
-        answer = await waiting
-        assert (answer.status, answer.error()["code"]) == (403, "region_not_allowed")
-        eu_may_end.set()
-        assert [(await task).status for task in others] == [200, 200]
-        assert PRIVATE not in texts(world.eu) + texts(world.us)
-
-
 @pytest.mark.parametrize("changes", ["key", "replica"])
 @scenario
 async def test_a_request_that_connects_is_not_sent_to_a_region_that_was_removed(
@@ -204,23 +172,3 @@ async def test_a_prompt_is_not_tokenized_in_a_region_that_was_removed(tmp_path: 
         await closed.wait()
         assert (await task).status == 200
         assert (texts(world.eu), texts(world.us)) == ([PRIVATE * 100], [])
-
-
-@scenario
-async def test_a_request_that_connects_is_refused_without_another_replica(tmp_path: Path) -> None:
-    is_resolved = asyncio.Event()
-
-    async def resolve() -> list[str]:
-        await is_resolved.wait()
-        return ["127.0.0.1"]
-
-    async with two_regions(tmp_path, json_ok, json_ok, ("us",)) as world:
-        pool = world.router.app.parts.fleet.replicas["us-1"].pool
-        pool.address.resolve = resolve
-        task = await world.begins(PRIVATE, LIMITED)
-        await eventually(lambda: pool.waiting == 1, "the request waits for a connection")
-        await world.limits("mars")
-        is_resolved.set()
-        answer = await task
-        assert (answer.status, answer.error()["code"]) == (403, "region_not_allowed")
-        assert texts(world.eu) == texts(world.us) == []

@@ -17,7 +17,6 @@ from tests.harness.messages import (
     chat,
     chunk,
     completion,
-    post_json,
     token,
 )
 from tests.harness.queueing import waiting
@@ -126,43 +125,6 @@ async def test_a_stream_that_no_replica_may_continue_ends_by_itself() -> None:
         await eventually(
             lambda: router.app.replicas()[0]["state"] == "drained", "the end of the stream"
         )
-
-
-@pytest.mark.parametrize("path", ["/custom", "/v1/responses"])
-@scenario
-async def test_a_request_that_may_not_be_repeated_stays(path: str) -> None:
-    held = Held()
-    async with running(held, json_ok, policy=FIRST, replica=VLLM) as router:
-        client = await router.client()
-        await client.send(post_json(path, {"model": "m", "input": "hello"}))
-        await eventually(lambda: len(router.replica.requests) == 1, "the request")
-        await reclaim(router)
-        held.go.set()
-        assert (await client.recv_response()).status == 200
-        assert moved(router) == (0, 0)
-
-
-@scenario
-async def test_a_request_that_ends_in_time_stays() -> None:
-    held = Held()
-    held.go.set()
-    async with running(held, json_ok, policy=FIRST) as router:
-        first = router.app.parts.fleet.replicas["r0"]
-        await router.ask()
-        await router.ask()
-        assert first.progress.whole_s > 0.0
-        first.progress.whole_s = 10.0  # as learned from a slower engine
-        held.go.clear()
-        client = await router.client()
-        await client.send(chat())
-        await eventually(lambda: len(router.replica.requests) == 2, "the request")
-        await reclaim(router, seconds=60.0)
-        assert moved(router) == (0, 0)
-        await reclaim(router, seconds=5.0)  # the earlier time counts
-        assert (await client.recv_response()).status == 200
-        assert (await reclaim(router, seconds=60.0))["reclaimed_in_s"] <= 5.0
-        assert moved(router) == (1, 0)
-        held.go.set()
 
 
 # -- the end of a notice ----------------------------------------------------------------------

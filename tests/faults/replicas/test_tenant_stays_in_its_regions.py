@@ -19,12 +19,11 @@ from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Classes, ClassSettings, Hedging, Keys, Replica
 from router.intake.routes import POSTS
 from tests.harness.behaviours import (
-    answer,
     chat_either,
     hang,
     rst_after_request,
 )
-from tests.harness.messages import chat, post_json, request, response
+from tests.harness.messages import chat, post_json, request
 from tests.harness.replica import Behaviour, HostileReplica
 from tests.harness.running import Router, running, scenario
 
@@ -98,17 +97,6 @@ def test_a_reset_is_not_retried_elsewhere(tmp_path: Path) -> None:
     assert told(tmp_path, rst_after_request) == 502
 
 
-@pytest.mark.parametrize("status", [429, 503])
-@scenario
-async def test_a_busy_answer_is_not_retried_elsewhere(tmp_path: Path, status: int) -> None:
-    busy = answer(response(status, "Retry-After: 5", "Connection: close"))
-    async with two_regions(tmp_path, busy) as (router, eu, us):
-        for _ in range(2):
-            assert (await router.ask(asks(PRIVATE, LIMITED), "POST")).status == status
-        assert (await router.ask(asks(OPEN, FREE), "POST")).status == 200
-        assert (len(eu.requests), texts(us)) == (2, {OPEN})
-
-
 def test_a_late_answer_gets_no_copy_elsewhere(tmp_path: Path) -> None:
     hedging = Hedging(policy="fixed", options={"delay_s": 0.05}, budget=1.0, by_header=True)
     status = told(
@@ -120,17 +108,6 @@ def test_a_late_answer_gets_no_copy_elsewhere(tmp_path: Path) -> None:
         timeouts={"first_token_s": 1.0, "commit_after_s": 0.0},
     )
     assert status == 504
-
-
-@scenario
-async def test_a_region_that_is_down_is_waited_for_and_then_refused(tmp_path: Path) -> None:
-    async with two_regions(tmp_path, chat_either) as (router, eu, us):
-        await eu.stop_listening()
-        free = await router.ask(asks(OPEN, FREE), "POST")
-        assert free.status == 200
-        answer = await router.ask(asks(PRIVATE, LIMITED), "POST")
-        assert answer.status == 503, answer
-        assert texts(us) == {OPEN}
 
 
 @scenario
