@@ -1,27 +1,14 @@
 """Compares the error answers of a replica with the answers of other replicas to the same requests.
 
 An error answer alone does not show whether the request or the replica is at fault. So the request
-is sent to another replica, too:
-
-- The other replica answers the request: the first replica is *contradicted*.
-- The other replica gives an error of the same kind: the error is *confirmed*, so the request is at
-  fault.
-- Anything else shows nothing.
+is sent to another replica, too. If that one answers, the first replica is *contradicted*; if it
+gives an error of the same kind, the error is *confirmed*, so the request is at fault.
 
 A replica is set aside (`outcomes.py` ejects it) if it is contradicted for at least half of its last
 answers, three times in a row at the least, by the requests of several clients or with several
-bodies. So neither one client nor one odd body ejects a replica.
-
-Comparisons cost the fleet little: the request is refused once more, or answered. To bound them, a
-confirmed error lets more errors of its kind pass before the next comparison, up to `PATIENCE_MAX`.
-The first two 400 or 422 in a row are not compared, because they are mostly the client's fault.
-
-An error comes sooner than an answer, so a replica that gives errors seems to have the lowest load.
-The third error in a row that could be compared, and was not confirmed, begins a pause of the
-replica, as a busy answer does (`Health.refused`).
-
-An engine with a full queue answers 429 or 503, too. So a busy replica is set aside only after
-`BUSY_ANSWERS` such answers within at least `BUSY_S` seconds, without any success in between.
+bodies. A busy replica is set aside only after `BUSY_ANSWERS` contradicted answers within at least
+`BUSY_S` seconds, without any success in between. A confirmed error lets more errors of its kind
+pass before the next comparison. The reasons are in docs/decisions/health.md.
 
 All values are counts of answers; only the rule for busy replicas reads the time. Must never: do
 I/O, or read a clock.

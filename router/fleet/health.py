@@ -1,51 +1,24 @@
 """Decides whether a replica is fit for requests, by active probes and by the results of requests.
 
-*Active*: probes run periodically. `rise` good probes in a row bring a replica up, `fall` bad probes
-take it down. A probe that times out is not counted while the replica shows work
-(`ProbeResults.is_excused`). A replica that waits for its first probe (`await_probe`) is not up; its
-first probe alone decides whether it comes up.
+The rules and their reasons are in docs/decisions/health.md. In short:
 
-*Passive*: requests that fail in a row eject a replica for a period that doubles with each ejection
-(Envoy's outlier detection). After the period, one trial request decides (half-open). A good probe
-never ends an ejection, because `/health` may answer 200 while generation hangs.
-
-Answers 429, other 4xx answers and errors that the client caused never count as failures: alone,
-such answers show nothing about the replica. They count if other replicas answer the same requests
-(`error_answers.py`); then `contradicted` ejects the replica.
-
-*Busy*: a replica that answers 429 or 503 is avoided for the time that it asks for (`Retry-After`),
-or else for a short pause that doubles each time. A busy replica is not unhealthy, and it is not
-ejected for this.
-
-*Zombie*: a replica that answers probes and accepts requests, but generates nothing. A busy replica
-is not a zombie. So the caller counts an overdue token, a timeout or a lost hedging race only while
-the replica shows no work for any request (`core/progress.py`). The first overdue first token makes
-a replica suspect. A second overdue first token, or the failure of the overdue attempt, ejects the
-replica. A response that is not streamed is overdue like a first token, if the engine's metrics
-would show work for it. Only work clears the suspicion; a good probe, or an answer without generated
-content, does not.
-
-Hedging sends a copy of a slow attempt to another replica. The first attempt is then mostly
-cancelled before it is overdue. Its replica loses the race if the copy shows content first. Several
-lost races in a row, without any work in between, also make a replica suspect. One more lost race
-after the suspicion has expired ejects the replica.
-
-If a replica that was ejected as a zombie shows work, its ejection ends at once (`revived`).
-
-*Half-open*: after an ejection, one attempt at a time is the trial, in addition to the attempts that
-were in progress when the ejection ended. Only an attempt that was sent after the end of the
-ejection decides whether the replica may again get more than one request at a time.
-
-`breaker` returns the health of a replica as the state of a circuit breaker: closed, suspect, open
-or half_open.
-
-*Slow start*: a replica that came up, or returned from an ejection, first gets only a part of its
-weight. `factor` is the share of its weight that it should get (Envoy's slow start, aggression 1).
-
-*Lagging*: a replica is slow, even if it shows work, if a hedged copy of its attempt shows content
-first at another replica. The weight of the slow replica is lowered for `LAG_S` seconds, so that it
-gets fewer requests. Its load does not show that it is slow, because the slower attempt was
-cancelled.
+- *Probes*: `rise` good ones in a row bring a replica up, `fall` bad ones take it down. A new replica
+  (`await_probe`) is not up; its first probe alone decides.
+- *Failures* in a row eject a replica for a period that doubles with each ejection (Envoy's outlier
+  detection). A good probe never ends an ejection, because `/health` may answer 200 while generation
+  hangs. After the period, one attempt at a time is the trial (half-open). Only an attempt that was
+  sent after the end of the ejection decides the trial.
+- *Error answers* count only if other replicas answer the same requests (`error_answers.py`).
+- *Busy*: after 429 or 503 the replica is avoided for the time that it asks for, or for a short
+  pause that doubles. It is not ejected for this.
+- *Zombie*: a replica that generates nothing. The caller reports an overdue token, a timeout or a
+  lost hedging race only while the replica shows no work (`core/progress.py`). The first overdue
+  token, or `RACES` lost races in a row, make it suspect; the next overdue token, the failure of the
+  overdue attempt, or a race lost after the suspicion ejects it. Only work clears the suspicion, and
+  work ends the ejection at once (`revived`).
+- *Weight*: a replica that came up or returned begins slowly (Envoy's slow start, aggression 1). One
+  that lost a hedging race gets fewer requests for `LAG_S` seconds, even if it shows work, because
+  its load does not show that it is slow: its attempt was cancelled.
 
 Must never: read a clock, or draw random numbers except from the generator that is passed in.
 """
