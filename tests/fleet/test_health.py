@@ -90,32 +90,7 @@ def test_a_dead_replica_is_asked_less_and_less_often(interval_s: float, rise: in
     assert health.pause_s(interval_s) == interval_s
 
 
-def test_a_good_probe_never_ends_an_ejection() -> None:
-    health = make()
-    fail(health, times=5)
-    for _ in range(20):
-        health.probed(True)
-    assert health.is_ejected(1.0)
-    assert health.failures == 5
-
-
 # -- ejection ---------------------------------------------------------------------------------
-
-
-def test_it_is_ejected_after_so_many_failures_in_a_row() -> None:
-    health = make()
-    assert not fail(health, times=4)
-    assert not health.is_ejected(0.0)
-    assert fail(health)
-    assert health.is_ejected(0.0)
-
-
-def test_a_success_starts_the_count_anew() -> None:
-    health = make()
-    fail(health, times=4)
-    assert not health.succeeded()
-    assert not fail(health, times=4)
-    assert not health.is_ejected(0.0)
 
 
 def test_each_ejection_in_a_row_is_twice_as_long_up_to_the_longest() -> None:
@@ -129,15 +104,6 @@ def test_each_ejection_in_a_row_is_twice_as_long_up_to_the_longest() -> None:
         assert health.reopened(now)
         assert fail(health, now, rng=Middle())
     assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
-
-
-def test_hundreds_of_ejections_do_not_overflow() -> None:
-    health = make()
-    fail(health, times=5)
-    for _ in range(5000):
-        assert health.reopened(health.ejected_until)
-        assert fail(health, 1.0)
-    assert health.ejected_until - 1.0 <= 360
 
 
 @given(st.integers(0, 2**32), st.integers(0, 6))

@@ -208,17 +208,6 @@ def test_what_is_not_known_is_guessed_from_what_ran() -> None:
     assert learned.guess == GROWTH * 20
 
 
-def test_a_small_engine_that_was_seen_between_two_requests_stays_full() -> None:
-    """Two polls in a row saw one of its two slots free between two requests."""
-    learned = LearnedCapacity()
-    polls(learned, *queue(2), *queue(1))
-    assert learned.slots == 1.75
-    polls(learned, (2, 9))
-    assert learned.slots == 2.0
-    polls(learned, (3, 9))
-    assert learned.slots is None
-
-
 def test_a_short_queue_shows_a_full_engine_only_if_the_running_requests_do_not_change() -> None:
     """The requests of one step wait at an engine of any size, also if it has free slots."""
     learned = LearnedCapacity()

@@ -10,10 +10,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from router.config.model import Queue
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
-from tests.harness.replica import eventually
 from tests.harness.running import Router, running, scenario
 
 # A round of 100 tokens takes about two seconds, four times the wait that raises suspicion.
@@ -47,29 +45,3 @@ async def test_streams_that_wait_for_a_slot(interval_s: float) -> None:
         assert set(await asyncio.gather(*asks)) == {200}
         replicas = router.app.parts.fleet.replicas.values()
         assert {r.id: r.health.ejections for r in replicas if r.health.ejections} == {}
-
-
-@scenario
-async def test_streams_that_wait_for_answers_of_which_nothing_is_seen() -> None:
-    """Answers without streaming show no progress until they end, and this engine has no metrics."""
-    async with AsyncExitStack() as stack:
-        urls = [
-            (await stack.enter_async_context(emulated("llamacpp", metrics=False, **ENGINE))).url
-            for _ in range(COUNT)
-        ]
-        health = {**HEALTH, "suspect_factor": 10.0}
-        router = await stack.enter_async_context(
-            running(*urls, health=health, queue=Queue(enabled=False), policy="round_robin")
-        )
-        for number in range(8):
-            assert await ask(router, 1, f"short {number}") == 200
-        wholes = [
-            asyncio.ensure_future(router.ask(chat(max_tokens=100, ignore_eos=True, user=f"{n}")))
-            for n in range(COUNT * SLOTS)
-        ]
-        replicas = router.app.parts.fleet.replicas.values()
-        await eventually(lambda: all(r.inflight == SLOTS for r in replicas), "the slots are full")
-        asks = [ask(router, 2, f"behind {n}") for n in range(COUNT * SLOTS)]
-        assert set(await asyncio.gather(*asks)) == {200}
-        assert {(await whole).status for whole in wholes} == {200}
-        assert [(r.health.ejections, r.health.why) for r in replicas] == [(0, "")] * 2

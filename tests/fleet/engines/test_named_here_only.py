@@ -76,7 +76,3 @@ def test_no_engine_is_named() -> None:
 )
 def test_the_search_sees_one(line: str) -> None:
     assert len(named(line)) == 1
-
-
-def test_comments_may_say_where_a_fact_is_from() -> None:
-    assert named('"""Measured on vLLM."""\nX = 1  # vLLM 0.32\n') == []

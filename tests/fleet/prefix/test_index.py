@@ -227,19 +227,6 @@ def test_a_big_replica_is_gone_at_once_and_swept_in_pieces() -> None:
     assert index.match(shared) == {B: 32}
 
 
-def test_slots_are_used_again() -> None:
-    index = index_of(A)
-    for number in range(1000):
-        index.add_replica(number)
-        sent(index, number, chain("p"))
-        index.clear(number)
-        sent(index, number, chain("p"))
-        index.remove_replica(number)
-    assert len(index._keys) <= 3
-    assert index.stats.entries == 0
-    audit(index)
-
-
 # -- counting ---------------------------------------------------------------------------------
 
 

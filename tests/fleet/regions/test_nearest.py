@@ -98,13 +98,6 @@ def test_measured_distances_order_what_is_not_configured() -> None:
     assert world.nearest.order("") == ("eu", "us", "asia")
 
 
-def test_the_utilisation_is_that_of_the_region_and_not_of_the_candidates() -> None:
-    world = World("us-1", "eu-1", "eu-2", regions=Regions(distances=FAR))
-    us, first, _ = world.replicas
-    world.fills("eu-2", 14)
-    assert world.narrow(candidates=[us, first]) == ["us-1"]
-
-
 def test_a_region_does_not_flap() -> None:
     world = World("us-1", "eu-1", regions=Regions(distances=FAR))
     world.fills("eu-1", 7)

@@ -12,7 +12,7 @@ from router.core.errors import Reason
 from router.fleet.replica import Replica
 from tests.examples import examples
 from tests.fleet.helpers import Table
-from tests.fleet.table.helpers import eject, listing
+from tests.fleet.table.helpers import listing
 from tests.harness.running import run_bounded
 
 
@@ -52,15 +52,6 @@ def test_late_events_of_a_removed_replica_change_nothing() -> None:
     table.fleet.attempt_ended(replica)
     assert table.events == []
     assert table.ids("m") == ["a"]
-
-
-def test_removing_one_that_is_ejected_leaves_no_timer(table: Table) -> None:
-    table.add("a")
-    replica = table.add("b")
-    eject(table, replica)
-    assert table.sweeper.parties == {table.fleet}
-    table.fleet.remove("b")
-    assert table.sweeper.parties == set()
 
 
 def test_new_settings_keep_what_is_known(table: Table) -> None:
