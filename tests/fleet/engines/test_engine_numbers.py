@@ -87,6 +87,15 @@ def test_sglang_displaces_for_another_class_only(
         assert abs(first - together) > THRESHOLD
 
 
+def test_an_engine_that_keeps_numbers_gets_few_of_them() -> None:
+    found = {
+        number_for("sglang", True, stepped(float(rank), steps), EPOCH + 97.3 * steps, 300.0)
+        for rank in range(5)
+        for steps in range(2000)
+    }
+    assert len(found) <= 45
+
+
 @pytest.mark.parametrize(
     ("dialect", "is_bounded"),
     [("vllm", False), ("trtllm", False), ("sglang", True), ("sglang-low-first", True)],
