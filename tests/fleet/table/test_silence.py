@@ -8,7 +8,12 @@ from router.core.errors import Reason
 from tests.fleet.helpers import Table
 
 
-def test_an_overdue_token_is_looked_at_again_while_the_replica_works(table: Table) -> None:
+@pytest.mark.parametrize(
+    ("is_streamed", "lacks"), [(True, "no first token for 7.0 s"), (False, "no answer for 7.0 s")]
+)
+def test_an_overdue_token_is_looked_at_again_while_the_replica_works(
+    is_streamed: bool, lacks: str, table: Table
+) -> None:
     fleet, least_s = table.fleet, table.rules.suspect_min_s
     replica = table.add("a")
     table.add("b")
@@ -19,8 +24,9 @@ def test_an_overdue_token_is_looked_at_again_while_the_replica_works(table: Tabl
     now = sent + 2.0 + least_s
     table.clock = lambda: now
     assert fleet.outcomes.works_until(replica, sent, now, True) == now
-    fleet.outcomes.overdue(replica, sent, now)
+    fleet.outcomes.overdue(replica, sent, now, is_streamed)
     assert table.events == [("suspect", "a")]
+    assert replica.why(now).startswith(f"suspect: {lacks}")
     assert table.ids("m") == ["b"]
     replica.progress.at = now + 1.0  # a token of another stream
     now += 1.0
