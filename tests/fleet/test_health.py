@@ -106,6 +106,15 @@ def test_each_ejection_in_a_row_is_twice_as_long_up_to_the_longest() -> None:
     assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
 
 
+def test_hundreds_of_ejections_do_not_overflow() -> None:
+    health = make()
+    fail(health, times=5)
+    for _ in range(5000):
+        assert health.reopened(health.ejected_until)
+        assert fail(health, 1.0)
+    assert health.ejected_until - 1.0 <= 360
+
+
 @given(st.integers(0, 2**32), st.integers(0, 6))
 def test_the_jitter_has_bounds(seed: int, ejections: int) -> None:
     health = make()

@@ -52,6 +52,15 @@ def test_without_retry_after_the_pause_doubles_up_to_a_maximum() -> None:
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
 
 
+def test_a_burst_of_refusals_is_one_pause() -> None:
+    health = Health(Rules())
+    assert refuse(health, 1.0)
+    until = health.busy_until
+    for _ in range(100):
+        assert not refuse(health, 1.05)
+    assert (health.busy_until, health.refusals) == (until, 1)
+
+
 def test_what_it_takes_ends_the_doubling_what_it_took_before_does_not() -> None:
     health = Health(Rules())
     for now in (1.0, 2.0, 3.0):

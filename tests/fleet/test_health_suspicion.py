@@ -23,8 +23,10 @@ def overdue(now: float, may_eject: bool = True) -> Step:
     return lambda health: health.overdue(now, Random(0), may_eject)
 
 
-def failed(now: float, was_overdue: bool = False) -> Step:
-    return lambda health: health.failed(now, Random(0), True, was_overdue=was_overdue)
+def failed(now: float, was_overdue: bool = False, sent: float | None = None) -> Step:
+    return lambda health: health.failed(
+        now, Random(0), True, was_overdue=was_overdue, dispatched=sent
+    )
 
 
 def lost(now: float, races: int = 1, may_eject: bool = True) -> Step:
@@ -82,6 +84,7 @@ CASES: dict[str, tuple[list[Step], float, str]] = {
     "probes in the trial": ([*HANGS, reopened, probed(30.0)], 30.0, "half_open"),
     "content of the trial": ([*HANGS, reopened, content(30.0, 20.0)], 30.0, "closed"),
     "content of an older attempt": ([*HANGS, reopened, content(30.0, 4.0)], 30.0, "half_open"),
+    "an older failure": ([*HANGS, reopened, failed(30.0, False, 4.0)], 30.0, "half_open"),
     "an older answer": ([*HANGS, reopened, answered(30.0, 4.0)], 30.0, "half_open"),
     "a trial without content": ([*HANGS, reopened, answered(30.0, 20.0, False)], 30.0, "half_open"),
     "an answer to the trial": ([*HANGS, reopened, answered(30.0, 20.0)], 30.0, "closed"),
