@@ -2,8 +2,8 @@
 
 The rules and their reasons are in docs/decisions/health.md. In short:
 
-- *Probes*: `rise` good ones in a row bring a replica up, `fall` bad ones take it down. A new replica
-  (`await_probe`) is not up; its first probe alone decides.
+- *Probes*: `rise` good ones in a row bring a replica up, `fall` bad ones take it down. A new
+  replica (`await_probe`) is not up; its first probe alone decides.
 - *Failures* in a row eject a replica for a period that doubles with each ejection (Envoy's outlier
   detection). A good probe never ends an ejection, because `/health` may answer 200 while generation
   hangs. After the period, one attempt at a time is the trial (half-open). Only an attempt that was

@@ -49,6 +49,14 @@ def test_one_death_counts_once(suspects: Suspects) -> None:
     assert dies(suspects, "a", b"x", at=20.0) == 1  # The restarted process died again.
 
 
+def test_an_old_death_is_forgotten(suspects: Suspects) -> None:
+    dies(suspects, "a", b"x", at=0.0)
+    assert dies(suspects, "b", b"x", at=HOLD_S + 1.0) == 0
+    assert dies(suspects, "c", b"x", at=HOLD_S + 2.0) == 1
+    assert not suspects.refuses(b"y", 3 * HOLD_S)
+    assert suspects.is_empty
+
+
 def test_an_answer_clears_a_body(suspects: Suspects) -> None:
     dies(suspects, "a", b"x", at=0.0)
     suspects.answered(b"x")

@@ -117,18 +117,18 @@ ENGINE: Final = Engine(
     ],
     control=frozenset(
         {
-            "/lora-adapters",
-            "/metrics",
-            "/models/load",
-            "/models/unload",
-            "/props",
-            "/slots",
-            "/v1/stream",
-            "/v1/streams/lookup",
+            b"/lora-adapters",
+            b"/metrics",
+            b"/models/load",
+            b"/models/unload",
+            b"/props",
+            b"/slots",
+            b"/v1/stream",
+            b"/v1/streams/lookup",
         }
     ),
-    control_below=("/slots/",),
-    private_headers=frozenset({"x-conversation-id"}),
+    control_below=(b"/slots/",),
+    private_headers=frozenset({b"x-conversation-id"}),
     counts_mark=b'"timings"',
     reserves_output=True,
 )

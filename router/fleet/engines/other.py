@@ -12,7 +12,7 @@ ENGINE: Final = Engine(
     "other",
     order=1000,
     sources=(TextSource("/metrics", NAMES, read),),
-    control_below=("/debug/", "/metrics/"),
+    control_below=(b"/debug/", b"/metrics/"),
     # `migration_request`: LMDeploy reads the prompt's cache from the address in this member.
     private_members=frozenset({"migration_request"}),
     # Some servers treat the members of `extra_body` like those of the body itself.

@@ -98,12 +98,12 @@ ENGINE: Final = Engine(
         *native("generate", "/generate", "/invocations"),
         *native("generate", "/generate_stream", events=True),
     ],
-    control=frozenset({"/metrics"}),
+    control=frozenset({b"/metrics"}),
     # TGI does not read `model`.
     adapters=Adapters(
         {b"/generate": _ADAPTER, b"/generate_stream": _ADAPTER, b"/invocations": _ADAPTER},
         unknown=_ADAPTER,
     ),
-    counts_natively=frozenset({"/generate"}),
+    counts_natively=frozenset({b"/generate"}),
     reserves_output=True,
 )

@@ -10,7 +10,8 @@ Must never: do I/O, or be changed after it was created.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from router.fleet.engines.common.base import Check, FactsSource, Marks, Source
@@ -110,120 +111,87 @@ def native(kind: str, *paths: str, events: bool = False, light: bool = False) ->
     return [NativePath(kind, path, streams_events=events, light=light) for path in paths]
 
 
+@dataclass(eq=False, repr=False)
 class Engine:
     """One kind of engine. `common/registry.py` finds it as the value ENGINE of its file."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        order: int = 100,
-        # Attributes for detection and polls.
-        marks: Marks = _NO_MARKS,
-        sources: tuple[Source, ...] = (),
-        health: tuple[Check, ...] = (Check("/health"),),
-        facts: FactsSource | None = None,
-        keeps_alive: bool = True,
-        counts_live: bool = False,
-        # Attributes for the meaning of the engine's paths and headers.
-        native: list[NativePath] | None = None,
-        control: frozenset[str] = frozenset(),
-        control_below: tuple[str, ...] = (),
-        private_headers: frozenset[str] = frozenset(),
-        private_members: frozenset[str] = frozenset(),
-        member_nests: frozenset[str] = frozenset(),
-        # Attributes for models.
-        refuses_models: bool = False,
-        lists_adapters: bool = False,
-        names_adapters: bool = False,
-        adapters: Adapters | None = None,
-        # Attributes for priorities.
-        dialect: Dialect = SILENT,
-        low_first: Dialect | None = None,
-        tells_scheduling: bool = False,
-        # Attributes for running requests.
-        abort: Abort | None = None,
-        usage_ask: UsageAsk | None = None,
-        counts_mark: bytes = COUNTS,
-        counts_natively: frozenset[str] = frozenset(),
-        continues: bool = False,
-        # Attributes for KV events and token IDs.
-        tokenize: str = "",
-        publisher: Publisher | None = None,
-        is_recognised: bool = True,
-        # Attributes for the capacity advisor.
-        counters: Counters | None = None,
-        # Attributes for the emulator.
-        reserves_output: bool = False,
-        displaces_by: int | None = None,
-        gauges_lag: bool = False,
-        has_ranks: bool = False,
-        local_ranks_at: str = "",
-    ) -> None:
-        self.name = name
-        self.order = order  # The order of the detection requests; common engines have low numbers.
-        self.marks = marks
-        # The sources of metrics, the best one first. If a source is absent or empty, the next one
-        # is used.
-        self.sources = sources
-        self.health = health
-        self.facts = facts
-        self.keeps_alive = keeps_alive  # Whether polls may reuse connections.
-        # Whether the engine's total of generated tokens grows while requests are running.
-        self.counts_live = counts_live
-        self.native = native or []  # The inference paths of the engine's own API.
-        # Paths that stop the engine, change it or show its state, in lower case. They are blocked
-        # for clients.
-        self.control = frozenset([path.encode() for path in control])
-        self.control_below = tuple([path.encode() for path in control_below])
-        # Request headers that the engine obeys and that clients must not send. The names are in
-        # lower case.
-        self.private_headers = frozenset([header.encode() for header in private_headers])
-        # Members of a body that choose where the engine reads or writes: another process, foreign
-        # cache blocks, a data-parallel rank. Clients must not send them.
-        self.private_members = private_members
-        # Objects in a body whose members the engine reads like members of the body itself.
-        self.member_nests = member_nests
-        # Whether the engine answers 404 for a model that it does not list.
-        self.refuses_models = refuses_models
-        # Whether the engine lists its LoRA adapters in /v1/models.
-        self.lists_adapters = lists_adapters
-        # Whether the engine accepts `model:adapter` as the name of a model's adapter.
-        self.names_adapters = names_adapters
-        # `None`: the engine reads `model` on all paths, except paths of other engines' own APIs.
-        self.adapters = adapters
-        self.dialect = dialect
-        self.low_first = low_first  # The priority dialect if the engine's facts have `low_first`.
-        # True: the engine's facts show whether the engine schedules by priority.
-        self.tells_scheduling = tells_scheduling
-        self.abort = abort  # None: closing a request's connection aborts the request.
-        self.usage_ask = usage_ask  # None: the router does not request token counts of streams.
-        # Bytes that every event with token counts contains, and few other events.
-        self.counts_mark = counts_mark
-        # Paths whose answers have token counts in the engine's own format.
-        self.counts_natively = frozenset([path.encode() for path in counts_natively])
-        # Whether the engine can continue a text (`continue_final_message`).
-        self.continues = continues
-        # The path that returns the token IDs of a text or of chat messages; "": the engine has no
-        # such path.
-        self.tokenize = tokenize
-        self.publisher = publisher  # How the engine reports its publishers of KV events.
-        # False: the engine was not detected, so the replica may run any engine.
-        self.is_recognised = is_recognised
-        # The names of the engine's totals in Prometheus; `None`: `hedgerow plan` cannot read this
-        # engine's counters.
-        self.counters = counters
-        # True: the engine starts a request only after it has reserved the KV cache for the
-        # request's whole output.
-        self.reserves_output = reserves_output
-        # A new request preempts a running request whose priority number is worse by more than this.
-        self.displaces_by = displaces_by
-        # True: the engine can have data-parallel ranks behind one address.
-        self.has_ranks = has_ranks
-        # The value of the header `Server` of front ends that count the ranks of their own address
-        # from 0 in request headers, whatever numbers the metrics show; "": there are none.
-        self.local_ranks_at = local_ranks_at
-        self.gauges_lag = gauges_lag  # True: the engine's gauges lag by up to a second.
+    name: str
+
+    # -- detection and polls
+    order: int = 100  # The order of the detection requests; common engines have low numbers.
+    marks: Marks = _NO_MARKS
+    # The sources of metrics, the best one first. If a source is absent or empty, the next one is
+    # used.
+    sources: tuple[Source, ...] = ()
+    health: tuple[Check, ...] = (Check("/health"),)
+    facts: FactsSource | None = None
+    keeps_alive: bool = True  # Whether polls may reuse connections.
+    # Whether the engine's total of generated tokens grows while requests are running.
+    counts_live: bool = False
+
+    # -- paths, headers and bodies
+    native: Sequence[NativePath] = ()  # The inference paths of the engine's own API.
+    # Paths that stop the engine, change it or show its state, in lower case. They are blocked for
+    # clients, as are all paths below `control_below`.
+    control: frozenset[bytes] = frozenset()
+    control_below: tuple[bytes, ...] = ()
+    # Request headers that the engine obeys and that clients must not send, in lower case.
+    private_headers: frozenset[bytes] = frozenset()
+    # Members of a body that choose where the engine reads or writes: another process, foreign cache
+    # blocks, a data-parallel rank. Clients must not send them.
+    private_members: frozenset[str] = frozenset()
+    # Objects in a body whose members the engine reads like members of the body itself.
+    member_nests: frozenset[str] = frozenset()
+
+    # -- models
+    refuses_models: bool = (
+        False  # Whether the engine answers 404 for a model that it does not list.
+    )
+    lists_adapters: bool = False  # Whether the engine lists its LoRA adapters in /v1/models.
+    # Whether the engine accepts `model:adapter` as the name of a model's adapter.
+    names_adapters: bool = False
+    # `None`: the engine reads `model` on all paths, except paths of other engines' own APIs.
+    adapters: Adapters | None = None
+
+    # -- priorities
+    dialect: Dialect = SILENT
+    low_first: Dialect | None = None  # The dialect if the engine's facts have `low_first`.
+    # True: the engine's facts show whether the engine schedules by priority.
+    tells_scheduling: bool = False
+
+    # -- running requests
+    abort: Abort | None = None  # None: closing a request's connection aborts the request.
+    usage_ask: UsageAsk | None = None  # None: the router does not request token counts of streams.
+    # Bytes that every event with token counts contains, and few other events.
+    counts_mark: bytes = COUNTS
+    # Paths whose answers have token counts in the engine's own format.
+    counts_natively: frozenset[bytes] = frozenset()
+    # Whether the engine can continue a text (`continue_final_message`).
+    continues: bool = False
+
+    # -- KV events and token IDs
+    # The path that returns the token IDs of a text or of chat messages; "": there is none.
+    tokenize: str = ""
+    publisher: Publisher | None = None  # How the engine reports its publishers of KV events.
+    # False: the engine was not detected, so the replica may run any engine.
+    is_recognised: bool = True
+    # The names of the engine's totals in Prometheus; `None`: `hedgerow plan` cannot read this
+    # engine's counters.
+    counters: Counters | None = None
+
+    # -- the emulator
+    # True: the engine starts a request only after it has reserved the KV cache for the request's
+    # whole output.
+    reserves_output: bool = False
+    # A new request preempts a running request whose priority number is worse by more than this.
+    displaces_by: int | None = None
+    gauges_lag: bool = False  # True: the engine's gauges lag by up to a second.
+
+    # -- data-parallel ranks
+    has_ranks: bool = False  # True: the engine can have data-parallel ranks behind one address.
+    # The value of the header `Server` of front ends that count the ranks of their own address from
+    # 0 in request headers, whatever numbers the metrics show; "": there are none.
+    local_ranks_at: str = ""
 
     def __repr__(self) -> str:
         return f"Engine({self.name})"
