@@ -5,25 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.faults.names.engines import Engine
 from tests.faults.process.metrics import number
-from tests.harness.messages import chat, completion, json_response
-from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
+from tests.harness.messages import chat
+from tests.harness.replica import eventually
 from tests.harness.running import Router, running, scenario
 
 OFF = {"backoff_s": 0.0}
-BROKEN = json_response({"error": {"message": "broken", "type": "server_error", "code": 500}}, 500)
-
-
-class Engine(HostileReplica):
-    """Answers with 500 while it fails."""
-
-    def __init__(self, *models: str) -> None:
-        super().__init__(self.answer, models=models)
-        self.fails = False
-
-    async def answer(self, connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(BROKEN if self.fails else completion())
 
 
 @asynccontextmanager
@@ -49,12 +37,12 @@ async def panic(router: Router, model: str) -> float:
 async def test_the_only_replica_of_a_model_stays() -> None:
     alone, *others = Engine("a"), Engine("b"), Engine("b"), Engine("b")
     async with fleet(alone, *others) as router:
-        alone.fails = True
+        alone.status = 500
         for _ in range(12):
             # Each request gets the engine's own 500.
             assert (await router.ask(ask("a"))).status == 500
         assert states(router) == ["ready"] * 4
-        alone.fails = False
+        alone.status = 200
         assert (await router.ask(ask("a"))).status == 200
         for _ in range(6):
             assert (await router.ask(ask("b"))).status == 200
@@ -68,12 +56,12 @@ async def test_panic_mode_uses_only_ejected_replicas_of_the_model() -> None:
     rules = {"eject_after": 1, "panic_share": 0.5, "interval_s": 0.05, "fall": 1}
     async with fleet(*engines, *apart, **rules) as router:
         assert (await panic(router, "a"), await panic(router, "b")) == (0.0, 0.0)
-        engines[0].fails = apart[0].fails = True
+        engines[0].status = apart[0].status = 500
         while states(router)[0] != "ejected":
             await router.ask(ask("a"))
         while states(router)[4] != "ejected":
             await router.ask(ask("b"))
-        engines[0].fails = apart[0].fails = False
+        engines[0].status = apart[0].status = 200
         before = len(engines[0].requests)
         for _ in range(6):
             assert (await router.ask(ask("a"))).status == 200
