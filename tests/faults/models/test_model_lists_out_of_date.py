@@ -1,4 +1,4 @@
-"""A replica serves other models than in the list that the router has read.
+"""A replica serves other models than in the list that the router has read, or has not read yet.
 
 Lists are read periodically; here this time is longer than any test. They are also read when they
 seem to be out of date.
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from router.config.model import Queue
+from router.config.model import Queue, Replica
 from router.core.errors import Reason
 from tests.harness.control import MODELS, Control
 from tests.harness.messages import completion, json_response, post_json, request
@@ -195,3 +195,49 @@ async def test_a_replica_leaves_while_its_list_is_read() -> None:
         await router.app.reload()
         assert_error(await client.recv_response(), Reason.MODEL_NOT_FOUND)
         leaves.may_list.set()
+
+
+def served(engine: Engine) -> list[str]:
+    return [json.loads(asked.body)["model"] for asked in engine.requests]
+
+
+@QUEUES
+@scenario
+async def test_a_replica_that_a_reload_adds_gets_no_request_before_its_list_is_read(
+    queue: bool,
+) -> None:
+    old, new = Engine("a"), Engine("b")
+    new.may_list.clear()
+    new.start()
+    async with fleet(old, queue=queue, health={"interval_s": 0.05}) as router:
+        router.replicas.append(new)
+        router.change(replicas=(router.at(0), Replica(url=new.url, id="new")))
+        await router.app.reload()
+        await eventually(lambda: new.lists > 0, "the question for its models")
+        assert [(await ask(router, "a")).status for _ in range(6)] == [200] * 6
+        waits = asyncio.create_task(ask(router, "b"))
+        await eventually(lambda: len(router.app.parts.dispatcher.exchanges) == 1, "the request")
+        new.may_list.set()
+        assert (await waits).status == 200
+        assert [(await ask(router, "a")).status for _ in range(6)] == [200] * 6
+        assert (set(served(old)), served(new)) == ({"a"}, ["b"])
+
+
+@scenario
+async def test_a_replica_serves_another_model_after_an_outage() -> None:
+    stays, changes = Engine("a"), Engine("b")
+    health = {"interval_s": 0.05, "fall": 1}
+    async with fleet(stays, changes, queue=False, health=health) as router:
+        assert (await ask(router, "b")).status == 200
+        changes.control.status = 503
+        replica = router.app.parts.fleet.replicas["r1"]
+        await eventually(lambda: not replica.health.up, "down")
+        assert_error(await ask(router, "b"), Reason.MODEL_RESTARTING)
+        changes.may_list.clear()
+        changes.control.models, changes.control.status, changes.lists = ("c",), 200, 0
+        await eventually(lambda: changes.lists > 0, "the question for its models")
+        assert_error(await ask(router, "b"), Reason.MODEL_RESTARTING)
+        changes.may_list.set()
+        await eventually(lambda: replica.health.up, "up")
+        assert (await ask(router, "c")).status == 200
+        assert served(changes) == ["b", "c"]
