@@ -165,6 +165,12 @@ def test_what_is_no_list_of_iterations(body: bytes) -> None:
     assert ITERATIONS.parse(body) is None
 
 
+def test_an_iteration_that_is_no_object() -> None:
+    odd: set[str] = set()
+    assert ITERATIONS.parse(b"[3]", odd=odd) == NO_SIGNALS
+    assert odd == {"iteration"}
+
+
 def test_more_blocks_in_use_than_there_are() -> None:
     odd: set[str] = set()
     body = b'[{"kvCacheStats": {"maxNumBlocks": 10, "usedNumBlocks": 11, "tokensPerBlock": 32}}]'
