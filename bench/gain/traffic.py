@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
+from bench.traces import PublicTrace
+from bench.traces.reuse import hits_of
 from router.lab.simulator.traffic import Arrival
-from router.lab.traces import open_trace
-from router.lab.traces.reuse import hits_of
 
 SHARES = {"high": 0.2, "normal": 0.5, "low": 0.3}
 
@@ -35,7 +35,7 @@ class Window:
     def __iter__(self) -> Iterator[Arrival]:
         rng = Random(f"classes {self.seed}")
         names, shares = list(SHARES), list(SHARES.values())
-        trace = open_trace(
+        trace = PublicTrace(
             self.path, spread_seed=self.seed, since_s=self.since_s, limit=self.requests
         )
         begin = None
@@ -66,7 +66,7 @@ def law(path: str, kv_tokens: int) -> Law:
     """Measure a trace. `kv_tokens` is the size of all the fleet's caches together. Raises
     TraceError, OSError.
     """
-    trace = open_trace(path)
+    trace = PublicTrace(path)
     size = trace.block_tokens
     sizes, reused = [], []
     last = 0.0

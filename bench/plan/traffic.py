@@ -15,7 +15,7 @@ from random import Random
 from statistics import fmean
 from typing import Final
 
-from router.lab.traces import open_trace
+from bench.traces import PublicTrace
 
 STEP_S: Final = 300.0
 DAY: Final = round(86400.0 / STEP_S)  # number of steps in a day
@@ -89,7 +89,7 @@ def bursts(name: str, path: str) -> Bursts:
     """Read a trace. Raises TraceError and OSError."""
     minutes: dict[int, float] = {}
     prompt = output = 0.0
-    for arrival in open_trace(path):
+    for arrival in PublicTrace(path):
         minute = int(arrival.at // 60.0)
         minutes[minute] = minutes.get(minute, 0.0) + arrival.prompt_tokens + arrival.output_tokens
         prompt += arrival.prompt_tokens

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from bench.predictors import cli, logged, timings
-from bench.predictors.errors import Errors
 from bench.predictors.least_squares import least_squares
 
 HEAD = "model,hardware,prompt_size,batch_size,token_size,prompt_time,token_time,tensor_parallel"
@@ -29,12 +28,6 @@ def test_least_squares_finds_the_coefficients() -> None:
         least_squares(rows[:2], values[:2])
     with pytest.raises(ValueError, match="no rows"):
         least_squares([], [])
-
-
-def test_errors_after_the_warm_up() -> None:
-    errors = Errors(10, 2.0, -1.0).since(Errors(5, 1.5, -0.5))
-    assert (errors.count, errors.mape, errors.bias) == (5, pytest.approx(10.0), pytest.approx(-10))
-    assert Errors().mape is None
 
 
 def timings_file(folder: Path) -> Path:
@@ -105,12 +98,6 @@ def test_answers_that_are_not_streamed_are_load_only(tmp_path: Path) -> None:
     assert row.ttft.count == 80
 
 
-def test_a_line_that_is_still_written_is_left_out(tmp_path: Path) -> None:
-    file = log_file(tmp_path)
-    file.write_text(file.read_text() + '{"ts": 1')
-    assert len(logged.requests(str(file))) == 100
-
-
 @pytest.mark.parametrize(
     ("flag", "text", "problem"),
     [
@@ -127,11 +114,6 @@ def test_a_bad_file_is_a_mistake(
     file.write_text(text)
     assert run("--no-simulated", flag, str(file)) == 2
     assert problem in capsys.readouterr().err
-
-
-def test_a_missing_file_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--no-simulated", "--log", "/nowhere/access.log") == 2
-    assert "/nowhere/access.log" in capsys.readouterr().err
 
 
 def test_all_parts_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from itertools import islice
-from math import inf
 from pathlib import Path
 
 import pytest
@@ -40,24 +39,6 @@ def test_every_order_has_its_row() -> None:
     assert orders.rules("drr").enabled and orders.rules("drr").policy == "drr"
 
 
-def test_the_fleet_has_160_slots_and_batch_alone_fills_it() -> None:
-    assert traffic.ENGINES * traffic.SLOTS == 160 < traffic.CLIENTS
-    assert stage.SPEC.count == traffic.ENGINES
-    scenario = world.scenario("fifo", 1)
-    assert scenario.replicas * scenario.core.max_num_seqs == 160
-
-
-def test_the_first_tenant_asks_for_half() -> None:
-    clients = range(traffic.CLIENTS)
-    for kind in (traffic.LOW, traffic.BATCH):
-        tenants = [traffic.MIX.tenant(c) for c in clients if traffic.MIX.kind(c) is kind]
-        assert set(tenants) == set(range(kind.tenants))
-        assert tenants.count(0) == len(tenants) // 2
-    crowd = [one for one in islice(world.Crowd(1, 2000.0), 4000) if one.priority == "normal"]
-    share = sum(one.tenant == "normal 0" for one in crowd) / len(crowd)
-    assert share == pytest.approx(0.5, abs=0.05)
-
-
 def test_what_comes_by_itself_does_not_depend_on_the_answers() -> None:
     def listed(crowd: world.Crowd) -> list[tuple[float, str, int, tuple[int, ...]]]:
         return [(one.at, one.tenant, one.prompt_tokens, one.blocks) for one in crowd]
@@ -72,16 +53,6 @@ def test_what_comes_by_itself_does_not_depend_on_the_answers() -> None:
         first.tenant,
     )
     assert following.number != first.number and not plain.follow(first, 20.0)
-
-
-def test_a_document_is_its_tenants_alone_and_its_questions_are_new() -> None:
-    crowd = list(islice(world.Crowd(1, 2000.0), 3000))
-    asked: dict[tuple[int, ...], set[str]] = {}
-    for one in crowd:
-        asked.setdefault(one.blocks[:12], set()).add(one.tenant)
-    assert all(len(tenants) == 1 for tenants in asked.values())
-    # Some questions are shorter than a block.
-    assert len({one.blocks for one in crowd}) > 0.95 * len(crowd)
 
 
 def test_text_lengths_follow_the_distribution() -> None:
@@ -102,11 +73,6 @@ def test_text_lengths_follow_the_distribution() -> None:
 # -- figures and goals ----------------------------------------------------------------------------
 
 
-def test_a_request_without_an_answer_is_the_slowest() -> None:
-    seen = times([1.0] * 98 + [inf] * 2)
-    assert (seen.requests, seen.p50, seen.p99) == (100, 1.0, None)
-
-
 def test_the_worst_order_stands_for_all() -> None:
     rows = [
         row(orders.NONE, 900.0, 0.8),
@@ -119,11 +85,6 @@ def test_the_worst_order_stands_for_all() -> None:
     assert (hits.here, hits.met, hits.note) == ("50%", False, "worst: strict")
     assert (fair_loss.here, fair_loss.met) == ("-2.0%", True)
     assert (fair_hits.here, fair_hits.met) == ("75%", True)
-
-
-def test_without_the_others_nothing_is_judged() -> None:
-    verdicts = goals.judge([row("fair", 980.0, None)], "fair")
-    assert [verdict.value for verdict in verdicts] == [None] * 4
 
 
 def test_the_table_shows_losses_and_gains() -> None:

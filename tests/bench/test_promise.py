@@ -68,31 +68,9 @@ def test_goals_are_judged_by_the_worst_class() -> None:
     assert width.note.startswith("worst: low;")
 
 
-def test_a_scenario_without_an_estimate_is_not_judged() -> None:
-    none = replace(GOOD, estimated=0, below=0, above=0, width_s=None)
-    assert [verdict.value for verdict in goals.judge([none])] == [None, None]
-
-
 def several(*above: int, name: str = "high") -> list[Coverage]:
     """One run for each number of first tokens after their intervals; 50 are before them."""
     return [replace(GOOD, name=name, above=count) for count in above]
-
-
-def test_several_runs_are_judged_by_the_interval_of_their_mean() -> None:
-    """One run covers too little; that alone decides nothing."""
-    (coverage, _) = goals.judge_runs([several(50, 50, 50, 50, 90)])
-    assert coverage.met and coverage.here.startswith("89.2% (")
-    (coverage, _) = goals.judge_runs([several(50, 150, 200, 50, 90)])
-    assert not coverage.met and not coverage.missed
-    (coverage, _) = goals.judge_runs([several(100, 150, 200, 100, 90)])
-    assert coverage.missed
-    (coverage, _) = goals.judge_runs([several(*[50] * (PAIRS_MIN - 1))])
-    assert not coverage.met and not coverage.missed
-
-
-def test_too_much_coverage_is_missed_too() -> None:
-    (coverage, _) = goals.judge_runs([[replace(GOOD, below=0, above=10)] * PAIRS_MIN])
-    assert coverage.missed and coverage.here.startswith("99.0%")
 
 
 def test_a_missed_class_is_worse_than_an_open_one() -> None:

@@ -32,6 +32,8 @@ from bench.fleet.simulated.search import highest
 from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import routed
 from bench.overhead.goals import Verdict
+from bench.traces import PublicTrace
+from bench.traces.reuse import reuse_bound
 from router.config.varied import varied
 from router.core.text.table import Column, build
 from router.lab.emulator.core.core_config import CoreConfig
@@ -39,7 +41,7 @@ from router.lab.emulator.core.timing import PROFILES
 from router.lab.replay.report.slo import Slo
 from router.lab.simulator.router import TOKEN_BYTES
 from router.lab.simulator.scenario import Scenario, equal
-from router.lab.traces import Trace, describe, open_trace, reuse_bound
+from router.lab.traces import describe
 
 REPLICAS = 16
 PROFILE = "llama2-70b-a100x8"
@@ -83,7 +85,7 @@ def run(
 
     Raises TraceError and OSError.
     """
-    trace = partial(open_trace, path, spread_seed=seed, limit=limit)
+    trace = partial(PublicTrace, path, spread_seed=seed, limit=limit)
     reuse = _reuse(trace())
     world = _world(seed, reuse.block_tokens)
     if speedup is None:
@@ -113,7 +115,7 @@ def _world(seed: int, block_tokens: int) -> Scenario:
 
 
 def _task(
-    world: Scenario, trace: partial[Trace], speedup: float, policy: str, routers: int = 1
+    world: Scenario, trace: partial[PublicTrace], speedup: float, policy: str, routers: int = 1
 ) -> Task:
     return Task(
         policy=policy if routers == 1 else f"{policy}, {routers} separate routers",
@@ -123,7 +125,7 @@ def _task(
     )
 
 
-def _reuse(trace: Trace) -> Reuse:
+def _reuse(trace: PublicTrace) -> Reuse:
     facts = describe(trace)
     if facts.reuse is None:
         raise ValueError(f"{trace.name} does not tell which prompts share a prefix")
@@ -132,7 +134,9 @@ def _reuse(trace: Trace) -> Reuse:
     return Reuse(facts.reuse.share, finite.share, facts.reuse.asked, facts.block_tokens)
 
 
-def _like_the_paper(world: Scenario, trace: partial[Trace], jobs: int, precision: float) -> float:
+def _like_the_paper(
+    world: Scenario, trace: partial[PublicTrace], jobs: int, precision: float
+) -> float:
     """Find the trace speed at which random choice has the paper's mean time to first token."""
 
     def holds(speeds: Sequence[float]) -> list[bool]:
@@ -147,7 +151,7 @@ def _mean_s(row: Result) -> float:
     return float("inf") if mean is None else mean
 
 
-def _found(rows: Sequence[Result], reuse: Reuse, speedup: float, trace: Trace) -> Found:
+def _found(rows: Sequence[Result], reuse: Reuse, speedup: float, trace: PublicTrace) -> Found:
     columns: list[Column[Result]] = [
         Column("policy", "policy", text=lambda row: row.policy),
         Column("paper", "paper", "s", lambda row: PAPER_S.get(row.policy)),

@@ -16,7 +16,7 @@ TTFT_SLO_MS: Final = 2000.0
 
 _DESCRIPTION = """\
 Advise how many replicas each model needs in the coming time, by region and type of replica. The
-demand comes from access logs (or other traces), or from a Prometheus server. Nothing is scaled.
+demand comes from access logs, or from a Prometheus server. Nothing is scaled.
 A LOG is FILE, or REGION=FILE for the router of a region.
 """
 _EPILOG = """\
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add("logs", nargs="*", metavar="LOG", help="an access log or another trace; gzip or plain")
+    add("logs", nargs="*", metavar="LOG", help="an access log; gzip or plain")
     add(
         "--types",
         metavar="FILE",

@@ -43,7 +43,6 @@ from router.lab.replay.report.status_line import StatusLine
 from router.lab.replay.report.truth import of_truth
 from router.lab.replay.truth.trust import trust_of
 from router.lab.replay.workers import Broken, Refused, run_all
-from router.lab.traces.hedgerow import HEDGEROW
 
 __all__ = ["add_arguments", "main"]
 
@@ -82,16 +81,14 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _replayed(args: argparse.Namespace, status: _ReplayStatus | None) -> Replay:
-    """Read the trace, size the fleet, print the conditions, and simulate.
+    """Read the log, print the conditions, and simulate.
 
     Raises Refused, Broken, ConfigError, ValueError.
     """
     source = Source(
         path=args.file,
-        format=args.format,
         block_tokens=args.block_tokens,
         model=args.model,
-        spread_seed=args.seed,
         limit=args.limit,
         until_s=args.until,
         speedup=args.speedup,
@@ -100,8 +97,6 @@ def _replayed(args: argparse.Namespace, status: _ReplayStatus | None) -> Replay:
     base, compared = _candidates(args)
     try:
         trace = source.open()
-        if args.closed_loop and trace.format != HEDGEROW.name:
-            raise Refused("--closed-loop needs an access log: other traces have no answer times")
         seen = read(trace, None if status is None else status.read)
     except OSError as err:
         raise Refused(f"{args.file}: {err.strerror or err}") from None
@@ -117,10 +112,10 @@ def _replayed(args: argparse.Namespace, status: _ReplayStatus | None) -> Replay:
         trace.zero_s + half_s,
         None if status is None else status.calibrated,
     )
-    plan = Plan(args, source, trace, traffic, model, keys)
+    plan = Plan(args, source, model, keys)
     jobs = plan.jobs(compared, args.replicas)
     judged = plan.judged(as_configured(base), logged, half_s) if logged else None
-    facts = facts_of(trace, traffic, jobs, model_name=model.name, estimated=plan.is_estimated)
+    facts = facts_of(trace, traffic, jobs, model_name=model.name)
     if of_keys:
         facts.append(("keys", of_keys))
     replay = Replay(

@@ -19,16 +19,16 @@ Fact = tuple[str, str]
 
 
 def facts_of(
-    trace: Trace, facts: TraceFacts, jobs: Sequence[Job], *, model_name: str, estimated: bool
+    trace: Trace, facts: TraceFacts, jobs: Sequence[Job], *, model_name: str
 ) -> list[Fact]:
     """Return the conditions as pairs of a label and a text.
 
-    `model_name`: the engine model's name; `estimated`: the number of replicas is an estimate.
+    `model_name`: the engine model's name.
     """
     first = jobs[0]
     found = [
         ("traffic", _traffic(trace, facts, first.scenario, first.source.closed_loop)),
-        ("fleet", _fleet(jobs, estimated)),
+        ("fleet", _fleet(jobs)),
         *_engines(first.scenario, model_name),
         ("routers", _routers(jobs)),
         ("hedging", "; ".join(dict.fromkeys(_hedging(job.scenario) for job in jobs))),
@@ -50,7 +50,7 @@ def facts_of(
 
 
 def _traffic(trace: Trace, facts: TraceFacts, scenario: Scenario, closed_loop: bool) -> str:
-    text = f"{trace.name} ({trace.format}): {facts.rows:,} requests"
+    text = f"{trace.name}: {facts.rows:,} requests"
     if facts.duration_s > 0.0:
         text += f" in {facts.duration_s:,.0f} s, {number(facts.rate)}/s"
     text += (
@@ -61,8 +61,6 @@ def _traffic(trace: Trace, facts: TraceFacts, scenario: Scenario, closed_loop: b
         text += "; no information about prefixes, so there are no cache hits"
     else:
         text += f"; {facts.reuse.share:.1%} of the prompt blocks occurred before"
-    if trace.slot_s:
-        text += f"; times are rounded to {trace.slot_s:g} s, so arrivals are spread at random"
     if closed_loop:
         text += "; sessions in a closed loop"
     if len(facts.models) > 1:
@@ -72,7 +70,7 @@ def _traffic(trace: Trace, facts: TraceFacts, scenario: Scenario, closed_loop: b
     return text
 
 
-def _fleet(jobs: Sequence[Job], estimated: bool) -> str:
+def _fleet(jobs: Sequence[Job]) -> str:
     groups = jobs[0].scenario.groups
     if len(groups) > 1:
         counts = " + ".join(f"{group.replicas:,}" for group in groups)
@@ -84,10 +82,7 @@ def _fleet(jobs: Sequence[Job], estimated: bool) -> str:
         if len(steps) == 1:
             step = steps.pop()
             text = f"{sizes[0]:,} to {sizes[-1]:,}" + (f" in steps of {step}" if step > 1 else "")
-    text += " replica" if sizes == [1] else " replicas"
-    if estimated:
-        text += " (estimated for 70 % utilisation without cache hits; --replicas sets the number)"
-    return text
+    return text + (" replica" if sizes == [1] else " replicas")
 
 
 def _engines(scenario: Scenario, model_name: str) -> list[Fact]:

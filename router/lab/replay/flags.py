@@ -14,7 +14,6 @@ from router.lab.replay import arguments as parse
 from router.lab.replay.report.columns import of_runs
 from router.lab.replay.report.slo import Slo
 from router.lab.simulator.scenario import Polls
-from router.lab.traces import FORMATS
 
 PROFILE = "realistic"
 KV_TOKENS = 400_000  # for an 8B model with 128 KiB of KV per token and 54 of 80 GB free
@@ -26,9 +25,9 @@ SLOTS = _CORE.max_num_seqs
 _DESCRIPTION = """\
 Simulate recorded traffic with different configurations, policies and fleet sizes. The simulation
 runs the router's own decision code with emulated engines in virtual time. FILE is
-Hedgerow's own access log, or a trace of Mooncake or Azure; gzip or plain.
+Hedgerow's own access log, gzip or plain.
 
-An access log is first simulated with its own fleet and configuration. A table compares the second
+The log is first simulated with its own fleet and configuration. A table compares the second
 half of the log with this simulation. If the two differ too much, no candidates are compared and the
 exit status is 3.
 """
@@ -39,7 +38,7 @@ examples:
   hedgerow replay access.log --calibrate --hedging off --hedging adaptive --replicas 8..12
   hedgerow replay access.log --calibrate --routers 4 --replicas 16
   hedgerow replay access.log --policy kv_aware --queue off --queue fifo --queue fair --replicas 8
-  hedgerow replay trace.jsonl --replicas 8 --fault slow:0:60:120:10 --fault kill:1:300:400
+  hedgerow replay access.log --replicas 8 --fault slow:0:60:120:10 --fault kill:1:300:400
 """
 
 
@@ -57,12 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_traffic(group: Any) -> None:
     add = group.add_argument
-    add(
-        "--format",
-        choices=FORMATS,
-        metavar="NAME",
-        help=f"file format: {', '.join(FORMATS)} (default: detected by the first line)",
-    )
     add("--block-tokens", type=parse.count, metavar="N", help="tokens per block of the file")
     add("--model", metavar="NAME", help="only requests of this model")
     add("--limit", type=parse.count, metavar="N", help="only the first N requests")
@@ -71,7 +64,7 @@ def _add_traffic(group: Any) -> None:
     add(
         "--closed-loop",
         action="store_true",
-        help="for an access log: the next request of a session arrives after the previous answer, "
+        help="the next request of a session arrives after the previous answer, "
         "with the think time of the log; the comparison with the log does not use this",
     )
     add("--seed", type=int, default=1, metavar="N", help="random seed (default: 1)")
@@ -83,8 +76,7 @@ def _add_fleet(group: Any) -> None:
         "--replicas",
         type=parse.sizes,
         metavar="N|A..B|A..B:STEP|A,B,C",
-        help="sizes of a fleet of identical replicas (default: the fleet of the access log; for "
-        "other traces, estimated for 70%% utilisation without cache hits)",
+        help="sizes of a fleet of identical replicas (default: the fleet of the log)",
     )
     add(
         "--profile",

@@ -18,7 +18,7 @@ from router.lab.replay.truth.judged import Half, Judged
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.scenario import Scenario
 from router.lab.simulator.simulation import simulate
-from router.lab.traces import Trace, open_trace
+from router.lab.traces import Trace
 from router.lab.traces.closed_loop import ClosedLoop
 
 
@@ -27,10 +27,8 @@ class Source:
     """A trace file and the options for reading it."""
 
     path: str
-    format: str | None = None
     block_tokens: int | None = None
     model: str | None = None
-    spread_seed: int = 1
     limit: int | None = None
     until_s: float | None = None
     speedup: float = 1.0
@@ -39,12 +37,10 @@ class Source:
 
     def open(self) -> Trace:
         """Open the trace. Raises TraceError, OSError, ValueError."""
-        return open_trace(
+        return Trace(
             self.path,
-            format=self.format,
             block_tokens=self.block_tokens,
             model=self.model,
-            spread_seed=self.spread_seed,
             limit=self.limit,
             until_s=self.until_s,
             speedup=self.speedup,

@@ -12,11 +12,9 @@ from router.lab.replay.engine_model import EngineModel
 from router.lab.replay.job import Job, Source
 from router.lab.replay.logged_fleet import LoggedGroup, numbers
 from router.lab.replay.report.slo import Slo
-from router.lab.replay.sizing import replicas_for
 from router.lab.replay.truth.judged import Half
 from router.lab.replay.workers import Refused
 from router.lab.simulator.scenario import Group, Polls, Scenario
-from router.lab.traces import Trace, TraceFacts
 
 
 class Plan:
@@ -26,16 +24,11 @@ class Plan:
         self,
         args: argparse.Namespace,
         source: Source,
-        trace: Trace,
-        traffic: TraceFacts,
         model: EngineModel,
         keys: Mapping[str, KeyLine],
     ) -> None:
-        self.is_estimated = False  # the number of replicas is an estimate
         self._args = args
         self._source = source
-        self._trace = trace
-        self._traffic = traffic
         self._model = model
         self._keys = keys
         self._slo = Slo(args.ttft_slo / 1e3, args.tpot_slo / 1e3)
@@ -73,8 +66,8 @@ class Plan:
         with shared state.
 
         `sizes`: the sizes of fleets whose replicas are like those of the largest group; None: the
-        logged fleet, or an estimated size. Raises Refused for a fault of a replica that does not
-        exist.
+        logged fleet. Raises Refused if the log names no replica, and for a fault of a replica that
+        does not exist.
         """
         args = self._args
         fleets = self._fleets(sizes)
@@ -121,18 +114,6 @@ class Plan:
         if sizes is None:
             if self._model.is_logged:
                 return [groups]
-            self.is_estimated = True
-            sizes = (self._estimate(largest),)
+            raise Refused("no request of the log names a replica; state --replicas")
         usual = Group(replicas=1, core=largest.core, timing=largest.timing)
         return [(replace(usual, replicas=size),) for size in sizes]
-
-    def _estimate(self, group: Group) -> int:
-        core = group.core
-        return replicas_for(
-            self._trace,
-            group.timing,
-            rate=self._traffic.rate,
-            kv_tokens=core.num_blocks * core.block_size,
-            max_num_seqs=core.max_num_seqs,
-            tpot_s=self._slo.tpot_s,
-        )

@@ -21,12 +21,24 @@ from typing import Final
 
 from router.core.sketch import Sketch
 from router.lab.simulator.traffic import Traffic
-from router.lab.traces.reuse import Reuse
 from router.lab.traces.trace import Trace
 
 # The number of distinct blocks, or of distinct lengths, that are counted exactly.
 EXACT: Final = 1 << 20
 MODELS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reuse:
+    """Counts of blocks of prompts: the cache hits, and all blocks."""
+
+    hits: int
+    asked: int  # all blocks of the prompts, partial ones included
+
+    @property
+    def share(self) -> float:
+        """The hit rate, 0 to 1."""
+        return self.hits / self.asked if self.asked else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,19 +1,13 @@
-"""The interface of a trace format: how its first line is recognized, and how its rows are read.
-
-A reader yields arrivals with `at` in seconds of the file's own clock. `trace` has the steps that
-all formats share: sorting, spreading, the shift of the first arrival to time 0, and limits.
-"""
+"""Checks that the readers of access logs share: limits, events between the lines, damaged lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import msgspec
 
 from router.core.unreadable import NOT_JSON
-from router.lab.simulator.traffic import Arrival, TraceError
+from router.lab.simulator.traffic import TraceError
 from router.lab.traces.lines import Lines, excerpt
 
 # Maximum tokens of one prompt or answer; ten times the longest context in use.
@@ -30,35 +24,6 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=TOKENS_MAX)]
 # Rows and bytes at the beginning of a file that are read to measure options that are not given.
 HEAD_ROWS: Final = 1000
 HEAD_BYTES: Final = 16 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
-    """The options of a reader. `Format.prepare` measures options that are not given."""
-
-    block_tokens: int = 0  # tokens per block of the file; 0: the format's default, or measured
-    # The file's times are multiples of this, in s; None: measured; 0: not rounded.
-    slot_s: float | None = None
-    # Rows may be out of order by this many seconds; None: the default.
-    window_s: float | None = None
-    held_rows: int = 1_000_000  # maximum number of rows held for sorting
-    skip_failed: bool = False  # leave out requests that failed
-    output_tokens: int = 0  # length of answers without a token count; 0: the mean of the log
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
-    """One trace format."""
-
-    name: str
-    description: str  # listed in the error for a file of no known format
-    matches: Callable[[bytes], bool]  # whether a first line belongs to this format
-    read: Callable[[Lines, ReadOptions], Iterator[Arrival]]
-    block_tokens: int  # default tokens per block
-    # Measures options that are not given, in a separate pass. None: nothing to measure.
-    prepare: Callable[[Lines, ReadOptions], ReadOptions] | None = None
-    grid_s: float = 0.0  # times may be rounded to multiples of this, in seconds; 0: they are not
-    sorts: bool = False  # `read` sorts the rows itself
 
 
 def keys_of(line: bytes) -> set[str]:

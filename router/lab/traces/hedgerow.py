@@ -4,8 +4,7 @@ Fields: `router/observe/log/record.py`. A line becomes an arrival if all of thes
 
 - The route of the request generates tokens (`intake.prompt.GENERATES`).
 - The request was answered, or it failed because no replica answered in time (5xx, 408, 499, 429 of
-  a full queue). With another policy a replica might have answered it. `skip_failed` leaves these
-  failures out.
+  a full queue). With another policy a replica might have answered it.
 - No limit of a key refused the request. The client retries such a request, and the retry has its
   own line.
 - The request did not fail with another 4xx, because such a request causes no work at an engine.
@@ -14,8 +13,8 @@ Fields: `router/observe/log/record.py`. A line becomes an arrival if all of thes
 
 The length of an answer is the engine's count of output tokens. In two cases the length is unknown:
 
-- There is no count, for example because the request failed. The length is `output_tokens`, or by
-  default the mean length in the first rows of the log.
+- There is no count, for example because the request failed. The length is the mean length in the
+  first rows of the log.
 - The client disconnected before the end. The length is the same mean, but at least one token more
   than the count. In the replay the client disconnects after the same time, unless the answer has
   ended by then.
@@ -29,9 +28,9 @@ Lines are in order of the requests' ends, so they are sorted by arrival within a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from math import ceil, inf, nan
+from struct import Struct
 from sys import intern
 from typing import Annotated, Final, Literal
 
@@ -43,14 +42,11 @@ from router.fleet.prefix.token_ratio import TokenRatio
 from router.intake.prompt import GENERATES
 from router.lab.simulator.logged import Logged
 from router.lab.simulator.traffic import Arrival
-from router.lab.traces.blocks import SALTED_BYTES, salted
 from router.lab.traces.format import (
     HEAD_BYTES,
     HEAD_ROWS,
     TOKENS_MAX,
-    Format,
     Milliseconds,
-    ReadOptions,
     Tokens,
     bad_length,
     check_incomplete,
@@ -60,8 +56,6 @@ from router.lab.traces.format import (
 from router.lab.traces.lines import Lines
 from router.lab.traces.order import by_arrival
 
-# Seconds; requests end sooner, although long answers to agents take minutes.
-WINDOW_S: Final = 900.0
 # 4xx statuses that depend on the load, not on the request itself.
 _LOAD: Final = frozenset({408, 429, 499})
 _GONE: Final = 499  # the status of a request whose client disconnected
@@ -70,6 +64,15 @@ _KEY_LIMITS: Final = frozenset(reason.value for reason in KEY_LIMITS)
 _DISCONNECTED: Final = frozenset(reason.value for reason in DISCONNECTED)
 _EVENT: Final = "skipped: event of the router"
 _ROWS_MIN: Final = 20  # minimum number of rows for measuring the block size
+# One hash of the log is for two blocks of 512 bytes, at four bytes per token.
+_BLOCK_TOKENS: Final = 256
+_PACKED: Final = Struct(">HI")  # the hash of one block: six bytes
+BLOCK_BYTES: Final = _PACKED.size
+_64: Final = (1 << 64) - 1
+# 2^64 / golden ratio, odd. Multiplication by an odd number is a bijection modulo 2^64, and the
+# highest bits of the product depend on all lower bits (Knuth, TAOCP 3, 6.4). The prefix index
+# selects a shard by the highest six bits.
+ODD: Final = 0x9E3779B97F4A7C15
 
 
 _SloMs = Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]
@@ -174,17 +177,28 @@ def matches(line: bytes) -> bool:
     return keys_of(line) >= {"ts", "id", "kind"}
 
 
-def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
-    window_s = WINDOW_S if options.window_s is None else options.window_s
-    size = options.block_tokens
-    for arrival, packed in by_arrival(lines, _requests(lines, options), options, window_s):
+def read(lines: Lines, block_tokens: int, usual_output: int) -> Iterator[Arrival]:
+    """Yield the requests of a log in the order of their arrivals, `at` in seconds since 1970.
+
+    `usual_output`: the length of answers without a token count; 0: such a row is an error.
+    """
+    for arrival, packed in by_arrival(lines, _requests(lines, usual_output)):
         if packed:
-            arrival.blocks = salted(packed[: arrival.prompt_tokens // size * SALTED_BYTES])
+            full = arrival.prompt_tokens // block_tokens
+            arrival.blocks = hashes_of(packed[: full * BLOCK_BYTES])
         yield arrival
 
 
+def hashes_of(packed: bytes) -> tuple[int, ...]:
+    """Convert the block hashes of a log, six bytes each, to the 64-bit hashes of the prefix index.
+
+    Each hash of the log already depends on the blocks before it.
+    """
+    return tuple([(high << 32 | low) * ODD & _64 for high, low in _PACKED.iter_unpack(packed)])
+
+
 def _requests(
-    lines: Lines, options: ReadOptions
+    lines: Lines, usual_output: int
 ) -> Iterator[tuple[float, float, int, tuple[Arrival, bytes]]]:
     """Yield the rows in the form that `by_arrival` needs.
 
@@ -195,9 +209,8 @@ def _requests(
         if row.reason in _KEY_LIMITS:
             lines.note("skipped: refused by a key's limit")
             continue
-        is_failed = row.status >= 400
-        if row.is_refused or (is_failed and options.skip_failed):
-            lines.note("skipped: refused" if row.is_refused else "skipped: failed")
+        if row.is_refused:
+            lines.note("skipped: refused")
             continue
         prompt = row.prompt_size
         if not prompt:
@@ -205,12 +218,10 @@ def _requests(
             continue
         if row.prompt_tokens is None:
             lines.note("prompt estimated")
-        output = row.output_size(options.output_tokens)
+        output = row.output_size(usual_output)
         if row.output_tokens is None:
             if not output:
-                raise lines.error(
-                    "the head of this log has no answer of known length: set output_tokens"
-                )
+                raise lines.error("the first rows of this log have no answer of known length")
             lines.note("answer length unknown: the mean is used")
         elif row.has_left:
             lines.note("client disconnected: the answer length is estimated")
@@ -218,9 +229,9 @@ def _requests(
             raise bad_length(lines, "the prompt", prompt, 1)
         if not 0 <= output <= TOKENS_MAX:
             raise bad_length(lines, "output_tokens", output, 0)
-        if len(row.blocks) % SALTED_BYTES:
+        if len(row.blocks) % BLOCK_BYTES:
             raise lines.error(
-                f"blocks have {len(row.blocks)} bytes, which is not a multiple of {SALTED_BYTES}"
+                f"blocks have {len(row.blocks)} bytes, which is not a multiple of {BLOCK_BYTES}"
             )
         arrival = Arrival(
             lines.number,
@@ -247,7 +258,7 @@ def _requests(
         )
         is_empty = False
         ended = row.ts + row.duration_ms / 1000.0
-        yield row.ts, ended, len(row.blocks) // SALTED_BYTES, (arrival, row.blocks)
+        yield row.ts, ended, len(row.blocks) // BLOCK_BYTES, (arrival, row.blocks)
     if is_empty:
         raise lines.error("the log has no requests that generate tokens: nothing to replay")
 
@@ -280,22 +291,22 @@ def _rows(lines: Lines) -> Iterator[_Row]:
             lines.note("skipped: route that generates no tokens")
 
 
-def prepare(lines: Lines, options: ReadOptions) -> ReadOptions:
-    """Measure the tokens per block and the mean answer length in the first rows of the log."""
+def measured(lines: Lines) -> tuple[int, int]:
+    """Return the tokens per block and the mean answer length (0: unknown) of the log's first rows.
+
+    Raises TraceError.
+    """
     answers: list[int] = []
     prompts: list[tuple[int, int]] = []
     for row in islice(_rows(lines), HEAD_ROWS):
         if row.output_tokens and not row.has_left:
             answers.append(row.output_tokens)
         if row.prompt_tokens and row.blocks:
-            prompts.append((row.prompt_tokens, len(row.blocks) // SALTED_BYTES))
+            prompts.append((row.prompt_tokens, len(row.blocks) // BLOCK_BYTES))
         if lines.position()[0] > HEAD_BYTES:
             break
-    if not options.output_tokens and answers:
-        options = replace(options, output_tokens=round(sum(answers) / len(answers)))
-    if not options.block_tokens:
-        options = replace(options, block_tokens=_tokens_per_block(prompts))
-    return options
+    usual = round(sum(answers) / len(answers)) if answers else 0
+    return _tokens_per_block(prompts), usual
 
 
 def _tokens_per_block(prompts: list[tuple[int, int]]) -> int:
@@ -308,16 +319,5 @@ def _tokens_per_block(prompts: list[tuple[int, int]]) -> int:
     most = max((blocks for _, blocks in prompts), default=0)
     below = [(tokens, blocks) for tokens, blocks in prompts if blocks < most]
     if len(below) < _ROWS_MIN:
-        return HEDGEROW.block_tokens
+        return _BLOCK_TOKENS
     return max(1, round(sum(t for t, _ in below) / sum(n + 0.5 for _, n in below)))
-
-
-HEDGEROW: Final = Format(
-    name="hedgerow",
-    description="JSON lines with ts, id and kind: Hedgerow's access log",
-    matches=matches,
-    read=read,
-    block_tokens=256,  # one hash of the log is for two blocks of 512 bytes, at four bytes per token
-    prepare=prepare,
-    sorts=True,
-)

@@ -17,7 +17,7 @@ from policies.contract import ROUTING, policy_names
 from router.config.model import Hedging, Queue, QueueGates
 from router.lab.emulator.settings import EngineSettings
 from router.lab.simulator.traffic import Arrival
-from router.lab.traces import open_trace
+from router.lab.traces import Trace
 from tests.app.simulator.decisions import POLICY, NotedP2C, Story, World, by_proxy, by_simulator
 from tests.harness.running import run_bounded
 
@@ -82,7 +82,7 @@ def test_the_other_client_waits_as_long_as_it_did(tmp_path: Path, invents: bool)
     (proxy,) = stories
     log = tmp_path / "access.log"
     log.write_bytes(proxy.log)
-    read = tuple(open_trace(log, block_tokens=WORLD.engines.block_size))
+    read = tuple(Trace(log, block_tokens=WORLD.engines.block_size))
     others = [one.number for one in asked if one.within == OTHER]
     assert len(read) == len(asked)
     assert not any(one.is_known for one in read)

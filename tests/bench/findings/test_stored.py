@@ -108,23 +108,6 @@ def test_a_file_that_is_no_store_is_refused_and_not_changed(text: str, tmp_path:
     assert path.read_text() == text
 
 
-def test_progress_is_shown(tmp_path: Path) -> None:
-    shown: list[tuple[int, int]] = []
-    run(tmp_path / "runs", 2)
-    tasks = [Counted(seed, []) for seed in (1, 2, 3)]
-    Store(tmp_path / "runs", Figures).run(tasks, 1, lambda done, of: shown.append((done, of)))
-    assert shown == [(1, 3), (2, 3)]
-
-
-def test_tasks_with_other_seeds_have_other_names() -> None:
-    found = {
-        stored.name(PriorityTask(SATURATED, SHIPPED, seed, Length(1.0, by)))
-        for seed in (1, 2)
-        for by in (1.0, 2.0)
-    }
-    assert len(found) == 4
-
-
 def test_a_task_has_the_same_name_in_every_process() -> None:
     program = (
         "from bench.findings.stored import name;"

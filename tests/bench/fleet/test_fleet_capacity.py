@@ -55,12 +55,6 @@ def test_an_engine_saturates_where_the_formula_says() -> None:
     assert backlog(1.25 * full, 1500) == pytest.approx(seconds * (1 - 1 / 1.25), rel=0.25)
 
 
-def test_a_fleet_is_its_engines() -> None:
-    sizes = [(PROMPT, OUTPUT), (200, 8)]
-    one = capacity.saturation(engine(), 1, sizes)
-    assert capacity.saturation(engine(), 8, sizes) == pytest.approx(8 * one)
-
-
 def test_hits_and_memory_raise_what_an_engine_can_carry() -> None:
     cold = capacity.saturation(engine(), 1, [(PROMPT, OUTPUT)])
     assert capacity.saturation(engine(), 1, [(PROMPT, OUTPUT)], [2400.0]) > 2 * cold

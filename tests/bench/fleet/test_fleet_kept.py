@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.fleet.kept import Kept, KeptError, Plan, commit
+from bench.fleet.kept import Kept, KeptError, Plan
 from bench.fleet.run import Row
 from tests.bench.fleet.fleet_rows import rounds
 
@@ -45,13 +45,3 @@ def test_a_file_that_cannot_be_used_is_refused_before_anything_is_played(tmp_pat
         Kept(tmp_path / "text", PLAN)
     with pytest.raises(KeptError, match="cannot be written"):
         Kept(tmp_path / "missing" / "rounds", PLAN)
-
-
-def test_without_a_file_rounds_are_in_memory() -> None:
-    kept = Kept(None, PLAN)
-    kept.add(0, rounds("a", 0.1))
-    assert kept.has(0) and len(kept.rows) == 1
-
-
-def test_a_commit_or_a_version_is_known() -> None:
-    assert commit()

@@ -59,18 +59,6 @@ async def test_every_turn_carries_the_answers_before_it() -> None:
 
 
 @scenario
-async def test_an_answer_in_pieces_is_one_answer() -> None:
-    async def drip(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            for at in range(0, len(WHOLE), 7):
-                await connection.send(WHOLE[at : at + 7])
-
-    played, _ = await play(drip, once(Turn("hello", 2)))
-    assert [r["error"] for r in played["records"]] == [""]
-    assert played["tokens_in_window"] == 2
-
-
-@scenario
 async def test_how_urgent_a_conversation_is_stands_in_its_head() -> None:
     urgent = Conversation(0.0, "", (Turn("now", 2),), "high", "7")
     talks = urgent, once(Turn("some day", 2), at=0.2)
@@ -95,17 +83,6 @@ BROKEN = {
 async def test_what_is_not_whole_is_an_error_and_ends_the_conversation(reason: str) -> None:
     played, _ = await play(answer(BROKEN[reason]), once(Turn("one", 2), Turn("two", 2)))
     assert [r["error"] for r in played["records"]] == [reason]
-
-
-@scenario
-async def test_a_stream_that_is_cut_is_an_error() -> None:
-    async def cut(connection: ReplicaConnection) -> None:
-        await connection.recv_request()
-        await connection.send(SSE_HEAD, chunk(token("abcd")))
-        connection.close()
-
-    played, _ = await play(cut, once(Turn("one", 2)))
-    assert [r["error"] for r in played["records"]] == ["connection lost"]
 
 
 @scenario

@@ -52,10 +52,3 @@ def test_only_missing_rounds_are_played() -> None:
     turns, _ = played(kept, 3)
     assert {turn[2] for turn in turns} == {0, 2}
     assert played(kept, 3) == ([], [])
-
-
-def test_the_expected_duration_is_printed_first() -> None:
-    one = rounds.expected_s(prepare(0), len(KINDS))
-    assert one == 3 * 2 * (20.0 + rounds.START_S)
-    _, said = played(Kept(None, PLAN), 5)
-    assert said[0].startswith(f"5 rounds of {one:.0f} s are left: {5 * one / 60:.0f} min")

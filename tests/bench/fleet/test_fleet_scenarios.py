@@ -38,13 +38,6 @@ def test_counting_begins_before_the_first_request() -> None:
         assert script.conversations[-1].at < script.until
 
 
-def test_a_restart_is_counted_from_when_the_replica_is_back() -> None:
-    for spec in (SPEC, engines.Spec(groups=24)):
-        script = scenarios.restart(12.0, 0.7, 1, spec)
-        assert scenarios.RESTART_S < scenarios.BACK_S == script.measure_from
-        assert script.until - script.measure_from > 11.0  # load during the whole time
-
-
 @pytest.mark.parametrize(("last", "is_judged"), [(6.0, False), (0.0, False), (30.0, True)])
 def test_a_restarted_replica_that_is_hardly_asked_is_not_judged(
     last: float, is_judged: bool

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from random import Random
 from statistics import fmean
 
 import msgspec
 import pytest
 
-from bench.fleet import engines, prose, workloads
+from bench.fleet import engines, workloads
 from bench.fleet.script import Conversation, Script, Turn, message_tokens
 
 QUICK = workloads.Size.quick()
@@ -29,15 +28,6 @@ def test_a_seed_makes_one_script(name: str) -> None:
     assert 0 < script.measure_from < script.until
 
 
-def test_arrivals_are_poisson() -> None:
-    """Mean gap 1/rate, and a spread equal to the mean, as of an exponential distribution."""
-    source = workloads.arrivals(Random(0), 50.0)
-    gaps = [b - a for a, b in pairwise(next(source) for _ in range(20_001))]
-    mean = fmean(gaps)
-    assert mean == pytest.approx(0.02, rel=0.03)
-    assert fmean((gap - mean) ** 2 for gap in gaps) ** 0.5 == pytest.approx(mean, rel=0.05)
-
-
 def test_every_customer_asks_once_before_measuring_and_each_user_after() -> None:
     size = workloads.Size(groups=30, users=5)
     script = workloads.shared(40.0, 1, size)
@@ -48,13 +38,6 @@ def test_every_customer_asks_once_before_measuring_and_each_user_after() -> None
     prefixes = sorted(measured)
     assert all(not b.startswith(a[:16]) for a, b in pairwise(prefixes))
     assert {len(prefix) for prefix in prefixes} == {workloads.PREFIX_TOKENS * 4}
-
-
-def test_the_prefixes_need_their_share_of_the_fleet() -> None:
-    for groups in (24, workloads.GROUPS):
-        spec = engines.Spec(groups=groups)
-        kv = spec.count * spec.blocks * engines.BLOCK_TOKENS
-        assert groups * workloads.PREFIX_TOKENS / kv == pytest.approx(workloads.KV_SHARE, rel=0.01)
 
 
 def test_conversations_have_several_turns_and_time_to_think() -> None:
@@ -83,13 +66,6 @@ def test_unique_prompts_share_not_one_block() -> None:
     assert len(set(starts)) == len(starts) > 500
     assert not any(c.system for c in script.conversations)
     assert set(script.reusable()) == {0.0}
-
-
-def test_text_has_the_length_asked_for_and_begins_with_its_title() -> None:
-    for tokens in (1, 5, 3000):
-        words = prose.text(Random(0), tokens, "some title")
-        assert len(words.encode()) == tokens * 4
-        assert words.startswith("some title"[: len(words)])
 
 
 def test_sizes_count_the_history_and_reuse_what_came_before() -> None:

@@ -86,20 +86,6 @@ def test_less_urgent_requests_go_behind(seed: int) -> None:
     assert first_token_at(core, "own") - now == pytest.approx(seconds, rel=0.1, abs=1e-6)
 
 
-def test_a_request_on_its_way_counts() -> None:
-    core: EngineCore[Request] = EngineCore(CONFIG, TIMING)
-    before = [(1500, ())]
-    alone = first_token_s(core, 400, (), 0.0)
-    assert first_token_s(core, 400, (), 0.0, before=before) > 2.0 * alone
-
-
-def test_a_forecast_changes_nothing() -> None:
-    core, now = crowded(3, leap=True)
-    state = (core.steps, core.running, core.waiting, core.kv.free, core.next_event(now))
-    first_token_s(core, 900, range(1000, 1050), now)
-    assert (core.steps, core.running, core.waiting, core.kv.free, core.next_event(now)) == state
-
-
 def test_a_stalled_engine_has_no_first_token() -> None:
     core: EngineCore[Request] = EngineCore(CONFIG, TIMING)
     core.stall(1.0)

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
@@ -49,11 +48,6 @@ def seen(_seen: WithOracle) -> Iterator[WithOracle]:
         yield _seen
 
 
-def test_its_port_is_no_engine(seen: WithOracle) -> None:
-    assert len(seen.urls) == 2
-    assert seen.oracle.startswith("http://") and seen.oracle not in seen.urls
-
-
 def test_it_has_the_port_after_the_engines() -> None:
     port = free_port(3)
     options = ["--count", "2", "--port", str(port)]
@@ -84,21 +78,6 @@ def test_the_engine_that_holds_the_prompt_answers(seen: WithOracle) -> None:
     assert seen.ask(prompt=prompt, cache_salt="another").headers[REPLICA] == "emulated-0"
 
 
-def test_chats_are_rendered_as_the_engines_render_them(seen: WithOracle) -> None:
-    talk: dict[str, Any] = {
-        "messages": [{"role": "user", "content": "a long question about nothing, " * 40}],
-        "max_tokens": 1,
-    }
-    for path in ("/v1/chat/completions", "/v1/messages"):
-        seen.http.post(seen.urls[1] + path, json=talk)
-        assert seen.http.post(seen.oracle + path, json=talk).headers[REPLICA] == "emulated-1"
-
-
-def test_a_stopped_engine_gets_nothing(seen: WithOracle) -> None:
-    seen.faults(freeze=True)
-    assert {seen.ask().headers[REPLICA] for _ in range(4)} == {"emulated-1"}
-
-
 def test_of_equal_engines_the_less_loaded_one_answers(seen: WithOracle) -> None:
     """With both engines stopped no first token ever comes, so load decides."""
     for url in seen.urls:
@@ -113,12 +92,6 @@ def test_of_equal_engines_the_less_loaded_one_answers(seen: WithOracle) -> None:
     assert [seen.state(i)["waiting"] for i in (0, 1)] == [2, 2]
     for sock in socks:
         sock.close()
-
-
-def test_a_stream_is_that_of_the_engine(seen: WithOracle) -> None:
-    answer = seen.ask(stream=True, max_tokens=4, ignore_eos=True)
-    assert answer.headers[REPLICA] == "emulated-0"
-    assert answer.text.count("data: {") == 4 and answer.text.endswith("data: [DONE]\n\n")
 
 
 def test_a_disconnect_cancels_the_request_at_its_engine(seen: WithOracle) -> None:
@@ -147,41 +120,3 @@ def test_a_refusal_is_that_of_an_engine(seen: WithOracle, body: dict[str, object
     assert answer.status_code == straight.status_code >= 400
     assert answer.json() == straight.json()
     assert answer.headers[REPLICA].startswith("emulated-")
-
-
-def test_a_fault_of_one_request_works(seen: WithOracle) -> None:
-    answer = seen.http.post(
-        seen.oracle + "/v1/completions",
-        json={"prompt": "a"},
-        headers={"x-emulate-fault": "status=503; retry_after_s=1"},
-    )
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-
-
-def test_an_unknown_path_names_no_engine(seen: WithOracle) -> None:
-    """Also not on a connection on which an engine has answered before."""
-    assert seen.ask().headers[REPLICA] == "emulated-0"
-    for path in ("/v1/models", "/emulator/state"):
-        answer = seen.http.get(seen.oracle + path)
-        assert answer.status_code == 404 and REPLICA not in answer.headers
-
-
-def test_a_continued_response_goes_where_it_is_stored(seen: WithOracle) -> None:
-    first = seen.http.post(
-        seen.urls[1] + "/v1/responses", json={"input": "a beginning", "max_output_tokens": 8}
-    ).json()
-    for _ in range(3):
-        answer = seen.http.post(
-            seen.oracle + "/v1/responses",
-            json={
-                "input": "and then?",
-                "max_output_tokens": 1,
-                "previous_response_id": first["id"],
-                "store": False,
-            },
-        )
-        assert answer.status_code == 200 and answer.headers[REPLICA] == "emulated-1"
-    unknown = seen.http.post(
-        seen.oracle + "/v1/responses", json={"input": "a", "previous_response_id": "resp_0"}
-    )
-    assert unknown.status_code == 404

@@ -40,13 +40,3 @@ def test_the_tokens_of_neighbours_are_not_counted() -> None:
     computed = Figures.of(busy, busy.run()).prefilled_tokens
     usual = Figures.of(made(), made().run()).prefilled_tokens
     assert computed == pytest.approx(usual, rel=0.3)
-
-
-def test_hedging_with_other_random_numbers_has_the_same_traffic_and_stragglers() -> None:
-    first, again = (
-        task(AT["steps"], "with", Hedging(), 8.0, 1, replace(BRIEF, measured_s=300.0), other)
-        for other in (False, True)
-    )
-    assert first.scenario.seed != again.scenario.seed
-    assert replace(first.scenario, seed=0) == replace(again.scenario, seed=0)
-    assert [a.at for a in first.traffic()] == [a.at for a in again.traffic()]

@@ -75,14 +75,6 @@ def test_classes_and_times_before_are_kept_apart() -> None:
     assert (seen.other.requests, seen.other.p99) == (1, 0.1)
 
 
-def test_what_was_not_answered_whole_is_the_slowest() -> None:
-    seen = figures(
-        told(record(10.0, 0.3, "high"), record(11.0, 0.1, "high", "connection lost")), SCRIPT, 0.0
-    )
-    assert (seen.urgent.p50, seen.urgent.p99, seen.urgent.worst) == (0.3, None, None)
-    assert seen.errors == {"connection lost": 1}
-
-
 TIMES = Times(500, 0.1, 0.2, 1.0, (0.9, 1.2), 1.5)
 FIGURES = Figures(TIMES, TIMES, TIMES, 0.2, 0, 0.0, 0.0, {}, 0, 0.001, 0.1)
 
@@ -105,38 +97,9 @@ def test_hedging_is_judged_against_the_same_without_and_the_best_of_the_others()
     assert not missed.met
 
 
-def test_a_problem_of_the_best_contestant_is_reported() -> None:
-    here = rows("slow-requests", adaptive=0.3, off=1.0, haproxy=0.2)
-    here[2].problems.append("5 × status 504")
-    best = judge(here)[1]
-    assert not best.met and "haproxy: 5 × status 504" in best.words()
-
-
-def test_without_contestants_hedging_is_not_judged() -> None:
-    alone = judge(rows("slow-requests", adaptive=0.3))
-    assert [v.note for v in alone if v.value is None] == [
-        "nothing to compare",
-        "no others",
-        "nothing to compare",
-    ]
-
-
-def test_a_freeze_is_judged_by_the_slowest_against_before() -> None:
-    slowest = judge(rows("frozen", adaptive=1.0, off=1.0))[0]
-    assert slowest.value == pytest.approx(1.5) and slowest.met
-
-
 def test_where_hedging_cannot_help_it_must_not_harm() -> None:
     assert judge(rows("busy", adaptive=1.01, off=1.0))[0].met
     assert not judge(rows("busy", adaptive=1.1, off=1.0))[0].met
-
-
-def test_nothing_is_met_without_a_figure() -> None:
-    absent = Row("off", "off", "busy", absent="ended with 2 at its start")
-    for mine in (rows("busy", adaptive=None), rows("busy", adaptive=1.0)):
-        verdict = judge([*mine, absent])[0]
-        assert verdict.value is None and not verdict.met and verdict.note
-    assert judge([absent]) == []
 
 
 def test_a_run_is_printed_completely() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.fleet import engines
-from bench.hedging.http import contestants, own
+from bench.hedging.http import contestants
 from bench.hedging.http.scenarios import Fault, Scenario
 from bench.hedging.http.stage import Stage
 from bench.hedging.http.traffic import Size
@@ -33,14 +33,3 @@ def test_a_second_of_traffic_through_hedgerow() -> None:
     slowest = max(seen.urgent.worst or 0.0, seen.other.worst or 0.0)
     assert slowest > 0.1  # a request on the engine that stalled
     assert row.router_cpu > 0 and row.engines_cpu > 0
-
-
-def test_own_counters_of_hedging_are_found() -> None:
-    exposition = (
-        "# TYPE hedgerow_requests_total counter\n"
-        "hedgerow_requests_total 7\n"
-        "# TYPE hedgerow_hedges_ended_total counter\n"
-        'hedgerow_hedges_ended_total{outcome="won"} 3\n'
-        'hedgerow_hedges_ended_total{outcome="lost"} 0\n'
-    )
-    assert dict(own.read(exposition)) == {own.WON: 3.0}

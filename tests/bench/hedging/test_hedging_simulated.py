@@ -5,47 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 from functools import partial
-from itertools import islice
 
 import pytest
 
 from bench.hedging import cli
-from bench.hedging.simulated import cases, frontier, harm, nodes, promises, world
+from bench.hedging.simulated import cases, frontier, harm, promises, world
 from bench.hedging.simulated.task import Task, play
-from router.config.model import Config, Hedging
 
 
 def run(*words: str) -> int:
     parser = argparse.ArgumentParser()
     cli.add_arguments(parser)
     return cli.main(parser.parse_args(words))
-
-
-def test_a_fifth_of_the_prefill_tokens_is_urgent() -> None:
-    tokens: dict[str, int] = {}
-    for one in islice(nodes.traffic(100.0, 1000.0, 1, 24), 20_000):
-        tokens[one.priority] = tokens.get(one.priority, 0) + one.prompt_tokens
-    assert set(tokens) == {"high", "normal"}
-    assert tokens["high"] / sum(tokens.values()) == pytest.approx(0.2, abs=0.01)
-
-
-def test_most_of_a_prompt_is_the_prefix_of_its_group() -> None:
-    seen: set[int] = set()
-    shared = whole = 0
-    for number, one in enumerate(islice(nodes.traffic(100.0, 1000.0, 1, 24), 20_000)):
-        if number >= 10_000:
-            shared += sum(block in seen for block in one.blocks) * 128
-            whole += one.prompt_tokens
-        seen.update(one.blocks)
-        assert len(one.blocks) == one.prompt_tokens // 128
-    assert 0.55 < shared / whole < 0.75
-
-
-def test_the_fleet_is_as_shipped() -> None:
-    scenario = nodes.fleet(Hedging(), 3)
-    assert scenario.config == Config()
-    assert scenario.config.queue.enabled
-    assert [group.node for group in scenario.groups] == ["node-0", "node-1", "node-2"]
 
 
 def test_only_what_arrives_in_the_measured_time_is_counted() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 from bench.hedging.stragglers import spells
@@ -17,22 +15,9 @@ def test_slow_times_cover_their_share_of_the_time() -> None:
     assert [one.at for one in found] == sorted(one.at for one in found)
 
 
-def test_slow_times_at_one_place_do_not_overlap() -> None:
-    found = [one for one in spells("a", 3, 2000.0, 0.5, 15.0) if one.place == 1]
-    assert len(found) > 30
-    assert all(one.until - one.at == pytest.approx(15.0) for one in found)
-    assert all(one.until <= after.at for one, after in pairwise(found))
-
-
 def test_the_seed_decides() -> None:
     first = spells("a", 4, 1000.0, 0.1, 15.0)
     assert spells("a", 4, 1000.0, 0.1, 15.0) == first
     assert spells("b", 4, 1000.0, 0.1, 15.0) != first
     # Another place does not change the times at the first ones.
     assert [one for one in spells("a", 5, 1000.0, 0.1, 15.0) if one.place < 4] == first
-
-
-@pytest.mark.parametrize(("share", "length_s"), [(0.0, 1.0), (1.0, 1.0), (0.5, 0.0)])
-def test_times_that_cannot_be_are_refused(share: float, length_s: float) -> None:
-    with pytest.raises(ValueError, match="share"):
-        spells("a", 1, 10.0, share, length_s)

@@ -134,23 +134,3 @@ def test_an_answer_that_is_not_whole_is_an_error(
     assert result["requests"] == 0
     assert result["errors"][reason] > 0
     assert set(result["errors"]) == {reason}
-
-
-def test_marks_cut_across_pieces_are_counted_once() -> None:
-    async def run() -> tuple[int, dict[str, int]]:
-        whole = load.Run({**order(1), "tokens": 50, "pace": 0})
-        client = load.Client(whole, shapes.Prompt("h:1"), shapes.Ask(50, 0))
-        client._transport = Sunk()
-        client._send()
-        data = shapes.STREAM_HEAD + shapes.TOKEN_CHUNKS[0] * 50 + shapes.LAST_CHUNKS
-        whole.stopping = True
-        for at in range(len(data)):
-            client.data_received(data[at : at + 1])
-        return whole.tally.tokens, dict(whole.tally.errors)
-
-    class Sunk:
-        def write(self, data: bytes) -> None: ...
-
-        def close(self) -> None: ...
-
-    assert uvloop.run(run()) == (50, {})

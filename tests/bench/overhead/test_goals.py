@@ -29,12 +29,6 @@ def rows(**figures: float) -> dict[str, Row]:
     }
 
 
-def test_a_ratio_is_ours_over_theirs() -> None:
-    verdict = goals.ratio(rows(), "JSON", "json_c4_us", "haproxy", 1.6)
-    assert verdict.value == pytest.approx(1.5)
-    assert verdict.met and verdict.words() == "met"
-
-
 def test_a_ratio_is_taken_within_each_round() -> None:
     """In the second round the machine is three times as slow for both routers."""
     table = {"hedgerow": Row("hedgerow"), "haproxy": Row("haproxy")}
@@ -119,19 +113,6 @@ def test_the_commands_say_so(
     words = ["--part", "http", *(["--quick"] if quick else [])]
     assert cli.main(parser.parse_args(words)) == (0 if quick else 1)
     assert "missed by 100 %" in capsys.readouterr().out
-
-
-def test_trouble_with_a_figure_stands_beside_its_verdict() -> None:
-    table = rows()
-    table["haproxy"].problem("json_c4", "3 × status 503")
-    table["haproxy"].problem("json_c32", "of no interest here")
-    verdict = goals.ratio(table, "JSON", "json_c4_us", "haproxy", 1.6)
-    assert verdict.words() == "met (haproxy: 3 × status 503)"
-
-
-def test_a_figure_taken_on_a_busy_machine_says_so() -> None:
-    verdict = goals.ratio(rows(json_c4_waited=0.66), "JSON", "json_c4_us", "haproxy", 1.6)
-    assert verdict.words() == "met (hedgerow stood waiting for a CPU 66% of the time)"
 
 
 def test_a_load_that_leaves_a_router_idle_says_so() -> None:

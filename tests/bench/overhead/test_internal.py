@@ -74,16 +74,3 @@ def test_every_part_is_measured() -> None:
     assert note == ""
     assert found.keys() == {part.name for part in PARTS}
     assert found["internal"] > 0 and found["json_request"] > 0
-
-
-def test_a_request_goes_all_the_way(tmp_path: Path) -> None:
-    async def run() -> None:
-        router = Router(tmp_path)
-        prompt = shapes.Prompt("127.0.0.1:8080")
-        for _ in range(50):
-            await router.one(prompt.next())
-        router.close()
-
-    uvloop.run(run())
-    assert (tmp_path / "access.log").read_text().count("\n") == 50
-    assert '"status":200' in (tmp_path / "access.log").read_text().splitlines()[-1]

@@ -11,12 +11,6 @@ from router.lab.overhead import routers
 from router.lab.overhead.processes import Orderly, Placement
 
 
-def test_each_round_starts_with_the_next_router() -> None:
-    orders = [plan.turns(["a", "b", "c"], number) for number in range(4)]
-    assert ["".join(order) for order in orders] == ["abc", "bca", "cab", "abc"]
-    assert plan.turns([], 3) == []
-
-
 def test_figures_are_medians_and_ratios_are_taken_within_rounds() -> None:
     own, other = row.Row("own"), row.Row("other")
     for number, (mine, theirs) in enumerate(((10.0, 5.0), (40.0, 10.0), (9.0, 3.0))):

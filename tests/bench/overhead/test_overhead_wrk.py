@@ -48,25 +48,6 @@ def test_streams_are_read_to_their_end(ports: list[int], tmp_path: Path) -> None
     assert found.answers * 100 <= sent <= (found.answers + 4) * 100
 
 
-@needs_wrk
-def test_wrk_that_cannot_connect_says_so(tmp_path: Path) -> None:
-    driver = wrk.Wrk(PROGRAM or "", tmp_path, ())
-    with pytest.raises(RuntimeError, match=r"wrk failed: .*connect"):
-        driver.run(1, wrk.Load(1), 1)
-
-
-def test_no_prompt_comes_twice(tmp_path: Path) -> None:
-    driver = wrk.Wrk("", tmp_path, ())
-    firsts = []
-    for _ in range(2):
-        driver._runs += 1
-        script = driver._script(1, wrk.Load(1))
-        firsts.append(int(script.partition("before")[2].rpartition('"), ')[2].split()[0]))
-    assert firsts == [wrk.RUN_NUMBERS, 2 * wrk.RUN_NUMBERS]
-    assert "function request()" in driver._script(1, wrk.Load(1))
-    assert "function request()" not in driver._script(1, wrk.Load(1, size=2_000_000))
-
-
 def test_errors_are_read_without_zeros() -> None:
     text = (
         '{"answers":7,"bytes":4900,"seconds":1.000100,"p50_us":120,"p99_us":400,'

@@ -59,16 +59,6 @@ def test_a_peer_that_is_not_installed_says_how_to_get_it(
         roster.PEERS[name](site(tmp_path)).version()
 
 
-@pytest.mark.parametrize("name", ["haproxy", "nginx"])
-def test_a_system_program_that_is_missing_says_so(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(peers.shutil, "which", lambda *_, **__: None)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(routers.PeerError, match="is not installed"):
-        roster.PEERS[name](site(tmp_path)).version()
-
-
 def test_an_unpacked_debian_package_is_used_with_its_libraries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,18 +77,6 @@ def test_an_unpacked_debian_package_is_used_with_its_libraries(
     assert peer.program() == str(program)
     assert peer.version() == "2.6.12"
     assert str(library.parent) in peer.said("-v")
-
-
-def test_half_an_environment_is_not_an_installed_peer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = install.cache() / f"{install.ENVOY.name}-{install.ENVOY.version}" / "bin"
-    folder.mkdir(parents=True)
-    assert install.found(install.ENVOY) is None
-    (folder / "envoy").touch()
-    found = install.found(install.ENVOY)
-    assert found is not None and found.version == install.ENVOY.version
 
 
 def test_a_router_that_ends_at_its_start_is_reported_with_its_output(tmp_path: Path) -> None:
@@ -130,10 +108,3 @@ def test_mistakes_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         parsed("--repeats", "0")
     capsys.readouterr()
-
-
-def test_pinning_takes_two_cpus_or_none() -> None:
-    assert processes.Placement.choose(False) == processes.Placement()
-    place = processes.Placement.choose(True)
-    assert not place.router & place.others
-    assert len(place.router) == len(place.others) <= 1

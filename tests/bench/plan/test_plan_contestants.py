@@ -52,11 +52,6 @@ def test_the_bisection_finds_each_knob(best: float) -> None:
     assert len(set(asked)) <= 3
 
 
-def test_no_knob_may_attain_enough() -> None:
-    assert bisected("x", KNOBS, outcome, 0.99) == Best("x", None, None)
-    assert bisected("x", KNOBS, lambda knob: None, 0.0) == Best("x", None, None)
-
-
 def short_world(lead_s: float = 300.0) -> World:
     """One judged day, between weekdays."""
     whole = seeded(1)
@@ -92,14 +87,3 @@ def test_a_perfect_forecast_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert equal.attainment >= published.attainment - EVEN
     assert found[SAGESERVE].knob == 0.5
     assert STEP_S == 300.0
-
-
-def test_the_plan_must_attain_as_much_as_sageserves_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contestants, "UTILISATIONS", tuple(n / 200.0 for n in range(200, 80, -1)))
-    monkeypatch.setattr(contestants, "TARGET", 0.9)
-    world = short_world()
-    found = {one.contestant: one for one in contests(world, perfect(world, 0.7))}
-    plan, equal, published = (found[name].outcome for name in (PLAN, EQUAL, SAGESERVE))
-    assert plan is not None and equal is not None and published is not None
-    assert plan.attainment < published.attainment - EVEN <= equal.attainment
-    assert plan.cost < equal.cost

@@ -112,14 +112,3 @@ def test_a_quick_run_end_to_end(
     assert "week, start 5 min" in out
     assert "two regions, spot" not in out
     assert STEP_S == 300.0
-
-
-def test_an_unknown_case_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(parsed("--case", "azure")) == 2
-    said = "unknown case 'azure'; known: 'week', 'two regions, spot'"
-    assert said in capsys.readouterr().err
-
-
-def test_a_missing_trace_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(parsed("--quick", "--azure", "/nowhere.csv")) == 2
-    assert "/nowhere.csv: No such file or directory" in capsys.readouterr().err

@@ -30,13 +30,6 @@ def seen(present: Counts, queues: Mapping[str, float]) -> Seen:
     return Seen(present, present, {region: queue * FULL for region, queue in queues.items()})
 
 
-def test_the_plan_follows_its_forecast() -> None:
-    one = one_region()
-    plan = plan_controller(one, types_of(one, 0.9), {"": known(4.5)})
-    assert plan(1, seen({KEY: 1}, {"": 0.0})) == {KEY: 5}
-    assert plan(2, seen({KEY: 9}, {"": 0.0})) == {KEY: 5}
-
-
 def test_the_plan_serves_the_queue_and_stops_no_replica_meanwhile() -> None:
     one = one_region()
     plan = plan_controller(one, types_of(one, 0.9), {"": known(4.5)})
@@ -66,13 +59,6 @@ def test_the_plan_uses_cheap_kinds_and_the_other_region(
     found = plan_controller(one, types_of(one, 1.0), ahead)(1, nothing)
     assert {key.kind: n for key, n in found.items() if key.region == "eu"} == eu
     assert {key.kind: n for key, n in found.items() if key.region == "us"} == us
-
-
-def test_a_fleet_has_cheap_kinds_first() -> None:
-    two = two_regions(0.0)
-    assert two.spread("eu", 5) == {("eu", "on-demand"): 1, ("eu", "spot"): 4}
-    assert two.spread("eu", 20) == {("eu", "on-demand"): 12, ("eu", "spot"): 8}
-    assert two.spread("eu", 0) == {("eu", "on-demand"): 1, ("eu", "spot"): 0}
 
 
 def test_a_forecast_has_only_the_steps_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

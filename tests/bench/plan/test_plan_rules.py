@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bench.plan.case import TWO_KINDS
 from bench.plan.fleet import Controller, Seen
 from bench.plan.rules import (
     hpa_controller,
     reactive_controller,
     sageserve_controller,
-    static_controller,
 )
 from bench.plan.traffic import STEP_S, Demand
 from bench.plan.world import THROUGHPUT, PoolKey, World
@@ -29,10 +27,6 @@ def asked(
     """The replicas that a rule asks for. `queue`: in replicas for one step."""
     serves = present if serving is None else serving
     return rule(step, Seen({KEY: present}, {KEY: serves}, {"": queue * FULL}))[KEY]
-
-
-def test_a_static_fleet() -> None:
-    assert asked(static_controller({KEY: 7}), 1, 5) == 7
 
 
 def test_the_reactive_rule_sees_the_last_step_only() -> None:
@@ -75,17 +69,3 @@ def test_sageserves_rule_stops_below_its_lower_threshold() -> None:
     assert asked(rule, 1, 12) == 8
     assert asked(rule, 1, 12, serving=11) == 12
     assert asked(sageserve_controller(world(0.0)), 1, 3) == 1
-
-
-def test_rules_use_the_cheap_kind_first() -> None:
-    demand = {"eu": Demand("x", (5.0 * FULL,), 0.8), "us": Demand("x", (1.0 * FULL,), 0.8)}
-    two = World("x", demand, 300.0, TWO_KINDS)
-    present = dict.fromkeys(two.pools, 1)
-    seen = Seen(present, present, {"eu": 0.0, "us": 0.0})
-    assert hpa_controller(two, 0.5)(1, seen) == {
-        ("eu", "on-demand"): 2,
-        ("eu", "spot"): 8,
-        ("us", "on-demand"): 1,
-        ("us", "spot"): 1,
-    }
-    assert sageserve_controller(two)(1, seen)["eu", "spot"] == 2

@@ -6,22 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.plan.traffic import DAY, PEAK, STEP_S, WEEK, Bursts, bursts, curve, seeded, with_bursts
-
-
-def test_two_weeks_that_depend_on_the_seed_only() -> None:
-    assert len(seeded(1).tokens) == 2 * WEEK
-    assert seeded(1) == seeded(1)
-    assert seeded(1) != seeded(2)
-    assert min(seeded(1).tokens) > 0.0
-
-
-def test_days_have_a_peak_and_weekends_are_quiet() -> None:
-    day = [curve(step) for step in range(DAY)]
-    assert max(day) == pytest.approx(1.0, abs=0.01)
-    assert min(day) < 0.2
-    assert max(curve(5 * DAY + step) for step in range(DAY)) < 0.5
-    assert curve(3) == curve(3 + WEEK)
+from bench.plan.traffic import PEAK, STEP_S, Bursts, bursts, curve, with_bursts
 
 
 def test_a_trace_gives_the_changes() -> None:

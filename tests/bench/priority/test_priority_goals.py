@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from bench.findings.intervals import PAIRS_MIN
-from bench.priority import traffic
 from bench.priority.simulated import goals, verdicts
 from bench.priority.simulated.contests import (
     BACKLOG,
@@ -18,11 +17,8 @@ from bench.priority.simulated.contests import (
     Case,
     Length,
     Task,
-    configured,
 )
 from bench.priority.simulated.seen import Run, covered_s, jain
-from bench.priority.simulated.world import Crowd
-from router.core.urgency import CLASSES
 
 SEEDS = range(1, PAIRS_MIN + 1)
 
@@ -57,44 +53,7 @@ def test_stays_that_overlap_count_once() -> None:
     assert covered_s([]) == 0.0
 
 
-def test_the_clients_of_a_backlog_are_of_every_class_and_tenant() -> None:
-    mix = BACKLOG.mix
-    clients = range(mix.clients)
-    for kind in traffic.KINDS:
-        of = [mix.tenant(client) for client in clients if mix.kind(client) is kind]
-        assert set(of) == set(range(kind.tenants))
-        assert of.count(0) == pytest.approx(len(of) / 2, abs=4)
-    first = next(iter(Crowd(1, 5.0, BACKLOG.fleet, mix)))
-    assert first.priority == "high"
-
-
-def test_the_bounds_of_a_backlog_are_those_of_its_configuration() -> None:
-    classes = configured(BACKLOG, SHIPPED).classes.by_name
-    assert tuple(classes) == CLASSES
-    assert {name: own.starvation_s for name, own in classes.items()} == BOUNDS_S
-    assert classes["batch"].depth == configured(SATURATED, SHIPPED).classes.batch.depth
-
-
 # -- verdicts -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("p99_s", "is_met"), [(0.3, True), (0.499, False), (0.6, False)])
-def test_the_whole_interval_must_keep_the_goal(p99_s: float, is_met: bool) -> None:
-    verdict = verdicts.high_ttft("case", runs(p99_s=p99_s))
-    assert verdict.met == is_met
-
-
-def test_a_goal_that_the_interval_does_not_decide_is_open() -> None:
-    verdict = verdicts.high_ttft("case", runs(p99_s=0.499))
-    assert not verdict.met and not verdict.missed and "open" in verdict.words()
-    few = verdicts.high_ttft("case", runs(p99_s=0.3)[: PAIRS_MIN - 1])
-    assert not few.met and not few.missed and "open" in few.words()
-
-
-def test_cost_compares_the_same_seeds() -> None:
-    assert verdicts.cost("case", runs(tokens_s=99.0), runs()).met
-    assert verdicts.cost("case", runs(tokens_s=90.0), runs()).missed
-    assert verdicts.cost("case", runs(), []).value is None
 
 
 def test_the_least_fair_class_and_the_longest_wait_decide() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from math import inf
 
 import pytest
 
@@ -65,20 +64,6 @@ def test_regret_is_against_the_best_of_each_scenario() -> None:
     assert matrix._supports(list(rows.values())).startswith("The table speaks for b ")
 
 
-@pytest.mark.parametrize(
-    ("time", "best", "expected"), [(2.0, 1.0, 2.0), (inf, 1.0, inf), (inf, inf, 1.0), (0, 0, 1.0)]
-)
-def test_a_policy_without_answers_has_regret_unless_all_fail(
-    time: float, best: float, expected: float
-) -> None:
-    assert matrix.regretted(time, best) == expected
-
-
-def test_failures_are_the_slowest_of_all() -> None:
-    assert result("a", [1.0] * 80, failed=20).ttft_p90 == inf
-    assert result("a", [1.0] * 95, failed=5).ttft_p90 == pytest.approx(1.0, rel=0.01)
-
-
 def test_the_default_is_judged_against_the_best_of_the_others() -> None:
     def row(policy: str, worst: float) -> matrix.Row:
         return matrix.Row(policy, [1.0], [1.0], [worst])
@@ -101,10 +86,6 @@ def points(ours: Sequence[float], theirs: Sequence[float], other: str = "random"
             Point(load, 10.0, result(other, [its] * 20)),
         ]
     return found
-
-
-def test_goodput_is_the_share_in_the_slo_of_what_came() -> None:
-    assert Point(50, 8.0, result("a", [1.0] * 5 + [9.0] * 15)).goodput == 2.0
 
 
 def test_where_affinity_begins_to_pay_is_said_in_loads() -> None:
@@ -150,19 +131,6 @@ def test_a_ladder_that_falls_meets_its_goals() -> None:
     assert verdicts[1].value == pytest.approx(0.15, rel=0.01)
     # Each of ten requests found one of its two blocks: half; the bound is 0.4.
     assert verdicts[3].value == pytest.approx(0.4 / 0.5)
-
-
-def test_a_rung_that_does_not_fall_is_named_and_no_reuse_is_no_figure() -> None:
-    reuse = ladder.Reuse(infinite=0.3, finite=0.4, asked=20, block_tokens=512)
-    verdicts = ladder._judge(rungs(20.0, 5.0, 5.5, 3.0), reuse)
-    assert not verdicts[0].met and verdicts[0].value == pytest.approx(1.1, rel=0.01)
-    assert reuse.bound == 0.3
-    assert verdicts[3].value is None
-
-
-def test_the_kv_cache_is_what_the_cards_leave() -> None:
-    """8 x 80 GB, nine tenths of it used, 138 GB of weights, 320 KiB per token."""
-    assert pytest.approx(438e9 / 327_680, rel=1e-3) == ladder.KV_TOKENS
 
 
 # -- how it is written down -----------------------------------------------------------------------

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from bench.fleet.simulated import matrix, oracle
-from bench.fleet.simulated.task import Result, Task
+from bench.fleet.simulated.task import Result
 from bench.fleet.simulated.worlds import World, worlds
 from router.lab.simulator.simulation import Simulation
 
@@ -45,14 +43,6 @@ def test_it_never_sends_to_a_stalled_engine() -> None:
     assert simulation.engines[0].core.finished < min(others)
 
 
-def test_it_counts_neither_as_the_best_policy_nor_as_a_default() -> None:
-    policies = ["round_robin", oracle.NAME]
-    here = {policy: ran("chat", policy) for policy in policies}
-    plain, seeing = matrix.rank(policies, [here])
-    assert plain.regret == [1.0]
-    assert seeing.regret[0] < 1.0
-
-
 def test_the_default_is_compared_with_it_over_the_scenarios() -> None:
     policies = [matrix.DEFAULT, oracle.NAME]
     found = matrix.run(policies, requests=matrix.QUICK)
@@ -60,12 +50,6 @@ def test_the_default_is_compared_with_it_over_the_scenarios() -> None:
     assert re.match(r"kv_aware's p90 is [0-9.]+ times the oracle's in the geometric", remark)
     found = matrix.run([matrix.DEFAULT], requests=matrix.QUICK)
     assert not any("oracle" in one for one in found.remarks)
-
-
-def test_a_repeated_run_is_the_same() -> None:
-    task: Task = matrix.task(world("chat"), oracle.NAME, 2)
-    one, two = (replace(task, traffic=partial(world("chat").traffic, 2)).run() for _ in range(2))
-    assert one.summary.all.document() == two.summary.all.document()
 
 
 class _Nothing:

@@ -36,15 +36,6 @@ def test_it_is_found_to_the_precision_wherever_it_begins(
     assert found <= limit < found * (1.0 + precision) * (1.0 + 1e-9)
 
 
-def test_every_round_asks_ascending_values_within_the_bracket() -> None:
-    asked, holds = upto(3.3)
-    highest(holds, 1.0, 8.0, 0.01)  # type: ignore[arg-type]
-    for values in asked:
-        assert values == sorted(values)
-        assert all(1.0 <= value <= 8.0 for value in values)
-    assert len(asked) < 8
-
-
 def test_what_holds_again_after_a_failure_is_not_believed() -> None:
     def holds(values: Sequence[float]) -> list[bool]:
         return [value <= 2.0 or 4.0 <= value <= 5.0 for value in values]

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-import pytest
-
 from bench.fleet.simulated.task import Task, play
 from bench.fleet.simulated.worlds import FLEET, Warmed, routed
 from router.lab.replay.report.run import Run
 from router.lab.replay.report.slo import Slo
-from router.lab.replay.workers import Refused
 from router.lab.simulator.scenario import resized
 
 
@@ -65,8 +62,3 @@ def test_a_result_says_what_it_comes_to() -> None:
     (never,) = play([task(measure_from=1e9)])
     assert never.ttft_p90 == float("inf")
     assert never.kept == 0.0
-
-
-def test_a_policy_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(Refused, match="nosuch"):
-        play([task("nosuch")])

@@ -10,8 +10,6 @@ import pytest
 from bench.fleet.simulated.matrix import task
 from bench.fleet.simulated.worlds import (
     FLEET,
-    LLMD,
-    LLMD_KV_TOKENS,
     Warmed,
     World,
     cold_rate,
@@ -34,10 +32,6 @@ def test_every_scenario_can_be_pickled_and_run(world: World) -> None:
         assert fault.replica < world.fleet.replicas
 
 
-def test_scenarios_have_names_of_their_own() -> None:
-    assert len({(world.name, world.unit) for world in WORLDS}) == len(WORLDS)
-
-
 def test_the_load_is_a_share_of_what_the_cold_fleet_carries() -> None:
     half, full = (
         World(name="", unit="", words="", make=shared, load=load, requests=900)
@@ -47,20 +41,6 @@ def test_the_load_is_a_share_of_what_the_cold_fleet_carries() -> None:
     assert half.rate == pytest.approx(full.rate / 2)
     assert half.seconds == pytest.approx(2 * full.seconds)
     assert len(list(half.traffic(1))) == pytest.approx(900, rel=0.15)
-
-
-def test_a_seed_changes_what_comes_and_nothing_else() -> None:
-    world = WORLDS[0]
-    first, again, other = (list(world.traffic(seed)) for seed in (1, 1, 2))
-    assert [one.at for one in first] == [one.at for one in again]
-    assert [one.at for one in first] != [one.at for one in other]
-
-
-def test_llm_ds_customers_need_as_much_cache_as_it_says() -> None:
-    """150 prefixes and a question of each of five users: 73 %, six times one pod."""
-    tokens = 150 * (6000 + 5 * 1200)
-    assert tokens / (LLMD.replicas * LLMD_KV_TOKENS) == pytest.approx(0.73, abs=0.005)
-    assert 150 * 6000 / (FLEET.replicas * FLEET.core.num_blocks * 128) == pytest.approx(0.73, 0.01)
 
 
 def test_every_group_asks_once_before_the_rest_comes() -> None:

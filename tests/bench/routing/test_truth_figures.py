@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.fleet.truth.compare import QUIET, quiet
-from bench.fleet.truth.figures import KINDS, compare, figures, late_p99_s, offset_s
-from bench.fleet.truth.measured import Run
+from bench.fleet.truth.figures import KINDS, compare, figures, offset_s
 from bench.fleet.truth.outcomes import NOTHING, Outcomes
 from router.core.errors import Reason
 from router.lab.simulator.outcome import Outcome
@@ -77,13 +75,6 @@ def test_a_request_without_an_answer_is_the_slowest_and_no_throughput() -> None:
     assert (found["failed"], found["in SLO"]) == (1.0, 50.0)
 
 
-def test_figures_of_nothing_are_none() -> None:
-    found = figures({**played(), "counters": [[], []]}, slo_s=1.0)
-    assert [found[k] for k in ("TTFT p50", "TPOT p99", "requests", "hit rate", "hotspot")] == [
-        None
-    ] * 5
-
-
 def test_several_runs_are_compared_by_their_medians() -> None:
     def run(ttft: float | None) -> dict[str, float | None]:
         return {kind.name: ttft for kind in KINDS}
@@ -102,18 +93,6 @@ def test_the_offset_is_between_the_same_requests() -> None:
     ours["records"][1]["error"] = "cut"
     assert offset_s(ours, model) == pytest.approx(0.02)  # the median of 0.01 and 0.03
     assert offset_s(played(), model) is None
-
-
-def test_lateness_is_of_those_that_were_sent() -> None:
-    records = [record(1.0 + n, 0.1, 1, 1, late=0.001 * n) for n in range(10)]
-    assert late_p99_s(played(*records, record(50.0, None, 0, 0, sent=0.0))) == pytest.approx(0.009)
-    assert late_p99_s(played()) == 0.0
-
-
-def test_only_runs_about_as_quiet_as_the_quietest_count() -> None:
-    runs = [Run({}, others, 0.0, 0.0) for others in (1.0, 0.3, 0.3 + QUIET, 0.31 + QUIET)]
-    assert quiet(runs) == [runs[1], runs[2]]
-    assert quiet(runs[:1]) == runs[:1]
 
 
 # -- outcomes and log lines as records ---------------------------------------------------------
@@ -142,9 +121,3 @@ def test_outcomes_become_records() -> None:
     assert found["tokens_in_window"] == 5
     seen = figures(found, slo_s=1.0)
     assert (seen["hit rate"], seen["failed"], seen["TPOT p50"]) == (25.0, 1.0, pytest.approx(100.0))
-
-
-def test_an_answer_after_the_timeout_counts_as_unanswered() -> None:
-    heard = Outcomes(0.0, 3.0)
-    heard.ended(outcome(2.0, 2.5, 24.0, 11, Reason.OK))
-    assert heard.records[0].error == "unanswered"

@@ -152,32 +152,6 @@ def test_later_turns_come_after_the_time_to_think() -> None:
     assert len({one.number for one in found}) == 3
 
 
-def test_no_request_is_sent_after_the_end() -> None:
-    turns = (Turn("a", 2), Turn("b", 2, 0.5), Turn("c", 2, 0.5))
-    script = Script((Conversation(0.0, "", turns),), 0.0, 1.0)
-    assert [one.at for one in follow_all(script, 0.25)] == [0.0, 0.75]
-    just = replace_until(script, 0.75)
-    assert [one.at for one in follow_all(just, 0.25)] == [0.0]
-
-
-def replace_until(script: Script, until: float) -> Script:
-    return Script(script.conversations, script.measure_from, until)
-
-
-def test_it_can_be_read_twice() -> None:
-    script = talks()
-    traffic = ScriptTraffic(script, "script")
-    first, second = ([(a.number, a.at, a.blocks) for a in traffic] for _ in range(2))
-    assert first == second and len(first) == 3
-
-
-def test_prompts_share_what_their_texts_share() -> None:
-    first, _, third = ScriptTraffic(talks(), "script")
-    shared = sum(a == b for a, b in zip(first.blocks, third.blocks, strict=False))
-    # The system prompt's own full blocks, and not one more.
-    assert shared == (len("Du bist höflich. ".encode()) * 9 // 4 + 3) // engines.BLOCK_TOKENS
-
-
 def test_the_simulated_engine_is_the_one_that_is_started() -> None:
     """The options of the emulated fleet match the scenario."""
     from argparse import ArgumentParser

@@ -14,7 +14,7 @@ from bench.sidecar.figures import HIGH_S, Counted, Figures
 from bench.sidecar.found import Row, found
 from bench.sidecar.http.load import dealt
 from bench.sidecar.http.stage import figures
-from bench.sidecar.setups import SIMULATED, SOME, TENANTS, Setup, setups
+from bench.sidecar.setups import Setup
 from bench.sidecar.simulated import Length, Task
 from tests.addons.needed import needs
 
@@ -31,20 +31,6 @@ def counted() -> Counted:
 
 
 # -- setups ---------------------------------------------------------------------------------------
-
-
-def test_every_kind_has_one_router_first() -> None:
-    wanted = setups(SIMULATED, SOME)
-    assert len(set(wanted)) == len(wanted)
-    assert [one.routers for one in wanted] == [*SIMULATED, *SIMULATED, *SOME, *SOME]
-    assert {one.is_exact for one in wanted if one.routers == 4} == {True, False}
-
-
-def test_sidecars_belong_to_tenants() -> None:
-    assert TENANTS == 16
-    pods = {one.routers: one.pods for one in setups((), (1, 8, 32)) if one.is_sidecar}
-    assert pods == {1: 1, 8: 1, 32: 2}
-    assert Setup(8).pods == 0
 
 
 def test_requests_are_dealt_to_all_routers_and_none_is_lost() -> None:
@@ -83,11 +69,6 @@ def test_fairness_is_that_of_the_tenants_of_class_batch() -> None:
     assert seen.figures(0.0).jain == 1.0
     seen.add("batch", "b", 9.0, 12.0, 0.4, 320, 10)
     assert isclose(seen.figures(0.0).jain, (110 + 330) ** 2 / (2 * (110**2 + 330**2)))
-
-
-def test_a_run_without_an_answer_of_a_class_has_no_figures() -> None:
-    with pytest.raises(ValueError, match="class high"):
-        Counted(0.0, 1.0).figures(0.0)
 
 
 def test_records_of_the_load_generator_become_figures() -> None:

@@ -8,10 +8,6 @@ from bench.tables.parts import PARTS, TRACES, Part
 from router import cli
 
 
-def test_every_part_has_its_own_file() -> None:
-    assert len({part.name for part in PARTS}) == len(PARTS)
-
-
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_the_command_line_is_accepted(part: Part) -> None:
     paths = {name: f"/traces/{file}" for name, file in TRACES.items()}

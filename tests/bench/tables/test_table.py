@@ -10,7 +10,3 @@ def test_a_table_names_its_commit() -> None:
     assert commit_of(text) == "0123456789"
     assert "hedgerow bench gain" in text
     assert text.endswith("| a |\n")
-
-
-def test_other_text_names_none() -> None:
-    assert commit_of("# gain\n\nMeasured on a good day\n") is None

@@ -210,7 +210,7 @@ def test_a_file_of_another_format_is_a_mistake(
     file = tmp_path / "x.log"
     file.write_text("hello\n")
     assert run(str(file)) == 2
-    assert f"hedgerow plan: {file}:1: unknown format" in capsys.readouterr().err
+    assert f"hedgerow plan: {file}:1: not an access log" in capsys.readouterr().err
 
 
 def test_a_page_that_cannot_be_written(

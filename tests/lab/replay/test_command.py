@@ -1,13 +1,16 @@
-"""`hedgerow replay` from its command line to its output files, on a small trace."""
+"""`hedgerow replay` from its command line to its output files, on a small log."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from base64 import b64encode
+from collections.abc import Iterable
 from html import unescape
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -17,27 +20,30 @@ from router.cli import main
 ENGINES = ["--timing", "5,0.05,0,10,0.1,0", "--kv-tokens", "40000"]
 
 
+def log_of(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
+    """An access log of streams that no replica answered, so its fleet is unknown."""
+    usual = {"id": "x", "kind": "chat", "status": 200, "stream": True, "output_tokens": 10}
+    path.write_text("".join(json.dumps({**usual, **row}) + "\n" for row in rows))
+    return path
+
+
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    """Conversations of 512-token blocks: ten prefixes of four blocks, each asked again and again"""
+    """Conversations of 256-token blocks: ten prefixes of seven blocks, each asked repeatedly."""
     rng = Random(1)
-    lines = []
+    found = []
     for number in range(120):
         prefix = rng.randrange(10)
-        blocks = [prefix * 100 + place for place in range(4)] + [10_000 + number]
-        lines.append(
-            json.dumps(
-                {
-                    "timestamp": number * 47 + rng.randrange(40),
-                    "input_length": 2300,
-                    "output_length": rng.randrange(2, 20),
-                    "hash_ids": blocks,
-                }
-            )
+        blocks = [prefix * 100 + place for place in range(7)] + [10_000 + number]
+        found.append(
+            {
+                "ts": 1000.0 + (number * 47 + rng.randrange(40)) / 1000.0,
+                "prompt_tokens": 2300,
+                "output_tokens": rng.randrange(2, 20),
+                "blocks": b64encode(b"".join(one.to_bytes(6, "big") for one in blocks)).decode(),
+            }
         )
-    path = tmp_path / "trace.jsonl"
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    return log_of(tmp_path / "access.log", found)
 
 
 def status_of(argv: list[str]) -> object:
@@ -68,7 +74,7 @@ def test_a_table_a_page_and_figures(
     )
     out, err = capsys.readouterr()
     for line in (
-        "traffic:      trace.jsonl (mooncake): 120 requests in 6 s, ",
+        "traffic:      access.log: 120 requests in 6 s, ",
         "fleet:        2, 3 replicas\n",
         "engine model: given: prefill 5 + 0.05 L ms, decode step 10 + 0.1 B ms\n",
         "seed:         1\n",
@@ -80,12 +86,12 @@ def test_a_table_a_page_and_figures(
     assert err == f"{html} written\n"
 
     text = html.read_text()
-    assert text.count("<img") == 3 and "Replay of trace.jsonl" in text
+    assert text.count("<img") == 3 and "Replay of access.log" in text
     content = json.loads(figures.read_text())
     assert [run["requests"] for run in content["runs"]] == [120] * 4
     assert content["runs"][0]["prefix_hit_rate"] > content["runs"][1]["prefix_hit_rate"] > 0.0
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("out.html", "out.json", "trace.jsonl"),
+        *("access.log", "out.html", "out.json"),
     ]
 
 
@@ -123,32 +129,26 @@ def test_the_engine_model_is_fitted_to_an_access_log(
 ) -> None:
     """A log of engines that need 30 ms plus 0.2 ms per token, one request at a time."""
     log = tmp_path / "access.log"
-    with log.open("w") as out:
-        for number in range(100):
-            prompt, output = 500 + 37 * number, 50
-            ttft_ms = 30.0 + 0.2 * prompt
-            line = {
+    found = []
+    for number in range(100):
+        prompt, output = 500 + 37 * number, 50
+        ttft_ms = 30.0 + 0.2 * prompt
+        duration_ms = ttft_ms + 20.0 * (output - 1)
+        found.append(
+            {
                 "ts": 1.7e9 + 10.0 * number,
-                "id": f"q{number}",
-                "client": "10.0.0.1",
-                "method": "POST",
-                "path": "/v1/chat/completions",
-                "kind": "chat",
                 "model": "m",
-                "stream": True,
-                "status": 200,
                 "reason": "ok",
                 "replica": "gpu-1",
-                "attempts": [["gpu-1", "primary", "ok", ttft_ms + 20.0 * (output - 1)]],
+                "attempts": [["gpu-1", "primary", "ok", duration_ms]],
                 "ttft_ms": ttft_ms,
-                "duration_ms": ttft_ms + 20.0 * (output - 1),
-                "bytes_in": 4 * prompt,
-                "bytes_out": 4 * output,
+                "duration_ms": duration_ms,
                 "prompt_tokens": prompt,
                 "output_tokens": output,
                 "cached_tokens": 0,
             }
-            out.write(json.dumps(line) + "\n")
+        )
+    log_of(log, found)
     html = tmp_path / "out.html"
     argv = [str(log), "--calibrate", "--replicas", "1", "--policy", "random", "--jobs", "1"]
     assert main(["replay", *argv, "--html", str(html)]) == 0
@@ -161,12 +161,12 @@ def test_the_engine_model_is_fitted_to_an_access_log(
     assert all(line.removeprefix("calibration:").strip() in page for line in calibration)
 
 
-def test_sizes_and_policies_have_defaults_that_are_said(
+def test_policies_have_defaults_that_are_said(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["replay", str(trace), *ENGINES, "--jobs", "1", "--limit", "40"]) == 0
+    argv = ["replay", str(trace), *ENGINES, "--jobs", "1", "--replicas", "2", "--limit", "40"]
+    assert main(argv) == 0
     out = capsys.readouterr().out
-    assert "(estimated for 70 % utilisation without cache hits; --replicas sets the number)" in out
     assert "40 requests" in out
     assert [row[0] for row in rows(out)] == ["kv_aware"]  # the default configuration
     assert "queue:        fair" in out
@@ -213,15 +213,15 @@ def test_faults_and_lost_polls_reach_the_simulation(
             "replica 3 does not exist in a fleet of 3",
         ),
         (["--policy", "p2c", "--policy", "p2c"], "--policy p2c is given twice"),
-        (["--kv-tokens", "100"], "--kv-tokens must be at least one block, 512 tokens"),
+        (["--kv-tokens", "100"], "--kv-tokens must be at least one block, 256 tokens"),
         (["--max-num-seqs", "9999"], "max_num_batched_tokens must be at least max_num_seqs"),
         (
             ["--profile", "fast", "--timing", "1,1,1,1,1,1"],
             "--profile and --timing exclude each other",
         ),
         (["--calibrate", "--timing", "1,1,1,1,1,1"], "not allowed with argument"),
-        (["--calibrate"], "trace.jsonl:1: "),
-        (["--format", "azure"], "trace.jsonl:1: missing column"),
+        (["--calibrate"], "access.log:1: "),
+        ([], "no request of the log names a replica; state --replicas"),
         (["--html", "/nowhere/out.html"], "the directory /nowhere does not exist"),
         (["--json", "/"], "/: is a directory"),
         (["--tpot-slo", "0"], "argument --tpot-slo: '0' is not above 0"),
@@ -236,14 +236,14 @@ def test_a_mistake_exits_2_and_writes_nothing(
     out, err = capsys.readouterr()
     assert problem in err
     assert out == ""
-    assert [path.name for path in trace.parent.iterdir()] == ["trace.jsonl"]
+    assert [path.name for path in trace.parent.iterdir()] == ["access.log"]
 
 
 def test_a_bad_line_is_named_and_nothing_is_simulated(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = trace.read_text().splitlines()
-    lines[70] = lines[70].replace('"input_length": 2300', '"input_length": -1')
+    lines[70] = lines[70].replace('"prompt_tokens": 2300', '"prompt_tokens": -1')
     trace.write_text("\n".join(lines))
     assert status_of([str(trace), "--replicas", "2"]) == 2
     out, err = capsys.readouterr()
@@ -273,7 +273,7 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(
     assert status_of([*argv, "--limit", "5", "--jobs", "1"]) == 1
     assert "cannot be written: No space left on device" in capsys.readouterr().err
     assert html.read_text() == "old"
-    assert sorted(path.name for path in trace.parent.iterdir()) == ["out.html", "trace.jsonl"]
+    assert sorted(path.name for path in trace.parent.iterdir()) == ["access.log", "out.html"]
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
@@ -293,25 +293,18 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
 def test_orders_of_the_queue_are_compared_class_by_class(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "access.log"
-    line = {"kind": "chat", "status": 200, "stream": True, "attempts": [], "duration_ms": 5.0}
     classes = ("high", "batch", "batch", "batch")
-    path.write_text(
-        "".join(
-            json.dumps(
-                {
-                    **line,
-                    "ts": 1000.0 + number / 100.0,
-                    "id": f"x-{number}",
-                    "class": classes[number % 4],
-                    "tenant": f"t{number % 3}",
-                    "prompt_tokens": 2000,
-                    "output_tokens": 10,
-                }
-            )
-            + "\n"
+    path = log_of(
+        tmp_path / "access.log",
+        (
+            {
+                "ts": 1000.0 + number / 100.0,
+                "class": classes[number % 4],
+                "tenant": f"t{number % 3}",
+                "prompt_tokens": 2000,
+            }
             for number in range(400)
-        )
+        ),
     )
     argv = [str(path), "--replicas", "1", "--policy", "p2c", *ENGINES, "--jobs", "1"]
     orders = ["--queue", "off", "--queue", "fifo", "--queue", "strict:width=0.5"]

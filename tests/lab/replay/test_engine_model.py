@@ -18,7 +18,7 @@ from router.lab.replay.logged_fleet import LoggedGroup
 from router.lab.replay.reading import read
 from router.lab.replay.workers import Refused
 from router.lab.simulator.scenario import NETWORK_S, Scenario, equal
-from router.lab.traces import open_trace
+from router.lab.traces import Trace
 from tests.lab.replay.logs import BLOCK, CORE, TIMING, logged, traffic, write
 
 
@@ -29,7 +29,7 @@ def model(path: Path | str, *words: str, fleet: bool = True, **changes: Any) -> 
     groups: list[LoggedGroup] = []
     until = float("inf")
     if fleet:
-        trace = open_trace(path)
+        trace = Trace(path)
         groups = read(trace, None).fleet.groups(Config())
     return engine_model(args, groups, BLOCK, until, changes.get("on_progress"))
 
@@ -85,7 +85,7 @@ def test_progress_is_shown_while_a_log_is_read_and_fitted(log: Path) -> None:
     model(log, "--calibrate", on_progress=shares.append)
     assert shares[-1] == 1.0 and shares == sorted(shares)
     read_shares: list[float] = []
-    read(open_trace(log), read_shares.append)
+    read(Trace(log), read_shares.append)
     assert read_shares and all(0.0 <= share <= 1.0 for share in read_shares)
 
 

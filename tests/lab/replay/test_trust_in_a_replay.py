@@ -275,13 +275,3 @@ def one_by_one(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found.append({**line, "ts": at})
         ends[place % 4] = at + line["duration_ms"] / 1e3
     return found
-
-
-def test_only_a_log_can_be_replayed_in_a_closed_loop(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trace = tmp_path / "trace.jsonl"
-    row = {"timestamp": 0, "input_length": 100, "output_length": 2, "hash_ids": [1]}
-    trace.write_text(json.dumps(row) + "\n")
-    assert main(["replay", str(trace), "--closed-loop"]) == 2
-    assert "--closed-loop needs an access log" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Files for the trace readers, created by the tests, and the samples under tests/data/traces."""
+"""Access logs for the readers, created by the tests, and the sample under tests/data/traces."""
 
 from __future__ import annotations
 
@@ -7,31 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from router.lab.simulator.traffic import Arrival
-from router.lab.traces import Trace, open_trace
+from router.lab.traces import Trace
 from tests.places import DATA
 
-DATA = DATA / "traces"
-MOONCAKE = DATA / "mooncake_conversation_400.jsonl"
-AZURE = DATA / "azure2023_conv_400.csv"
-SAMPLES = {
-    "mooncake_conversation_400.jsonl": "mooncake",
-    "azure2023_conv_400.csv": "azure",
-    "azure2024.csv": "azure",
-    "hedgerow.log": "hedgerow",
-}
+SAMPLE = DATA / "traces" / "hedgerow.log"
 
 
 def json_lines(*rows: dict[str, Any]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def mooncake_row(timestamp: float = 0, prompt: int = 1100, **more: Any) -> dict[str, Any]:
-    row = {
-        "timestamp": timestamp,
-        "input_length": prompt,
-        "output_length": 10,
-        "hash_ids": list(range((prompt + 511) // 512)),
-    }
+def log_row(ts: float = 100.0, **more: Any) -> dict[str, Any]:
+    """The least fields of a line of an access log."""
+    row = {"ts": ts, "id": "a", "kind": "chat", "prompt_tokens": 9, "output_tokens": 3}
     return row | more
 
 
@@ -39,7 +27,7 @@ def opened(folder: Path, content: str | bytes, **options: Any) -> Trace:
     """A trace of this content."""
     file = folder / "trace"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return open_trace(file, **options)
+    return Trace(file, **options)
 
 
 def read(folder: Path, content: str | bytes, **options: Any) -> list[Arrival]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from math import ceil
@@ -12,9 +11,9 @@ from statistics import mean, pstdev
 import pytest
 
 from router.lab.simulator.traffic import Arrival
-from router.lab.traces import describe, open_trace
+from router.lab.traces import Trace, describe
 from router.lab.traces.facts import _Distinct, _Lengths
-from tests.lab.traces.helpers import AZURE, DATA, MOONCAKE
+from tests.lab.traces.helpers import SAMPLE
 
 
 class Listed:
@@ -37,50 +36,41 @@ def nearest_rank(numbers: list[int], q: float) -> int:
     return sorted(numbers)[max(0, ceil(q * len(numbers)) - 1)]
 
 
-def test_mooncake_is_counted_as_by_hand() -> None:
-    raw = [json.loads(line) for line in MOONCAKE.read_text().splitlines()]
-    facts = describe(open_trace(MOONCAKE, spread_seed=None))
-    inputs = [row["input_length"] for row in raw]
-    outputs = [row["output_length"] for row in raw]
-    assert (facts.rows, facts.duration_s) == (400, raw[-1]["timestamp"] / 1000.0)
+def test_lengths_gaps_and_reuse_are_counted_as_by_hand() -> None:
+    rng = Random(3)
+    now, arrivals = 0.0, []
+    for n in range(400):
+        now += rng.expovariate(2.0)
+        blocks = tuple(range(rng.choice([0, 100]), rng.choice([101, 105, 120])))
+        prompt = 16 * len(blocks) + rng.randrange(16) + 1
+        arrivals.append(Arrival(n, now, prompt, rng.randrange(1, 500), blocks))
+    facts = describe(Listed(arrivals))
+    inputs = [a.prompt_tokens for a in arrivals]
+    outputs = [a.output_tokens for a in arrivals]
+    gaps = [b.at - a.at for a, b in pairwise(arrivals)]
+    assert (facts.rows, facts.duration_s) == (400, arrivals[-1].at - arrivals[0].at)
     assert facts.rate == pytest.approx(400 / facts.duration_s)
-    assert facts.input.mean == pytest.approx(mean(inputs))
-    assert facts.output.mean == pytest.approx(mean(outputs))
-    assert (facts.input.p50, facts.input.p95) == (
-        nearest_rank(inputs, 0.5),
-        nearest_rank(inputs, 0.95),
-    )
-    assert (facts.output.p95, facts.output.most) == (nearest_rank(outputs, 0.95), max(outputs))
-    # Reuse counted from the prefixes: was the prefix up to each full block seen before?
-    seen: set[tuple[int, ...]] = set()
-    hits = asked = 0
-    for row in raw:
-        ids = tuple(row["hash_ids"])
-        asked += len(ids)
-        for depth in range(1, row["input_length"] // 512 + 1):
-            hits += ids[:depth] in seen
-            seen.add(ids[:depth])
-    assert facts.reuse is not None
-    assert (facts.reuse.hits, facts.reuse.asked, facts.distinct_blocks) == (hits, asked, len(seen))
-    assert facts.is_exact
-    assert facts.reuse.share > 0.05
-
-
-def test_gaps_of_azure() -> None:
-    trace = open_trace(AZURE)
-    times = [a.at for a in trace]
-    gaps = [b - a for a, b in pairwise(times)]
-    facts = describe(trace)
     assert facts.gap_cv == pytest.approx(pstdev(gaps) / mean(gaps))
-    assert facts.reuse is None
-    assert facts.distinct_blocks == 0
+    assert (facts.input.mean, facts.output.mean) == pytest.approx((mean(inputs), mean(outputs)))
+    for found, numbers in ((facts.input, inputs), (facts.output, outputs)):
+        assert found.p50 == nearest_rank(numbers, 0.5)
+        assert found.p95 == nearest_rank(numbers, 0.95)
+        assert found.most == max(numbers)
+    seen: set[int] = set()
+    hits = 0
+    for arrival in arrivals:
+        hits += sum(block in seen for block in arrival.blocks)
+        seen.update(arrival.blocks)
+    assert facts.reuse is not None and facts.is_exact
+    assert (facts.reuse.hits, facts.distinct_blocks) == (hits, len(seen))
+    assert facts.reuse.asked == sum(ceil(prompt / 16) for prompt in inputs)
 
 
 def test_models_failures_and_notes() -> None:
     facts = describe(Listed([Arrival(n, n, 9, n, model="ab"[n % 2]) for n in range(4)]))
     assert facts.models == {"a": 2, "b": 2}
     assert facts.no_output == 1
-    facts = describe(open_trace(DATA / "hedgerow.log"))
+    facts = describe(Trace(SAMPLE))
     assert facts.notes["skipped: refused"] == 1
 
 

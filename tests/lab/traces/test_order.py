@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from router.lab.simulator.traffic import TraceError
 from router.lab.traces import order
-from router.lab.traces.format import ReadOptions
 from router.lab.traces.lines import Lines
 from router.lab.traces.order import by_arrival
 
@@ -38,7 +36,7 @@ def test_a_window_as_long_as_the_longest_request_is_enough(
 ) -> None:
     rows = [(at, end, 1, at) for at, end in sorted(spans, key=lambda span: span[1])]
     longest = max((end - at for at, end in spans), default=0.0)
-    found = list(by_arrival(lines, rows, ReadOptions(), longest + 1e-6))
+    found = list(by_arrival(lines, rows, window_s=longest + 1e-6))
     assert found == sorted(at for at, _ in spans)
 
 
@@ -49,7 +47,7 @@ def test_what_comes_out_is_in_order_or_an_error(
     rows = [(at, end, 1, at) for at, end in sorted(spans, key=lambda span: span[1])]
     found: list[float] = []
     try:
-        found.extend(by_arrival(lines, rows, ReadOptions(held_rows=held), window_s))
+        found.extend(by_arrival(lines, rows, held, window_s))
     except TraceError as err:
         assert "sort the rows" in str(err)
     else:
@@ -65,28 +63,11 @@ def test_no_more_is_held_than_is_allowed(lines: Lines, monkeypatch: pytest.Monke
         for read in range(1, 100):
             yield float(read), float(read), blocks, str(read)
 
-    next(by_arrival(lines, rows(0), ReadOptions(held_rows=10), 1e9))
+    next(by_arrival(lines, rows(0), 10, 1e9))
     assert read == 11
     monkeypatch.setattr(order, "HELD_BLOCKS", 50)
-    next(by_arrival(lines, rows(10), ReadOptions(), 1e9))
+    next(by_arrival(lines, rows(10), window_s=1e9))
     assert read == 6
     # Returned rows are not held any more: a limit of three rows is enough to the end.
-    lags = [read - int(name) for name in by_arrival(lines, rows(10), ReadOptions(), 3.0)]
+    lags = [read - int(name) for name in by_arrival(lines, rows(10), window_s=3.0)]
     assert lags[:90] == [3] * 90
-
-
-def test_nothing_is_held_longer_than_the_window(lines: Lines) -> None:
-    read = 0
-
-    def rows() -> Iterator[Row]:
-        nonlocal read
-        for read in range(1, 100):
-            yield float(read), float(read), 0, ""
-
-    next(by_arrival(lines, rows(), ReadOptions(), 20.0))
-    assert read == 21
-
-
-def test_rows_of_one_time_keep_their_order(lines: Lines, tmp_path: Path) -> None:
-    rows = [(1.0, 1.0, 0, name) for name in "zyxw"]
-    assert list(by_arrival(lines, rows, ReadOptions(), 5.0)) == list("zyxw")

@@ -1,4 +1,4 @@
-"""A file as traffic: its format, the selected part, and equal results for every iteration."""
+"""An access log as traffic: the selected part, equal results for every iteration, and errors."""
 
 from __future__ import annotations
 
@@ -10,162 +10,89 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from router.lab.simulator.traffic import HasProgress, TraceError, Traffic
-from router.lab.traces import FORMATS, open_trace
-from tests.lab.traces.helpers import (
-    AZURE,
-    DATA,
-    MOONCAKE,
-    SAMPLES,
-    json_lines,
-    mooncake_row,
-    opened,
-    read,
-    told,
-)
+from router.lab.traces import Trace
+from tests.lab.traces.helpers import SAMPLE, json_lines, log_row, opened, read, told
 
 
-@pytest.mark.parametrize(("name", "format"), SAMPLES.items())
-def test_every_sample_is_known_by_its_first_line(name: str, format: str) -> None:
-    trace = open_trace(DATA / name)
-    assert trace.format == format
-    assert trace.name == name
-    found = list(trace)
-    assert found
+def many(count: int = 20, **fields: Any) -> str:
+    return json_lines(*(log_row(100.0 + n, **fields) for n in range(count)))
+
+
+def test_the_sample_is_traffic_that_knows_how_far_it_is() -> None:
+    trace = Trace(SAMPLE)
+    as_traffic: Traffic = trace
+    assert isinstance(trace, HasProgress)
+    assert (trace.name, trace.share()) == ("hedgerow.log", 0.0)
+    found = list(as_traffic)
     assert [a.number for a in found] == list(range(len(found)))
     times = [a.at for a in found]
-    assert times[0] == 0.0
-    assert times == sorted(times)
+    assert times[0] == 0.0 and times == sorted(times)
     assert all(len(a.blocks) * trace.block_tokens <= a.prompt_tokens for a in found)
     assert list(trace.follow(found[0], 1.0)) == []
-
-
-def test_all_formats_have_a_sample() -> None:
-    assert set(FORMATS) == set(SAMPLES.values())
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_every_pass_gives_the_same_requests_also_from_gzip(name: str, tmp_path: Path) -> None:
-    trace = open_trace(DATA / name)
-    first = [told(a) for a in trace]
-    assert [told(a) for a in trace] == first
-    packed = tmp_path / "packed"
-    with (DATA / name).open("rb") as source, gzip.open(packed, "wb") as out:
-        shutil.copyfileobj(source, out)
-    assert [told(a) for a in open_trace(packed)] == first
-
-
-def test_passes_may_overlap() -> None:
-    trace = open_trace(AZURE)
-    one, other = iter(trace), iter(trace)
-    assert [told(next(one)), told(next(other))] == [told(next(iter(trace)))] * 2
-    assert told(next(one)) == told(next(other))
-
-
-def test_a_trace_is_traffic_that_knows_how_far_it_is() -> None:
-    trace = open_trace(AZURE)
-    as_traffic: Traffic = trace
-    assert as_traffic.block_tokens == 512
-    assert isinstance(trace, HasProgress)
-    size = AZURE.stat().st_size
-    assert trace.position() == (0, size)
-    assert trace.share() == 0.0
-    assert sum(1 for _ in trace) == 400
-    assert trace.position() == (size, size)
     assert trace.share() == 1.0
 
 
+def test_every_pass_gives_the_same_requests_also_from_gzip(tmp_path: Path) -> None:
+    trace = Trace(SAMPLE)
+    first = [told(a) for a in trace]
+    one, other = iter(trace), iter(trace)  # passes may overlap
+    assert [told(next(one)), told(next(other))] == [first[0]] * 2
+    assert [told(a) for a in trace] == first
+    packed = tmp_path / "packed"
+    with SAMPLE.open("rb") as source, gzip.open(packed, "wb") as out:
+        shutil.copyfileobj(source, out)
+    assert [told(a) for a in Trace(packed)] == first
+
+
 def test_a_pass_that_is_given_up_closes_its_file() -> None:
-    passing: Iterator[Any] = iter(open_trace(AZURE))
+    passing: Iterator[Any] = iter(Trace(SAMPLE))
     next(passing)
     del passing  # an open file would be a ResourceWarning, which is an error here
 
 
-def test_a_file_of_an_unknown_format_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(TraceError) as caught:
-        opened(tmp_path, "time;tokens\n1;2\n")
-    assert caught.value.line == 1
-    for what in (*FORMATS, "ContextTokens", "hash_ids", "time;tokens"):
-        assert what in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\n\n \n", b"\xef\xbb\xbf"], ids=["nothing", "blanks", "mark"]
-)
-def test_an_empty_file_is_an_error(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(TraceError, match="empty file"):
-        opened(tmp_path, content)
-
-
 def test_what_is_no_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="not a regular file"):
-        open_trace(tmp_path)
+        Trace(tmp_path)
     with pytest.raises(FileNotFoundError):
-        open_trace(tmp_path / "nowhere")
+        Trace(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"format": "mooncak"},
         {"block_tokens": 0},
         {"limit": 0},
-        {"held_rows": 0},
-        {"output_tokens": 0},
         {"speedup": 0.0},
         {"speedup": float("nan")},
-        {"window_s": -1.0},
-        {"slot_s": -1.0},
-        {"since_s": float("nan")},
-        {"since_s": 10.0, "until_s": 10.0},
+        {"until_s": 0.0},
     ],
     ids=str,
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        open_trace(AZURE, **options)
+        Trace(SAMPLE, **options)
 
 
-def test_a_part_of_a_trace_begins_at_zero() -> None:
-    times = [a.at for a in open_trace(AZURE)]
-    wanted = [at for at in times if 30.0 <= at < 60.0]
-    part = list(open_trace(AZURE, since_s=30.0, until_s=60.0))
-    assert wanted
-    assert [a.at for a in part] == [at - 30.0 for at in wanted]
-    assert [a.number for a in part] == list(range(len(wanted)))
+def test_limit_time_model_and_speedup(tmp_path: Path) -> None:
+    log = json_lines(*(log_row(9.0 * n, model=m) for n, m in enumerate("abba")))
 
+    def found(**options: Any) -> list[tuple[str | None, float]]:
+        return [(a.model, a.at) for a in opened(tmp_path, log, **options)]
 
-def test_limit_and_speedup() -> None:
-    times = [a.at for a in open_trace(AZURE, limit=7)]
-    assert len(times) == 7
-    assert [a.at for a in open_trace(AZURE, limit=7, speedup=2.0)] == [at / 2.0 for at in times]
-
-
-def test_one_model_of_several(tmp_path: Path) -> None:
-    row = {"id": "a", "kind": "chat", "prompt_tokens": 9, "output_tokens": 3}
-    log = json_lines(*(row | {"ts": 9.0 * n, "model": m} for n, m in enumerate("abba")))
-    found = list(opened(tmp_path, log, model="b"))
-    assert [(a.model, a.at) for a in found] == [("b", 9.0), ("b", 18.0)]
-
-
-@pytest.mark.parametrize("options", [{"model": "none such"}, {"since_s": 1e6}], ids=str)
-def test_a_part_with_nothing_in_it_is_an_error(options: dict[str, Any]) -> None:
+    assert found(limit=2, speedup=2.0) == [("a", 0.0), ("b", 4.5)]
+    assert found(until_s=18.0) == [("a", 0.0), ("b", 9.0)]
+    assert found(model="b") == [("b", 9.0), ("b", 18.0)]
     with pytest.raises(TraceError, match="no request in the selected time"):
-        list(open_trace(MOONCAKE, **options))
-
-
-def test_the_head_is_read_when_a_trace_is_opened(tmp_path: Path) -> None:
-    rows = [mooncake_row(i) for i in range(10)]
-    del rows[6]["output_length"]
-    with pytest.raises(TraceError) as caught:
-        opened(tmp_path, json_lines(*rows))
-    assert caught.value.line == 7
+        found(model="none such")
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     def peak(rows: int) -> int:
-        content = json_lines(*(mooncake_row(250 * i, 600) for i in range(rows)))
+        content = many(rows)
         trace = opened(tmp_path, content)
         del content
         tracemalloc.start()
@@ -175,6 +102,74 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         finally:
             tracemalloc.stop()
 
-    few = peak(2_000)
-    assert peak(20_000) < few + 50_000
-    assert read(tmp_path, json_lines(mooncake_row()))  # measuring ends, but the reader continues
+    few = peak(2_000)  # a window of 900 s holds 900 rows
+    assert peak(10_000) < few + 50_000
+
+
+# -- files that are no access log, or are damaged -------------------------------------------------
+
+
+def log(**wrong: Any) -> str:
+    return json_lines(log_row(), log_row(), log_row(**wrong))
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: value for key, value in log_row().items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "words"),
+    [
+        ("", 1, "empty file"),
+        ("\n\n \n", 3, "empty file"),
+        ("\ufeff", 1, "empty file"),
+        ("time;tokens\n1;2\n", 1, "not an access log of Hedgerow"),
+        (json_lines({"timestamp": 0, "input_length": 9}), 1, "ts, id and kind"),
+        (log() + "no\n" * 20, 12, "not a JSON object"),
+        (json_lines(log_row(), without("ts")), 2, "`ts`"),
+        (log(prompt_tokens="many"), 3, "prompt_tokens"),
+        (log(prompt_tokens=-4), 3, "is -4"),
+        (log(output_tokens=10**9), 3, "output_tokens is 1000000000"),
+        (log(blocks="%%%%"), 3, "blocks"),
+        (log(blocks="AAAA"), 3, "3 bytes"),
+        (log(duration_ms=-5.0), 3, "invalid time"),
+        (log() + "{}\n", 4, "`ts`"),
+        (log(number=4.5), 3, "number"),
+        (log(deadline_ms=-1), 3, "deadline_ms"),
+        (log(max_tokens=0), 3, "max_tokens"),
+        (log(hedge="maybe"), 3, "hedge"),
+        (log(slots=-1), 3, "slots"),
+        (log(ttft_ms=-5.0), 3, "ttft_ms"),
+        (json_lines(log_row(kind="models")), 1, "nothing to replay"),
+        (json_lines(without("output_tokens")), 1, "no answer of known length"),
+    ],
+)
+def test_errors_are_reported_with_their_line(
+    tmp_path: Path, content: str, line: int, words: str
+) -> None:
+    with pytest.raises(TraceError) as caught:
+        read(tmp_path, content)
+    assert caught.value.line == line
+    assert words in caught.value.problem
+    assert str(caught.value).startswith(f"{tmp_path / 'trace'}:{line}: ")
+    assert len(str(caught.value)) < 1000
+
+
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(where=st.floats(0.0, 1.0), what=st.binary(min_size=1, max_size=8), keep=st.booleans())
+def test_damaged_input_is_read_or_reported(
+    tmp_path: Path, where: float, what: bytes, keep: bool
+) -> None:
+    content = SAMPLE.read_bytes()[:2000]
+    at = int(where * len(content))
+    damaged = content[:at] + what + content[at + (0 if keep else len(what)) :]
+    try:
+        found = list(opened(tmp_path, damaged))
+    except TraceError as err:
+        assert 1 <= err.line <= damaged.count(b"\n") + 1
+        return
+    times = [a.at for a in found]
+    assert times == sorted(times)
+    assert all(a.prompt_tokens >= 1 and a.output_tokens >= 0 for a in found)

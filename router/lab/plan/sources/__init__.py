@@ -1,1 +1,1 @@
-"""Reads the demand from access logs and other traces, or from a Prometheus server."""
+"""Reads the demand from access logs, or from a Prometheus server."""

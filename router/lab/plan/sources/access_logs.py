@@ -1,4 +1,4 @@
-"""Reads the demand and the running replicas from access logs or other traces, into an `Observed`.
+"""Reads the demand and the running replicas from access logs, into an `Observed`.
 
 There is one log for each router, given as `FILE` or `REGION=FILE`. Demand counts for the region
 that the client prefers, and a replica for its own region, as the access log states them. `REGION`
@@ -19,7 +19,7 @@ from router.lab.plan.sources.replica_sightings import Sightings
 from router.lab.plan.sources.windows import Windows
 from router.lab.plan.types_file import BATCH_SHARE, Types, measured
 from router.lab.simulator.arrival import Arrival
-from router.lab.traces import open_trace
+from router.lab.traces import Trace
 
 _TELL_EVERY: Final = 4096  # requests between two calls of `on_progress`
 # Seconds; shorter waits in the queue do not count.
@@ -44,7 +44,7 @@ def read(
     notes: list[str] = []
     for number, log in enumerate(logs):
         region, path = split(log)
-        trace = open_trace(path)
+        trace = Trace(path)
         for arrival in trace:
             if on_progress is not None and arrival.number % _TELL_EVERY == 0:
                 on_progress((number + trace.share()) / len(logs))

@@ -63,13 +63,11 @@ def test_a_queue_at_the_end_is_seen(tmp_path: Path) -> None:
     assert read([log], 900.0, 2.0, TYPES)[0].waiting == {Place("m"): 0.0}
 
 
-def test_a_trace_without_replicas_has_an_unknown_fleet(tmp_path: Path) -> None:
-    trace = tmp_path / "azure.csv"
-    rows = [f"2026-03-01 00:{n:02}:00.0000000,100,10" for n in range(60)]
-    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(rows) + "\n")
-    observed, _ = read([str(trace)], 600.0, 2.0, TYPES)
+def test_a_log_without_replicas_has_an_unknown_fleet(tmp_path: Path) -> None:
+    rows = [{**row, "replica": "", "attempts": []} for row in lines(4, lambda n: 10)]
+    observed, _ = read([write(tmp_path / "a.log", iter(rows))], 900.0, 2.0, TYPES)
     assert observed.running is None
-    assert observed.demand[Place("")].requests == [10.0] * 4
+    assert observed.demand[Place("m")].requests == [10.0] * 2
 
 
 def test_replicas_of_no_type_are_noted(tmp_path: Path) -> None:

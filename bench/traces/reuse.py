@@ -16,22 +16,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from router.lab.simulator.traffic import Arrival, Traffic
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reuse:
-    """Counts of blocks of prompts: the cache hits, and all blocks."""
-
-    hits: int
-    asked: int  # all blocks of the prompts, partial ones included
-
-    @property
-    def share(self) -> float:
-        """The hit rate, 0 to 1."""
-        return self.hits / self.asked if self.asked else 0.0
+from router.lab.traces.facts import Reuse
 
 
 def reuse_bound(traffic: Traffic, capacity_blocks: int) -> Reuse:

@@ -1,1 +1,0 @@
-"""Measures how much uploads of files, and batches, slow down other requests."""

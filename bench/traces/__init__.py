@@ -1,0 +1,5 @@
+"""Readers of public request traces, for the benches."""
+
+from bench.traces.public import PublicTrace
+
+__all__ = ["PublicTrace"]
