@@ -88,23 +88,6 @@ def write(path: Path, records: Iterable[Record]) -> str:
     return str(path)
 
 
-def noisy(records: Iterable[Record], share: float, seed: int = 1) -> list[Record]:
-    """The same log with normally distributed relative errors on all durations."""
-    rng = Random(seed)
-    found = []
-    for record in records:
-        assert record.ttft_ms is not None
-        ttft = record.ttft_ms * max(1.0 + rng.gauss(0.0, share), 0.05)
-        rest = (record.duration_ms - record.ttft_ms) * max(1.0 + rng.gauss(0.0, share), 0.05)
-        duration = ttft + rest
-        attempts = [(*record.attempts[0][:3], duration)]
-        found.append(
-            msgspec.structs.replace(record, ttft_ms=ttft, duration_ms=duration, attempts=attempts)
-        )
-    found.sort(key=lambda record: record.ts + record.duration_ms * 1e-3)
-    return found
-
-
 def poisson(rng: Random, rate: float, begin: float, end: float) -> list[float]:
     times, at = [], begin
     while (at := at + rng.expovariate(rate)) < end:

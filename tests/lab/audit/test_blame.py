@@ -41,11 +41,6 @@ def waits(*stays: Stay) -> dict[int, Wait]:
     return found
 
 
-def test_a_request_alone_at_its_replica_has_no_causer() -> None:
-    wait = waits(stay(A, 0.0, 1.0, 1.0, 5.0))[0]
-    assert (wait.alone, wait.blamed, wait.unexplained) == (1.0, {}, 0.0)
-
-
 def test_an_earlier_prefill_causes_the_whole_wait() -> None:
     found = waits(stay(A, 0.0, 4.0, 4.0, 9.0), stay(B, 1.0, 0.5, 4.5, 9.0))
     assert found[0].blamed == {}
@@ -60,12 +55,6 @@ def test_a_later_request_is_not_a_cause() -> None:
     assert found[1].blamed == pytest.approx({A: 3.0})
     # C waits 2.9 s for A's prefill and 0.5 s for B's, in the queue that began with A.
     assert found[2].blamed == pytest.approx({A: 3.4 * 4.0 / 4.5, B: 3.4 * 0.5 / 4.5})
-
-
-def test_requests_at_other_replicas_are_not_causes() -> None:
-    found = waits(stay(A, 0.0, 4.0, 4.0, 9.0, "r1"), stay(B, 1.0, 0.5, 4.5, 9.0))
-    assert found[1].blamed == {}
-    assert found[1].unexplained == pytest.approx(3.0)
 
 
 def test_decoding_requests_are_causes_if_no_prefill_runs() -> None:

@@ -29,13 +29,6 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write(tmp_path_factory.mktemp("log") / "access.log", played(asks, PROFILES["realistic"]))
 
 
-def test_the_report_is_printed_as_text(log: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(log) == 0
-    out, err = capsys.readouterr()
-    assert "1. Tenant 3f9a0c61d2b4 (batch) delays tenant c0ffee001122 (high): " in out
-    assert err == ""
-
-
 def test_a_document(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(log, "--json", "--by", "class") == 0
     document = json.loads(capsys.readouterr().out)

@@ -6,7 +6,6 @@ without it.
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
@@ -16,7 +15,6 @@ import pytest
 
 from router.lab.audit.examine import examine
 from router.lab.audit.findings import Findings, PairFinding, PartyFinding
-from router.lab.emulator.core.engine_core import CoreConfig
 from router.lab.emulator.core.timing import PROFILES
 from router.lab.simulator.traffic import TraceError
 from router.observe.log.record import Record
@@ -47,14 +45,6 @@ def elsewhere(rng: Random) -> list[Ask]:
     return [
         Ask(at, rng.randint(100, 9000), 50, ELSEWHERE, "normal", 2)
         for at in poisson(rng, 1.0, 0.0, SPAN_S)
-    ]
-
-
-def long_answers(rng: Random) -> list[Ask]:
-    """Requests with long answers, which hold the few slots of the engine."""
-    return [
-        Ask(at, rng.randint(200, 900), rng.randint(800, 2500), BATCH, "batch", rng.randrange(2))
-        for at in poisson(rng, 0.3, 0.0, SPAN_S)
     ]
 
 
@@ -117,19 +107,6 @@ def test_the_estimated_delay_is_close_to_the_true_one(
     assert party(findings, BATCH).caused_s == pytest.approx(costs.delay_s)
 
 
-def test_the_estimate_without_others_is_close_to_the_true_value(
-    asks: list[Ask], records: list[Record], findings: Findings
-) -> None:
-    alone = ttfts(played([ask for ask in asks if ask.tenant == CHAT], TIMING, 3), CHAT)
-    seen = ttfts(records, CHAT)
-    mine = party(findings, CHAT)
-    assert mine.ttft_p99_s == pytest.approx(at(seen, 0.99), rel=0.1)
-    assert mine.without_others_p50_s == pytest.approx(at(alone, 0.5), rel=0.2)
-    assert mine.without_others_p99_s is not None
-    assert at(alone, 0.99) < at(seen, 0.99) / 10  # otherwise the next assertion proves nothing
-    assert mine.without_others_p99_s < 2.0 * at(alone, 0.99)
-
-
 def test_a_tenant_at_other_replicas_causes_and_suffers_nothing(findings: Findings) -> None:
     for other in (CHAT, BATCH):
         assert pair(findings, ELSEWHERE, other) is None
@@ -163,34 +140,6 @@ def test_crowds_and_tokens(asks: list[Ask], findings: Findings) -> None:
     prompt = sum(ask.prompt for ask in asks if ask.tenant == BATCH)
     assert batch.prompt_tokens == prompt
     assert sum(one.token_share for one in findings.parties) == pytest.approx(1.0)
-
-
-def test_waiting_for_slots_of_others_is_caused_by_them(tmp_path: Path) -> None:
-    rng = Random(4)
-    asks = [*chat(rng, rate=0.8), *long_answers(rng)]
-    core = CoreConfig(max_num_seqs=8, num_blocks=40_000, block_size=16, token_events=False)
-    records = played(asks, TIMING, 2, core)
-    without = played([ask for ask in asks if ask.tenant == CHAT], TIMING, 2, core)
-    caused = sum(ttfts(records, CHAT)) - sum(ttfts(without, CHAT))
-    costs = pair(examine([write(tmp_path / "a.log", records)]), CHAT, BATCH)
-    assert costs is not None
-    assert costs.delay_s == pytest.approx(caused, rel=0.1)
-
-
-def test_a_tenants_own_bursts_are_caused_by_itself(tmp_path: Path) -> None:
-    rng = Random(5)
-    asks = [
-        Ask(15.0 + 30 * k + 0.001 * n, rng.randint(800, 3000), 30, CHAT, "high", rng.randrange(2))
-        for k in range(10)
-        for n in range(30)
-    ]
-    asks += [Ask(t, 300, 40, BATCH, "batch", rng.randrange(2)) for t in poisson(rng, 0.5, 0, 300)]
-    found = examine([write(tmp_path / "a.log", played(asks, TIMING, 2))])
-    mine = party(found, CHAT)
-    assert mine.ttft.itself_s > 20 * mine.ttft.others_s
-    itself = pair(found, CHAT, CHAT)
-    assert itself is not None and itself.itself and itself.p99_share > 0.5
-    assert mine.at_once_peak >= 30
 
 
 def test_cached_prompts_are_charged_for_what_was_computed(tmp_path: Path) -> None:
@@ -263,13 +212,6 @@ def test_the_logs_of_two_routers_are_merged(
     assert both.pairs == findings.pairs
     assert both.parties == findings.parties
     assert not any("out of" in note or "too far" in note for note in both.notes)
-
-
-def test_gzip_is_read_as_it_is(tmp_path: Path, records: list[Record], findings: Findings) -> None:
-    plain = Path(write(tmp_path / "a.log", records))
-    packed = tmp_path / "a.log.gz"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
-    assert examine([str(packed)]).pairs == findings.pairs
 
 
 def test_two_logs_in_one_file_are_noticed(tmp_path: Path, records: list[Record]) -> None:
@@ -355,13 +297,6 @@ def test_many_tenants_cost_no_more_than_a_few(tmp_path: Path) -> None:
     costs = pair(found, "all others (low)", BATCH)
     assert costs is not None and costs.p99_share > 0.7
     assert found.parties[0].name in (BATCH, "all others")
-
-
-def test_the_same_log_gives_the_same_findings(
-    tmp_path: Path, records: list[Record], findings: Findings
-) -> None:
-    again = examine([write(tmp_path / "a.log", records)])
-    assert msgspec.json.encode(again.pairs) == msgspec.json.encode(findings.pairs)
 
 
 def test_progress_goes_from_nothing_to_all(tmp_path: Path, records: list[Record]) -> None:

@@ -25,23 +25,9 @@ def test_addresses_where_no_line_has_a_tenant() -> None:
     assert namer("client")(row()) == Party("10.0.0.1", "")
 
 
-def test_models_where_there_is_but_one_address() -> None:
-    assert told_by("tenant", [row(), row(model="m")]) == "model"
-    assert told_by("tenant", []) == "model"
-    assert namer("model")(row(model="m", priority="high")) == Party("m", "")
-
-
-def test_addresses_of_refused_requests_do_not_count() -> None:
-    assert told_by("tenant", [row(), row(client="10.0.0.2", replica="")]) == "model"
-
-
 @pytest.mark.parametrize("by", ["class", "model"])
 def test_what_is_asked_for_otherwise_is_what_is_done(by: str) -> None:
     assert told_by(by, [row(tenant="a")]) == by  # type: ignore[arg-type]
-
-
-def test_classes_of_all_tenants_are_one_party() -> None:
-    assert namer("class")(row(tenant="a", priority="high")) == Party("high", "")
 
 
 def test_labels() -> None:

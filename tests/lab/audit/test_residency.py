@@ -41,13 +41,6 @@ def test_the_time_of_earlier_attempts_was_not_spent_at_the_replica() -> None:
     assert found.waited == pytest.approx(0.7)
 
 
-def test_the_same_replica_tried_twice_counts_from_the_second_time() -> None:
-    attempts = [("r0", "primary", "replica_reset", 700.0), ("r0", "retry", "ok", 1000.0)]
-    found = stay_of(row(ttft_ms=900.0, duration_ms=1700.0, attempts=attempts))
-    assert found is not None
-    assert found.start == pytest.approx(100.7)
-
-
 def test_a_request_without_a_replica_has_no_residency() -> None:
     assert stay_of(row(replica="", attempts=[("r1", "primary", "connect_failed", 1.0)])) is None
 
@@ -68,20 +61,6 @@ def test_without_a_stream_the_first_token_is_estimated_from_the_end() -> None:
     assert found.prefill == pytest.approx(102.5)
 
 
-def test_without_a_stream_the_first_token_is_not_before_its_prefill() -> None:
-    found = stay_of(row(stream=False, duration_ms=1000.0, output_tokens=1000))
-    assert found is not None
-    found.place(0.5, 0.02)
-    assert found.first == pytest.approx(100.5)
-
-
-def test_an_embedding_is_all_prefill() -> None:
-    found = stay_of(row(kind="embeddings", stream=False, duration_ms=300.0))
-    assert found is not None
-    found.place(0.1, 0.02)
-    assert (found.first, found.end) == pytest.approx((100.3, 100.3))
-
-
 @pytest.mark.parametrize(
     ("fields", "tokens"),
     [
@@ -95,12 +74,6 @@ def test_a_prompt_is_as_long_as_the_best_count_says(fields: dict[str, int], toke
     found = stay_of(row(**fields))
     assert found is not None
     assert found.prompt == tokens
-
-
-def test_more_cached_than_prompt_is_all_of_it() -> None:
-    found = stay_of(row(prompt_tokens=10, cached_tokens=20))
-    assert found is not None
-    assert found.uncached == 0
 
 
 SPANS = st.lists(st.tuples(st.floats(0.0, 1000.0), st.floats(0.0, 300.0)), min_size=1, max_size=60)

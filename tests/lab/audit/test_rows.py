@@ -55,11 +55,6 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert row.ended == pytest.approx(10.251)
 
 
-def test_what_a_record_leaves_out_is_at_its_default(tmp_path: Path) -> None:
-    (row,), _ = read(tmp_path, msgspec.json.encode(Record(ts=1.0, reason="ok")) + b"\n")
-    assert (row.replica, row.attempts, row.ttft_ms, row.prompt_tokens) == ("", [], None, None)
-
-
 @pytest.mark.parametrize(
     ("line", "told"),
     [
@@ -107,22 +102,3 @@ def test_an_incomplete_line_is_skipped_and_counted(tmp_path: Path, torn: bytes, 
     found, lines = read(tmp_path, b"".join(parts))
     assert [row.ts for row in found] == [1.5, 1.5]
     assert lines.notes == {INCOMPLETE: 1}
-
-
-def test_a_file_with_few_whole_lines_is_no_access_log(tmp_path: Path) -> None:
-    found, lines = read(tmp_path, GOOD * 8 + b"a,b\n" * 8)
-    assert (len(found), lines.notes) == (8, {INCOMPLETE: 8})
-    with pytest.raises(TraceError, match="not a JSON object") as caught:
-        read(tmp_path, GOOD + b"a,b\n" * 20)
-    assert caught.value.line == 10
-
-
-def test_a_last_line_without_its_end_is_whole_all_the_same(tmp_path: Path) -> None:
-    found, lines = read(tmp_path, GOOD + GOOD.rstrip())
-    assert len(found) == 2
-    assert not lines.notes
-
-
-def test_a_wrong_last_line_is_wrong_even_if_it_is_cut_off(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=":2:"):
-        read(tmp_path, GOOD + b'{"ts":1.0,"reason":4}')

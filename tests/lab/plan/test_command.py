@@ -134,16 +134,6 @@ def test_all_outputs(
     ]
 
 
-def test_the_same_log_gives_the_same_plan(
-    log: str, types: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def once() -> str:
-        assert run(log, "--types", types, "--window", "1h", "--json") == 0
-        return capsys.readouterr().out
-
-    assert once() == once()
-
-
 def test_it_plans_again_and_again(log: str, types: str, capsys: pytest.CaptureFixture[str]) -> None:
     slept: list[float] = []
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from router.lab.plan.decision.advise import REACTIVE
-from router.lab.plan.decision.binding import NOTHING
 from router.lab.plan.observed import Observed, Place, Series
 from router.lab.plan.planning import planned
 from router.lab.plan.types_file import parse
@@ -60,23 +57,6 @@ def test_the_mean_of_all_good_methods_is_the_default() -> None:
     errors = [one.error for one in tested if one.error is not None]
     assert len(errors) == 3
     assert errors == sorted(errors)
-
-
-@pytest.mark.parametrize(
-    ("method", "names"),
-    [("arima", {"ARIMA(3,1,2)"}), ("seasonal", {"seasonal naive (day)", "day profile"})],
-)
-def test_only_one_kind_of_method(method: str, names: set[str]) -> None:
-    made = planned(TYPES, "test", observed(daily(4 * DAY), 3), method)
-    tested = {one.method for one in made.advice.places[0].forecast.tested}
-    assert {one for one in tested if not one.startswith("mean of")} == names
-
-
-@pytest.mark.parametrize("tokens", [[0.0] * 100, []])
-def test_a_place_without_demand_needs_no_replicas(tokens: list[float]) -> None:
-    made = planned(TYPES, "test", observed(tokens, 3))
-    assert [(pool.now, pool.planned) for pool in made.advice.pools] == [(3, 0)]
-    assert made.advice.places[0].binding == NOTHING
 
 
 def test_replicas_of_a_model_without_any_request_are_planned_too() -> None:

@@ -52,14 +52,6 @@ def test_the_load_of_a_demand() -> None:
     assert ModelSpeed(throughput=100.0).load(50.0, 20.0) == pytest.approx(0.7)
 
 
-def test_a_star_stands_for_every_other_model() -> None:
-    (one,) = parse(
-        "types: [{name: g, cost: 1, models: {m: {throughput: 1}, '*': {throughput: 2}}}]"
-    ).types
-    assert one.speed("m") == ModelSpeed(throughput=1.0)
-    assert one.speed("x") == ModelSpeed(throughput=2.0)
-
-
 def test_a_replica_has_its_stated_type_or_the_only_one() -> None:
     types = parse((ROOT / "deploy" / "plan.yaml").read_text())
     assert types.type_of("l40s") == "l40s"

@@ -22,7 +22,7 @@ from router.lab.replay.calibration.fit import fit
 from router.lab.replay.calibration.samples import Reservoir
 from router.lab.simulator.traffic import TraceError
 from router.observe.log.record import Record
-from tests.lab.audit.engine_logs import Ask, changed, noisy, played, write
+from tests.lab.audit.engine_logs import Ask, changed, played, write
 
 TRUE = PROFILES["bloom-176b-a100x8"]
 OTHER = PROFILES["fast"]
@@ -81,27 +81,6 @@ def test_the_coefficients_come_back(tmp_path: Path, records: list[Record]) -> No
     assert found.prefill.samples >= 100 and found.decode.samples >= 1000
 
 
-def test_they_come_back_through_noise(tmp_path: Path) -> None:
-    records = played(asked(requests=6000), TRUE, 4)
-    for seed in (1, 2, 3):
-        found = fitted(tmp_path, noisy(records, 0.1, seed))
-        assert off(found.timing, TRUE) < 0.25
-
-
-@pytest.mark.parametrize("profile", ["llama2-70b-a100x8", "llama2-70b-h100x4", "realistic"])
-def test_they_come_back_of_other_engines(tmp_path: Path, profile: str) -> None:
-    true = PROFILES[profile]
-    assert off(fitted(tmp_path, played(asked(), true, 4)).timing, true) < 0.10
-
-
-def test_an_engine_without_squares_has_none(tmp_path: Path) -> None:
-    found = fitted(tmp_path, played(asked(busy=8.0), OTHER, 4), base=TRUE)
-    linear = [name for name in NAMES if getattr(OTHER, name)]
-    assert off(found.timing, OTHER, linear) < 0.10
-    assert found.timing.prefill_square_s * 8000**2 < 0.01 * OTHER.prefill_alone_s(8000)
-    assert found.timing.decode_context_s * 20_000 < 0.01 * OTHER.decode_s
-
-
 def test_stalls_do_not_move_it(tmp_path: Path, records: list[Record]) -> None:
     rng = Random(5)
 
@@ -130,12 +109,6 @@ def test_cached_prompts_are_fitted_by_what_was_computed(tmp_path: Path) -> None:
         ask.blocks = tuple(1000 * group + n for n in range(blocks))
     found = fitted(tmp_path, played(asks, TRUE, 4))
     assert off(found.timing, TRUE) < 0.10
-
-
-def test_prompts_of_several_steps(tmp_path: Path) -> None:
-    true = PROFILES["llama2-70b-a100x8"]
-    records = played(asked(longest=30_000, busy=0.5), true, 4)
-    assert off(fitted(tmp_path, records).timing, true, PREFILL) < 0.10
 
 
 def test_a_fleet_that_is_never_idle(tmp_path: Path) -> None:
@@ -224,10 +197,6 @@ def test_one_model_of_several(tmp_path: Path) -> None:
     assert told(mixed, "one engine model for", "small")
 
 
-def test_the_same_log_gives_the_same_fit(tmp_path: Path, records: list[Record]) -> None:
-    assert fitted(tmp_path, records) == fitted(tmp_path, records)
-
-
 def test_the_logs_of_two_routers(tmp_path: Path, records: list[Record]) -> None:
     paths = [write(tmp_path / f"{n}.log", records[n::2]) for n in (0, 1)]
     assert off(calibrate(*paths, base=OTHER).timing, TRUE) < 0.10
@@ -282,12 +251,6 @@ def test_a_column_that_says_nothing_keeps_its_ratio() -> None:
     same = fit([(1.0, 4.0)] * 50, [14.0] * 50, (1.0, 0.5), anchor=0)
     assert same.values == pytest.approx((14.0 / 3.0, 7.0 / 3.0))
     assert same.tied == (False, True)
-
-
-def test_a_coefficient_is_never_below_nothing() -> None:
-    rows = [(1.0, float(n % 7)) for n in range(50)]
-    found = fit(rows, [20.0 - x for _, x in rows], (1.0, 0.0), anchor=0)
-    assert min(found.values) >= 0.0
 
 
 def test_a_reservoir_is_fair_and_bounded() -> None:

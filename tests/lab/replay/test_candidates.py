@@ -7,7 +7,7 @@ import msgspec
 from router.config.model import Config, Hedging, PolicyChoice, Queue
 from router.config.varied import varied
 from router.lab.replay import arguments as words
-from router.lab.replay.candidates import as_configured, candidates
+from router.lab.replay.candidates import candidates
 
 BASE = varied(
     routing={"policy": "p2c", "options": {}, "models": {"m": PolicyChoice(policy="random")}},
@@ -24,12 +24,6 @@ def changed(config: Config) -> list[str]:
         for field in msgspec.structs.fields(Config)
         if getattr(config, field.name) != getattr(BASE, field.name)
     ]
-
-
-def test_without_an_axis_the_configuration_is_as_it_is() -> None:
-    (only,) = candidates(BASE, [], [], [])
-    assert only == as_configured(BASE)
-    assert (only.label, only.config) == ("p2c", BASE)
 
 
 def test_a_routing_policy_is_for_all_models() -> None:
@@ -56,9 +50,3 @@ def test_orders_and_hedging_policies_keep_the_rest_of_their_sections() -> None:
     assert {one.config.hedging.budget for one in found} == {0.01}
     assert found[3].config.hedging.options == {"delay_s": 1}
     assert all(set(changed(one.config)) <= {"queue", "hedging"} for one in found)
-
-
-def test_a_queue_that_is_asked_for_is_on() -> None:
-    off = varied(BASE, queue={"enabled": False})
-    (only,) = candidates(off, [], [words.queue("fifo")], [])
-    assert only.config.queue.enabled and only.config.queue.policy == "fifo"

@@ -54,12 +54,6 @@ def test_the_network_is_counted_once(log: Path) -> None:
     assert model(log).network_s == NETWORK_S
 
 
-def test_sizes_are_those_of_the_log(log: Path) -> None:
-    (group,) = model(log).groups
-    assert (group.replicas, group.core.max_num_seqs) == (2, CORE.max_num_seqs)
-    assert group.core.num_blocks == CORE.num_blocks
-
-
 def test_a_flag_overrides_the_sizes(log: Path) -> None:
     (group,) = model(log, "--max-num-seqs", "7", "--kv-tokens", "25600").groups
     assert (group.core.max_num_seqs, group.core.num_blocks) == (7, 100)

@@ -53,10 +53,6 @@ def test_another_salt_is_noticed(file: Path) -> None:
     assert not keys and "another access_log.salt" in said
 
 
-def test_no_keys_are_no_words() -> None:
-    assert keys_of(varied(), {"x"}) == ({}, "")
-
-
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"keys\.file: .* cannot be read"):
         keys_of(varied(keys={"file": str(tmp_path / "none")}), set())

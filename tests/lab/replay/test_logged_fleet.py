@@ -22,18 +22,6 @@ def groups(*said: Said, replicas: tuple[Replica, ...] = ()) -> list[LoggedGroup]
     return fleet_of(*said).groups(Config(replicas=replicas))
 
 
-def test_equal_replicas_are_one_group_that_serves_everything() -> None:
-    (group,) = groups(("a", "m", 8, 1000), ("b", "m", 8, 1000), ("a", "m", 8, 1000))
-    assert group.replicas == ("a", "b") and group.models is None
-    assert (group.slots, group.kv_tokens) == (8, 1000)
-
-
-def test_sizes_make_groups() -> None:
-    found = groups(("a", "m", 8, 1000), ("b", "m", 16, 1000), ("c", "m", 8, 9000))
-    assert [group.replicas for group in found] == [("a",), ("b",), ("c",)]
-    assert {group.models for group in found} == {None}
-
-
 def test_slots_that_were_learned_need_not_be_the_same() -> None:
     (group,) = groups(("a", "m", 100, 1000), ("b", "m", 97, 1000))
     assert group.replicas == ("a", "b")

@@ -54,23 +54,6 @@ def test_a_client_leaves_to_the_moment_and_the_engine_stops() -> None:
     )  # the tokens that the client had received
 
 
-def test_a_client_that_was_answered_before_does_not_leave() -> None:
-    one = play(world(), Arrival(0, 0.0, 100, 3, leaves_s=0.5))[0]
-    assert (one.reason, one.ended) == (Reason.OK, pytest.approx(0.152))
-
-
-def test_a_client_that_leaves_makes_room_for_the_next() -> None:
-    kept = play(
-        world(queue=QUEUED),
-        Arrival(0, 0.0, 200, 3, leaves_s=0.05),
-        Arrival(1, 0.01, 100, 3, leaves_s=0.02),  # leaves while it waits
-        Arrival(2, 0.02, 100, 3),
-    )
-    assert [kept[number].reason for number in (0, 1)] == [Reason.CLIENT_GONE] * 2
-    assert (kept[1].ended, kept[1].attempts) == (0.03, 0)
-    assert (kept[2].dispatched, kept[2].reason) == (0.05, Reason.OK)
-
-
 @pytest.mark.skipif(is_compiled(), reason="compiled code calls its own methods directly")
 @pytest.mark.parametrize("why", ["leaves_s", "deadline_s"])
 def test_the_queue_charges_the_work_for_a_client_that_saw_nothing(
@@ -124,16 +107,6 @@ def test_a_deadline_holds_after_a_second_wait() -> None:
     assert (kept[0].reason, kept[0].ended) == (Reason.DEADLINE_PASSED, 2.5)
 
 
-def test_a_deadline_is_for_the_first_token() -> None:
-    one = play(world(), Arrival(0, 0.0, 100, 50, deadline_s=0.2))[0]
-    assert (one.reason, one.ended) == (Reason.OK, pytest.approx(0.112 + 49 * 0.020))
-
-
-def test_no_time_was_left() -> None:
-    one = play(world(), Arrival(0, 3.0, 100, 3, deadline_s=0.0))[0]
-    assert (one.reason, one.ended, one.attempts) == (Reason.DEADLINE_PASSED, 3.0, 0)
-
-
 @pytest.mark.parametrize("when", ["before content", "in the answer", "in the queue"])
 def test_the_time_for_a_whole_request_is_over(when: str) -> None:
     arrivals = [Arrival(0, 0.0, 100 if when == "in the answer" else 900, 90)]
@@ -151,32 +124,12 @@ def test_the_time_for_a_whole_request_is_over(when: str) -> None:
 # -- what clients request -------------------------------------------------------------------------
 
 
-def test_the_number_decides_within_a_class() -> None:
-    waiting = [
-        Arrival(number, 0.01 * number, 100, 3, priority="normal", priority_number=urgency)
-        for number, urgency in enumerate([2.0, 2.4, 2.0, 1.6])
-    ]
-    queue = Queue(enabled=True, policy="aging", gates=QUEUED.gates)
-    kept = play(world(queue=queue), *waiting)
-    assert [one.arrival.number for one in kept.outcomes] == [0, 3, 2, 1]
-
-
 def test_the_number_names_the_class() -> None:
     kept = play(
         world(queue=Queue(enabled=True, policy="strict", gates=QUEUED.gates)),
         Arrival(0, 0.0, 100, 3),
         Arrival(1, 0.01, 100, 3, priority_number=3.0),
         Arrival(2, 0.02, 100, 3, priority_number=0.0),
-    )
-    assert [one.arrival.number for one in kept.outcomes] == [0, 2, 1]
-
-
-def test_the_output_limit_is_passed_to_the_queue() -> None:
-    kept = play(
-        world(queue=Queue(enabled=True, policy="shortest", gates=QUEUED.gates)),
-        Arrival(0, 0.0, 100, 3),
-        Arrival(1, 0.01, 100, 3),
-        Arrival(2, 0.02, 100, 3, max_tokens=1),
     )
     assert [one.arrival.number for one in kept.outcomes] == [0, 2, 1]
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from router.lab.simulator.clock import TICK_S, Clock, Timers
+from router.lab.simulator.clock import Clock, Timers
 
 
 def test_events_come_by_time_and_ties_in_the_order_they_were_asked_for() -> None:
@@ -118,16 +118,6 @@ def test_a_party_is_called_at_its_deadline_wherever_it_moves() -> None:
     timers.add(sooner)
     run_until(clock, 10.0)
     assert (later.called, sooner.called, gone.called) == ([4.0], [2.0], [])
-
-
-def test_a_party_whose_deadline_is_over_is_called_at_once_and_then_ever_again() -> None:
-    clock = Clock()
-    timers = Timers(clock)
-    party = Party(-1.0)
-    party.next = -1.0  # this deadline never moves
-    timers.add(party)
-    run_until(clock, TICK_S * 2.5)
-    assert party.called == pytest.approx([0.0, TICK_S, 2 * TICK_S])
 
 
 def test_a_party_that_adds_itself_again_goes_on_from_there() -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 import pytest
 
-from router.config.model import Classes, ClassTimeouts, HighClass, PolicyChoice
+from router.config.model import PolicyChoice
 from router.config.varied import varied
-from router.core.errors import Reason
 from router.lab.simulator.scenario import Group, Scenario, equal, resized
 from router.lab.simulator.simulation import Simulation, simulate
 from router.lab.simulator.traffic import Arrival
-from tests.lab.simulator.worlds import BLOCK, CORE, TIMING, WORLD, Kept, Script, blocks, world
+from tests.lab.simulator.worlds import BLOCK, CORE, TIMING, WORLD, Kept, Script, blocks
 
 
 def configured(scenario: Scenario, **sections: object) -> Scenario:
@@ -26,28 +24,12 @@ def of_two(**second: object) -> tuple[Group, ...]:
     return first, replace(first, models=("b",), **second)  # type: ignore[arg-type]
 
 
-def test_a_class_has_timeouts_of_its_own() -> None:
-    rules = Classes(high=HighClass(timeouts=ClassTimeouts(first_token_s=0.3)))
-    scenario = replace(WORLD, config=msgspec.structs.replace(WORLD.config, classes=rules))
-    kept = Kept()
-    arrivals = [Arrival(0, 0.0, 900, 2, priority="high"), Arrival(1, 5.0, 900, 2)]
-    simulate(scenario, Script(arrivals), kept)
-    assert kept[0].reason is Reason.TTFT_TIMEOUT
-    assert kept[1].reason is Reason.OK
-
-
 def test_a_request_goes_to_a_replica_that_serves_its_model() -> None:
     scenario = replace(WORLD, groups=of_two())
     arrivals = [Arrival(n, float(n), 100, 2, model="aab"[n % 3]) for n in range(6)]
     kept = Kept()
     simulate(scenario, Script(arrivals), kept)
     assert [kept[n].replica for n in range(6)] == ["r0", "r0", "r1"] * 2
-
-
-def test_what_no_replica_serves_is_refused() -> None:
-    kept = Kept()
-    simulate(replace(WORLD, groups=of_two()), Script([Arrival(0, 0.0, 100, 2, model="c")]), kept)
-    assert kept[0].reason is Reason.MODEL_NOT_FOUND
 
 
 def test_each_group_is_as_fast_as_it_is() -> None:
@@ -79,25 +61,6 @@ def test_another_policy_for_one_model() -> None:
     assert len({kept[n].replica for n in range(1, 12, 2)}) == 1
 
 
-def test_a_heavier_replica_gets_more() -> None:
-    groups = (*equal(1, CORE, TIMING), replace(equal(1, CORE, TIMING)[0], weight=3.0))
-    scenario = replace(world(policy="weighted"), groups=groups)
-    kept = Kept()
-    simulate(scenario, Script([Arrival(n, float(n), 50, 1) for n in range(40)]), kept)
-    heavy = sum(one.replica == "r1" for one in kept.outcomes)
-    assert heavy == pytest.approx(30, abs=4)
-
-
-def test_what_names_no_class_has_the_configured_one() -> None:
-    """The request has the timeouts and the hedging of the configured class."""
-    rules = Classes(high=HighClass(timeouts=ClassTimeouts(first_token_s=0.3)))
-    config = varied(WORLD.config, priority={"default": "high"})
-    scenario = replace(WORLD, config=msgspec.structs.replace(config, classes=rules))
-    kept = Kept()
-    simulate(scenario, Script([Arrival(0, 0.0, 900, 2)]), kept)
-    assert kept[0].reason is Reason.TTFT_TIMEOUT
-
-
 def test_the_index_covers_as_many_tokens_as_configured() -> None:
     """512 blocks of 512 bytes are 65,536 tokens: 4,096 blocks of the traffic's 16."""
     scenario = configured(WORLD, prefix={"block_bytes": 512})
@@ -105,12 +68,6 @@ def test_the_index_covers_as_many_tokens_as_configured() -> None:
     words = blocks(80_000, *range(10))
     view = router.view(Arrival(0, 0.0, 80_000, 1, words), None)
     assert len(view.blocks) == 512 * 512 // 4 // BLOCK
-
-
-def test_without_the_index_a_router_knows_no_prefix() -> None:
-    scenario = configured(WORLD, prefix={"enabled": False})
-    router = Simulation(scenario, Script([]), Kept()).routers[0]
-    assert router.view(Arrival(0, 0.0, 160, 1, blocks(160, 1)), None).blocks == ()
 
 
 def test_a_fleet_of_several_groups_is_not_resized() -> None:

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 import pytest
 
-from router.config.model import Health, Retry
+from router.config.model import Health
 from router.core.errors import Reason
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.scenario import Fault
 from router.lab.simulator.simulation import Simulation, simulate
 from router.lab.simulator.traffic import Arrival
-from tests.lab.simulator.worlds import CORE, Kept, Script, blocks, world
+from tests.lab.simulator.worlds import Kept, Script, blocks, world
 
 NET = 0.001
-
-
-def test_what_a_killed_replica_had_not_begun_to_answer_is_done_elsewhere() -> None:
-    kill = Fault(at=0.5, replica=0, kind="kill", until=inf)
-    kept = Kept()
-    totals = simulate(world(replicas=2, faults=(kill,)), Script([Arrival(0, 0.0, 900, 3)]), kept)
-    (one,) = kept.outcomes
-    assert (one.reason, one.attempts, one.replica) == (Reason.OK, 2, "r1")
-    # The retry comes after the pause for retries that the budget pays.
-    assert 0.5 + NET <= one.dispatched <= 0.5 + NET + Retry().backoff_s
-    assert one.first == pytest.approx(one.dispatched + 0.910 + 2 * NET)
-    assert totals.retries == 1
-    assert [engine.requests for engine in totals.engines] == [1, 1]
 
 
 def test_what_it_had_begun_to_answer_is_cut_off() -> None:
@@ -39,17 +25,6 @@ def test_what_it_had_begun_to_answer_is_cut_off() -> None:
     assert (one.reason, one.attempts, one.replica) == (Reason.REPLICA_RESET, 1, "r0")
     assert one.ttft_s == pytest.approx(0.110 + 2 * NET)
     assert one.ended == pytest.approx(0.5 + NET)
-
-
-def test_no_request_connects_to_a_dead_replica() -> None:
-    kill = Fault(at=0.0, replica=0, kind="kill", until=3.0)
-    arrivals = [Arrival(0, 1.0, 100, 2), Arrival(1, 4.0, 100, 2)]
-    kept = Kept()
-    simulate(world(faults=(kill,)), Script(arrivals), kept)
-    # The fleet has one replica, so no other replica can be tried.
-    assert (kept[0].reason, kept[0].attempts) == (Reason.CONNECT_FAILED, 1)
-    assert kept[0].ended == pytest.approx(1.0 + 2 * NET)
-    assert kept[1].reason is Reason.OK
 
 
 def caching_world(interval_s: float) -> list[Outcome]:
@@ -70,11 +45,6 @@ def test_a_replica_comes_back_with_nothing_in_its_cache() -> None:
     assert third.cached_tokens == 144  # the last token is always computed
     # The polls have shown that the engine has restarted.
     assert (second.expected_tokens, third.expected_tokens) == (0, 160)
-
-
-def test_a_router_that_does_not_poll_believes_in_the_old_cache() -> None:
-    _, second, _ = caching_world(0.0)
-    assert (second.expected_tokens, second.cached_tokens) == (160, 0)
 
 
 def test_a_dead_replica_is_down_after_three_probes_and_up_after_one() -> None:
@@ -101,14 +71,6 @@ def test_a_slow_replica_is_slow_for_as_long() -> None:
     assert kept[0].ttft_s == pytest.approx(3 * 0.110 + 2 * NET)
     assert kept[0].ended - kept[0].first == pytest.approx(3 * 0.020)
     assert kept[1].ttft_s == pytest.approx(0.110 + 2 * NET)
-
-
-def test_a_replica_that_becomes_slow_within_an_answer_is_so_from_the_next_step_on() -> None:
-    slow = Fault(at=0.2, replica=0, kind="slow", until=inf, factor=2.0)
-    kept = Kept()
-    simulate(world(faults=(slow,)), Script([Arrival(0, 0.0, 100, 11)]), kept)
-    # The first token comes at 0.111, then steps take 20 ms until 0.211, then 40 ms.
-    assert kept[0].ended == pytest.approx(NET + 0.110 + 5 * 0.020 + 5 * 0.040 + NET)
 
 
 def test_overlapping_faults_end_one_by_one() -> None:
@@ -150,17 +112,6 @@ def test_an_answer_that_stops_for_too_long_is_cut_off() -> None:
     assert totals.engines[0].aborted == 1
 
 
-def test_a_short_freeze_only_delays_requests() -> None:
-    freezes = (
-        Fault(at=0.5, replica=0, kind="freeze", until=6.5),
-        Fault(at=6.6, replica=0, kind="freeze", until=12.6),
-    )
-    kept = Kept()
-    scenario = world(faults=freezes, token_gap_s=7.0)
-    simulate(scenario, Script([Arrival(0, 0.0, 100, 50)]), kept)
-    assert kept[0].reason is Reason.OK
-
-
 def test_a_replica_whose_first_tokens_are_overdue_is_left_for_others() -> None:
     """As in the proxy: the replica is suspect after 5 s, then ejected, although probes succeed."""
     freeze = Fault(at=10.0, replica=0, kind="freeze", until=60.0)
@@ -176,35 +127,6 @@ def test_a_replica_whose_first_tokens_are_overdue_is_left_for_others() -> None:
     assert all(one.reason is Reason.OK and one.attempts <= 2 for one in kept.outcomes)
     # A request moves when its replica has shown no work for 5 s and is ejected.
     assert all(one.replica == "r1" and one.ended - one.arrival.at <= 8.5 for one in moved)
-
-
-def test_whole_answers_show_the_same() -> None:
-    """The totals stand still in all polls while requests are there."""
-    freeze = Fault(at=10.0, replica=0, kind="freeze", until=60.0)
-    arrivals = [Arrival(number, float(number), 100, 2, stream=False) for number in range(50)]
-    kept = Kept()
-    scenario = world(replicas=2, faults=(freeze,), interval_s=1.0)
-    totals = simulate(scenario, Script(arrivals), kept)
-    assert totals.ejections >= 1
-    assert all(one.reason is Reason.OK for one in kept.outcomes)
-    assert any(one.attempts == 2 for one in kept.outcomes)
-    assert max(one.ended - one.arrival.at for one in kept.outcomes) <= 15.5
-
-
-def test_the_retry_budget_bounds_what_a_death_makes() -> None:
-    """Twenty requests are lost with a replica; at most three retries may run at a time."""
-    core = replace(CORE, max_num_seqs=32, max_num_batched_tokens=64)
-    kill = Fault(at=0.05, replica=0, kind="kill", until=inf)
-    arrivals = [Arrival(number, 0.0, 200, 2) for number in range(20)]
-    kept = Kept()
-    scenario = world(replicas=2, core=core, faults=(kill,), health=Health(eject_after=100))
-    totals = simulate(scenario, Script(arrivals), kept)
-    # Half of the requests were at the replica. The budget pays three retries; from the third
-    # failure on the replica is ejected, and retries of its requests are free.
-    there = [one for one in kept.outcomes if one.attempts == 2 or one.reason is not Reason.OK]
-    assert len(there) == 10
-    assert all(one.reason is Reason.OK for one in kept.outcomes)
-    assert totals.retries == 10
 
 
 @pytest.mark.parametrize(

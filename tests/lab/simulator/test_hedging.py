@@ -26,9 +26,6 @@ def fixed(delay_s: float = DELAY) -> Hedging:
     return Hedging(policy="fixed", options={"delay_s": delay_s}, budget=1.0)
 
 
-PENNILESS = Hedging(policy="fixed", options={"delay_s": DELAY}, budget=0.0)
-
-
 def struck(*attempts: bool, share: float = 0.5) -> int:
     """The number of a request whose attempts straggle like this."""
     straggling = Straggling(share=share)
@@ -81,69 +78,6 @@ def test_a_losing_attempt_is_aborted_at_its_engine() -> None:
     assert [(engine.finished, engine.aborted) for engine in totals.engines] == [(1, 0), (0, 1)]
     # The engine was computing the whole prompt in one step.
     assert one.wasted_tokens == totals.hedges.wasted_tokens == 400
-
-
-def test_nothing_is_copied_that_shows_itself_in_time() -> None:
-    (one,), totals = run(high())
-    assert not one.hedged
-    assert (one.attempts, totals.hedges.fired) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    ("arrival", "hedging"),
-    [
-        (high(tokens=400), Hedging(policy="off")),
-        (Arrival(0, 0.0, 400, 3, priority="low"), fixed()),
-        (Arrival(0, 0.0, 400, 3), fixed()),
-        (high(tokens=400), PENNILESS),
-    ],
-)
-def test_what_may_not_be_copied_is_not(arrival: Arrival, hedging: Hedging) -> None:
-    (one,), totals = run(arrival, hedging=hedging)
-    assert (one.reason, one.attempts, totals.hedges.fired) == (Reason.OK, 1, 0)
-
-
-def test_a_frozen_replica_costs_the_delay_and_no_more() -> None:
-    frozen = Fault(at=0.05, replica=0, kind="freeze", until=5.0)
-    (one,), _ = run(high(), faults=(frozen,))
-    assert (one.replica, one.hedge_won) == ("r1", True)
-    assert one.first == pytest.approx(DELAY + 2 * NET + PREFILL)
-
-
-def test_where_the_first_one_dies_the_copy_goes_on() -> None:
-    dies = Fault(at=0.3, replica=0, kind="kill", until=inf)
-    (one,), totals = run(high(tokens=400), faults=(dies,))
-    assert (one.reason, one.replica, one.attempts) == (Reason.OK, "r1", 2)
-    assert one.hedge_won and not one.wasted_tokens
-    assert totals.retries == 0
-
-
-def test_where_the_copy_dies_the_first_one_goes_on() -> None:
-    dies = Fault(at=0.3, replica=1, kind="kill", until=inf)
-    (one,), totals = run(high(tokens=400), faults=(dies,))
-    assert (one.reason, one.replica, one.attempts) == (Reason.OK, "r0", 2)
-    assert not one.hedge_won
-    assert (totals.hedges.failed, totals.retries) == (1, 0)
-
-
-def test_where_both_die_there_is_one_failure_and_no_third_replica() -> None:
-    deaths = [Fault(at=0.3, replica=number, kind="kill", until=inf) for number in (0, 1)]
-    (one,), totals = run(high(tokens=400), replicas=3, faults=tuple(deaths))
-    assert (one.reason, one.attempts) == (Reason.REPLICA_RESET, 2)
-    assert totals.retries == 0
-
-
-def test_both_refuse_and_one_refusal_is_returned() -> None:
-    (one,), totals = run(high(tokens=100_000), hedging=fixed(0.0))
-    assert (one.reason, one.attempts) == (Reason.REPLICA_REFUSED, 2)
-    assert [engine.requests for engine in totals.engines] == [0, 0]
-
-
-def test_both_time_out_and_it_is_one_timeout() -> None:
-    freezes = [Fault(at=0.0, replica=number, kind="freeze", until=9.0) for number in (0, 1)]
-    (one,), _ = run(high(), faults=tuple(freezes), first_token_s=1.0)
-    assert (one.reason, one.attempts) == (Reason.TTFT_TIMEOUT, 2)
-    assert one.ended == pytest.approx(1.0 + DELAY)  # each copy has its own time
 
 
 def test_the_same_first_attempts_straggle_whatever_a_policy_does() -> None:

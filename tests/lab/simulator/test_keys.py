@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 from router.config.keys import KeyLine
 from router.config.model import Hedging, Queue, QueueGates
@@ -54,21 +53,6 @@ def test_requests_beyond_a_limit_a_minute_are_refused() -> None:
     reasons = [kept[n].reason for n in range(0, 12, 2)]
     assert reasons.count(Reason.KEY_REQUESTS) == reasons.count(Reason.OK) * 2 == 4
     assert {kept[n].reason for n in range(1, 12, 2)} == {Reason.OK}
-
-
-def test_a_tenant_without_a_known_key_has_no_limit() -> None:
-    scenario = keyed(key("a", requests_per_minute=1))
-    kept = played(scenario, *(asked(n, 0.1 * n, "A", known=False) for n in range(5)))
-    assert {one.reason for one in kept.outcomes} == {Reason.OK}
-
-
-def test_requests_beyond_a_limit_at_replicas_wait_in_the_queue() -> None:
-    scenario = keyed(key("a", concurrency=1), queue=Queue())
-    arrivals = [asked(n, 0.001 * n, "A") for n in range(4)]
-    kept = played(scenario, *arrivals)
-    assert {one.reason for one in kept.outcomes} == {Reason.OK}
-    spans = sorted((one.dispatched, one.ended) for one in kept.outcomes)
-    assert all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
 def test_without_a_queue_they_are_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from router.config.load import parse
 from router.core.errors import Reason
-from router.lab.simulator.scenario import Fault, Group, Scenario
+from router.lab.simulator.scenario import Group, Scenario
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.traffic import Arrival
 from tests.lab.simulator.worlds import CORE, TIMING, WORLD, Kept, Script
@@ -39,11 +39,6 @@ def played(scenario: Scenario, count: int, model: str) -> Kept:
     return kept
 
 
-def test_an_alias_goes_to_its_model() -> None:
-    kept = played(world(("a", ""), ("b", ""), models={"chat": "b"}), 5, "chat")
-    assert [kept[number].replica for number in range(5)] == ["r1"] * 5
-
-
 def test_pools_get_their_shares_and_keep_their_sessions() -> None:
     targets = [{"pool": "stable", "weight": 3}, {"pool": "canary", "weight": 1}]
     scenario = world(
@@ -62,12 +57,3 @@ def test_pools_get_their_shares_and_keep_their_sessions() -> None:
 def test_an_unknown_model_is_refused_as_in_the_proxy() -> None:
     kept = played(world(("a", ""), ("b", ""), models={"chat": "c"}), 1, "chat")
     assert kept[0].reason is Reason.MODEL_NOT_FOUND
-
-
-def test_a_replica_that_is_killed_has_a_fallback() -> None:
-    scenario = world(("a", ""), ("b", ""), models={"a": {"fallbacks": ["b"]}})
-    scenario = replace(scenario, faults=(Fault(at=1.0, replica=0, kind="kill", until=60.0),))
-    kept = played(scenario, 20, "a")
-    assert {kept[number].reason for number in range(20)} == {Reason.OK}
-    assert [kept[number].replica for number in range(4)] == ["r0"] * 4
-    assert [kept[number].replica for number in range(6, 20)] == ["r1"] * 14

@@ -28,14 +28,6 @@ def test_a_request_waits_for_the_prefill_of_a_neighbour() -> None:
     assert totals.engines[0].requests == 2
 
 
-def test_another_replica_is_not_delayed() -> None:
-    kept = Kept()
-    arrivals = [Arrival(number, 0.5, 50, 1) for number in (0, 1)]
-    simulate(world(replicas=2, neighbours=(long(replica=1),)), Script(arrivals), kept)
-    assert kept[0].ttft_s == pytest.approx(0.060 + 2 * NET)
-    assert kept[1].ttft_s > 2.0
-
-
 def test_the_engines_count_the_tokens_that_they_compute() -> None:
     arrivals = [Arrival(0, 0.0, 50, 1), Arrival(1, 10.0, 70, 1)]
     totals = simulate(world(neighbours=(long(),)), Script(arrivals), Kept())

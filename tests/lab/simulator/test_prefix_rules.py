@@ -33,12 +33,6 @@ def test_what_the_index_may_hold_is_what_the_engine_has_room_for() -> None:
     assert (view.prompt_tokens, view.block_tokens) == (1000, BLOCK)
 
 
-def test_a_router_uses_the_configured_number_of_blocks() -> None:
-    simulation = Simulation(world(prefix_blocks=3), Script([]), Kept())
-    view = simulation.routers[0].view(Arrival(0, 0.0, 160, 1, blocks(160, 1)), None)
-    assert view.blocks == blocks(160, 1)[:3]
-
-
 # -- exact knowledge ------------------------------------------------------------------------------
 
 
@@ -70,13 +64,6 @@ def test_every_router_knows_what_the_engines_hold() -> None:
             assert router.exact is not None and router.exact.is_complete(replica)
             assert router.exact.entries(replica) == len(engine.core.kv.hashes())
             assert engine.core.kv_log == []
-
-
-def test_without_events_each_router_knows_its_own_prompts_only() -> None:
-    kept = Kept()
-    scenario = replace(world(policy="kv_aware", interval_s=0.1, replicas=3), routers=4, seed=5)
-    Simulation(scenario, Script(asks(60, 5)), kept).run()
-    assert sum(outcome.cached_tokens > 0 for outcome in kept.outcomes) < 50
 
 
 @needs("kv_events")

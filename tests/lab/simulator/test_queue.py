@@ -34,7 +34,6 @@ from tests.lab.simulator.worlds import CORE, Kept, Script, world
 
 # One request at a time waits at a replica, batch requests included.
 ONE = QueueGates(waiting=1, prefill_tokens=0)
-ONE_BATCH = Classes(batch=BatchClass(prefill_tokens=0))
 
 
 def queued(policy: str = "fifo", **rules: Any) -> Queue:
@@ -44,19 +43,6 @@ def queued(policy: str = "fifo", **rules: Any) -> Queue:
 def play(scenario: Scenario, *arrivals: Arrival) -> tuple[Kept, Totals]:
     kept = Kept()
     return kept, simulate(scenario, Script(arrivals), kept)
-
-
-def sent_in_order(kept: Kept) -> list[int]:
-    return [
-        one.arrival.number for one in sorted(kept.outcomes, key=lambda outcome: outcome.dispatched)
-    ]
-
-
-def test_a_request_for_a_free_replica_does_not_wait() -> None:
-    kept, totals = play(world(queue=queued()), Arrival(0, 0.0, 100, 3))
-    assert (kept[0].reason, kept[0].queued_s, kept[0].dispatched) == (Reason.OK, 0.0, 0.0)
-    assert totals.queues["passed"] == (0, 0, 1, 0, 0)
-    assert not any(totals.queues["queued"])
 
 
 def test_without_a_queue_no_wait_is_recorded() -> None:
@@ -71,35 +57,6 @@ def test_a_place_is_free_in_the_very_instant_of_the_first_token() -> None:
     assert totals.queues["granted"] == (0, 0, 1, 0, 0)
 
 
-def test_the_urgent_one_goes_first() -> None:
-    arrivals = [
-        Arrival(0, 0.0, 100, 3, priority="normal"),
-        Arrival(1, 0.01, 100, 3, priority="batch"),
-        Arrival(2, 0.02, 100, 3, priority="normal"),
-        Arrival(3, 0.03, 100, 3, priority="high"),
-    ]
-    as_they_came, _ = play(world(queue=queued("fifo"), classes=ONE_BATCH), *arrivals)
-    by_class, _ = play(world(queue=queued("strict"), classes=ONE_BATCH), *arrivals)
-    assert sent_in_order(as_they_came) == [0, 1, 2, 3]
-    assert sent_in_order(by_class) == [0, 3, 2, 1]
-
-
-def test_of_two_tenants_each_has_its_turn() -> None:
-    arrivals = [Arrival(n, 0.001 * n, 100, 3, tenant="loud") for n in range(6)]
-    arrivals.append(Arrival(6, 0.01, 100, 3, tenant="quiet"))
-    kept, _ = play(world(queue=queued("round_robin")), *arrivals)
-    assert sent_in_order(kept).index(6) <= 2
-
-
-def test_a_users_burst_spreads_where_the_order_does_not_share() -> None:
-    burst = [Arrival(n, 0.001 * n, 100, 3, tenant="a", user=1) for n in range(4)]
-    other = Arrival(4, 0.01, 100, 3, tenant="a", user=2)
-    stepped, _ = play(world(queue=queued("strict")), *burst, other)
-    assert sent_in_order(stepped) == [0, 4, 1, 2, 3]
-    plain, _ = play(world(queue=queued("strict"), steps=False), *burst, other)
-    assert sent_in_order(plain) == [0, 1, 2, 3, 4]
-
-
 def test_too_many_are_refused_at_once() -> None:
     rules = queued(limits=QueueLimits(flow=1))
     kept, totals = play(
@@ -108,75 +65,6 @@ def test_too_many_are_refused_at_once() -> None:
     assert [kept[n].reason for n in range(3)] == [Reason.OK, Reason.OK, Reason.QUEUE_FLOW_FULL]
     assert kept[2].ended == kept[2].arrival.at and kept[2].attempts == 0
     assert totals.queues["refused"] == (0, 0, 1, 0, 0)
-
-
-def test_a_request_expires_exactly_at_its_timeout() -> None:
-    classes = Classes(normal=ClassSettings(wait_s=0.05))
-    kept, totals = play(
-        world(queue=queued(), classes=classes), Arrival(0, 0.0, 100, 3), Arrival(1, 0.01, 100, 3)
-    )
-    assert kept[1].reason is Reason.QUEUE_TIMEOUT
-    assert kept[1].ended == pytest.approx(0.06) and kept[1].queued_s < 0.0
-    assert totals.queues["expired"] == (0, 0, 1, 0, 0)
-
-
-def test_one_that_gave_way_is_answered_all_the_same() -> None:
-    rules = queued("strict", preemption=Preemption(enabled=True, after_s=0.02, budget=1.0))
-    kept, totals = play(
-        world(queue=rules, classes=ONE_BATCH),
-        Arrival(0, 0.0, 800, 3, priority="batch"),
-        Arrival(1, 0.1, 100, 3, priority="high"),
-    )
-    assert [kept[n].reason for n in range(2)] == [Reason.OK, Reason.OK]
-    assert totals.queues["preempted"] == (0, 0, 0, 0, 1)
-    assert kept[0].attempts == 2 and kept[0].dispatched > kept[1].dispatched
-    assert kept[1].queued_s == pytest.approx(0.02)
-    assert totals.engines[0].aborted == 1
-
-
-def test_a_retry_moves_the_ticket_and_ends_well() -> None:
-    scenario = world(
-        replicas=2,
-        queue=queued(),
-        faults=(Fault(at=0.05, replica=0, kind="kill", until=1000.0),),
-    )
-    kept, _ = play(scenario, *(Arrival(n, 0.001 * n, 100, 3) for n in range(4)))
-    assert {one.reason for one in kept.outcomes} == {Reason.OK}
-    assert any(one.attempts == 2 for one in kept.outcomes)
-
-
-def test_a_copy_passes_the_queue_by_and_counts_as_load() -> None:
-    scenario = world(
-        replicas=2,
-        queue=queued(),
-        hedging=Hedging(policy="fixed", options={"delay_s": 0.05}, budget=1.0),
-    )
-    kept, totals = play(
-        scenario,
-        Arrival(0, 0.01, 400, 3, priority="high"),
-        Arrival(1, 0.2, 100, 3),
-    )
-    assert kept[0].hedged and totals.hedges.fired == 1
-    assert kept[1].queued_s > 0.0  # each replica had a request without output
-
-
-def test_engines_with_priorities_get_them() -> None:
-    """All requests are sent at once, and the engine's own queue orders them."""
-    core = replace(CORE, priority_scheduling=True, max_num_seqs=1)
-    told: list[int] = []
-    arrivals = [
-        Arrival(0, 0.0, 100, 3),
-        Arrival(1, 0.01, 100, 3, priority="batch"),
-        Arrival(2, 0.02, 100, 3, priority="high"),
-    ]
-    simulation = Simulation(world(core=core), Script(arrivals), kept := Kept())
-    engine = simulation.engines[0]
-    simulation.clock.at(
-        0.1, lambda now: told.extend(attempt.priority for attempt in engine.core.queued())
-    )
-    simulation.run()
-    assert told == [-3000, 6000]
-    assert kept[2].first < kept[1].first
 
 
 def test_the_priority_of_a_waiting_request_has_its_arrival() -> None:

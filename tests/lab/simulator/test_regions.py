@@ -57,13 +57,6 @@ def test_the_nearest_region_is_used_and_the_distance_counts() -> None:
     assert far_s - near_s == pytest.approx(2.0 * (FAR_S - NEAR_S))
 
 
-def test_the_next_region_is_used_from_the_limit_on() -> None:
-    arrivals = [asked(n, 0.0001 * n, output=400) for n in range(16)]
-    kept = played(world(), *arrivals)
-    assert regions(kept, 16)[:12] == ["eu"] * 12, "below 0.7 of 16 slots"
-    assert regions(kept, 16)[12] == "us"
-
-
 @pytest.mark.parametrize("queue", [False, True])
 def test_a_limited_tenant_never_leaves_its_region(queue: bool) -> None:
     """Both replicas of the region are killed for a while, and the other region is overloaded."""
@@ -86,10 +79,3 @@ def test_a_limited_tenant_never_leaves_its_region(queue: bool) -> None:
     assert others["us"] >= 20
     reasons = {kept[n].reason for n in range(1, 400, 2)}
     assert Reason.OK in reasons and Reason.INTERNAL not in reasons
-
-
-def test_a_region_without_replicas_refuses_at_once() -> None:
-    nowhere = KeyLine(name="limited", hash=LIMITED.hash, allowed_regions=("mars",))
-    scenario = replace(world(), keys={"LIMITED": nowhere})
-    kept = played(scenario, asked(0, 0.0, tenant="LIMITED"))
-    assert (kept[0].reason, kept[0].ended) == (Reason.REGION_NOT_ALLOWED, 0.0)

@@ -69,22 +69,6 @@ def test_the_figures_are_the_engines_own() -> None:
     assert (load, waiting) == (11, 3)
 
 
-def test_polls_report_the_requests_of_other_routers() -> None:
-    arrivals = [Arrival(number, 0.0, 90, 400) for number in range(12)]
-    changes = {"routers": 2, "polls": EXACT, "seed": 3}
-    for router in (0, 1):
-        (_, before, _), (_, after, waiting) = watched(arrivals, (0.2, 4.0), router, **changes)
-        assert before < 12  # only the requests that it sent itself
-        assert after == 12
-        assert waiting >= 4
-
-
-def test_without_polls_nothing_is_known() -> None:
-    ((signals, load, _),) = watched([Arrival(0, 0.0, 90, 400)], (5.0,), interval_s=0.0)
-    assert signals is NO_SIGNALS
-    assert load == 1
-
-
 def test_lost_polls_change_nothing_and_old_metrics_expire() -> None:
     ((signals, _, _),) = watched([], (20.0,), polls=replace(EXACT, loss=1.0))
     assert signals is NO_SIGNALS

@@ -12,7 +12,6 @@ from dataclasses import replace
 import pytest
 
 from policies.contract import RequestView
-from router.config.varied import varied
 from router.core.errors import Reason
 from router.dispatch.driver.attempt_state import Attempt, AttemptState
 from router.lab.simulator.exchange import SimulatedAttempt, SimulatedExchange
@@ -22,7 +21,7 @@ from router.lab.simulator.simulation import Simulation, simulate
 from router.lab.simulator.totals import Totals
 from router.lab.simulator.traffic import Arrival, Traffic
 from router.lab.simulator.workloads import Chat, Lengths, Mix, Shared, Unique
-from tests.lab.simulator.worlds import BLOCK, CORE, TIMING, Kept, Script, blocks, mean_ttft, world
+from tests.lab.simulator.worlds import BLOCK, CORE, TIMING, Kept, Script, blocks, world
 from tests.places import ROOT
 
 NET = 0.001
@@ -43,61 +42,11 @@ def test_a_lone_request_takes_the_engines_time_and_the_network_both_ways() -> No
     assert totals.engines[0].generated_tokens == 5
 
 
-def test_a_request_that_arrives_during_a_step_waits_for_its_end() -> None:
-    kept = Kept()
-    simulate(world(), Script([Arrival(0, 0.0, 1000, 1), Arrival(1, 0.5, 100, 1)]), kept)
-    first, second = kept[0], kept[1]
-    assert first.ttft_s == pytest.approx(1.010 + 2 * NET, abs=1e-12)
-    assert second.first == pytest.approx(NET + 1.010 + 0.110 + NET, abs=1e-12)
-
-
-def test_requests_that_arrive_at_once_share_a_step() -> None:
-    kept = Kept()
-    simulate(world(), Script([Arrival(0, 0.0, 100, 1), Arrival(1, 0.0, 100, 1)]), kept)
-    assert kept[0].first == kept[1].first == pytest.approx(0.210 + 2 * NET, abs=1e-12)
-
-
-def test_a_queue_is_served_in_order_when_the_batch_is_full() -> None:
-    core = replace(CORE, max_num_seqs=1)
-    kept = Kept()
-    arrivals = [Arrival(number, number * 0.001, 90, 11) for number in range(4)]
-    totals = simulate(world(core=core), Script(arrivals), kept)
-    # 100 ms of prefill and ten steps of 20 ms each, one after the other.
-    for number in range(4):
-        assert kept[number].ended == pytest.approx(0.3 * (number + 1) + 2 * NET, abs=1e-9)
-    assert totals.engines[0].peak_waiting == 3
-
-
-def test_an_answer_that_is_not_streamed_shows_itself_whole() -> None:
-    kept = Kept()
-    simulate(world(), Script([Arrival(0, 0.0, 100, 5, stream=False)]), kept)
-    (one,) = kept.outcomes
-    assert one.first == one.ended == pytest.approx(0.110 + 4 * 0.020 + 2 * NET, abs=1e-12)
-    assert one.tpot_s is None
-
-
 def test_what_generates_nothing_ends_with_its_prefill() -> None:
     kept = Kept()
     simulate(world(), Script([Arrival(0, 0.0, 100, 0, kind="embeddings")]), kept)
     assert kept[0].reason is Reason.OK
     assert kept[0].ended == pytest.approx(0.110 + 2 * NET, abs=1e-12)
-
-
-def test_a_request_too_large_for_every_engine_is_refused_alone() -> None:
-    room = CORE.num_blocks * BLOCK
-    kept = Kept()
-    arrivals = [
-        Arrival(0, 0.0, room + 1, 5, blocks(room + 1, 1)),
-        Arrival(1, 0.0, room - 4, 5, blocks(room - 4, 2)),
-        Arrival(2, 0.0, 0, 5),
-    ]
-    totals = simulate(world(), Script(arrivals), kept)
-    assert kept[0].reason is kept[2].reason is Reason.REPLICA_REFUSED
-    assert kept[0].ended == pytest.approx(2 * NET)
-    assert kept[0].ttft_s is None
-    assert kept[0].attempts == 1
-    assert kept[1].reason is Reason.OK
-    assert totals.ends == {Reason.REPLICA_REFUSED: 2, Reason.OK: 1}
 
 
 def test_the_second_turn_finds_the_first_one_in_the_cache() -> None:
@@ -137,55 +86,6 @@ def test_what_requests_report_as_cached_is_what_the_engines_count() -> None:
     assert cached == sum(engine.cached_tokens for engine in totals.engines) > 0
     prompts = sum(one.arrival.prompt_tokens for one in kept.outcomes)
     assert prompts == sum(engine.prompt_tokens for engine in totals.engines)
-
-
-def test_a_policy_that_knows_caches_hits_more_than_one_that_takes_turns() -> None:
-    # Each engine has room for a quarter of the prefixes.
-    core = replace(CORE, num_blocks=64)
-    traffic = Shared(
-        rate=8.0,
-        duration_s=60.0,
-        groups=16,
-        prefix_tokens=200,
-        question_tokens=24,
-        output_tokens=4,
-        block_tokens=BLOCK,
-    )
-    hits = {}
-    for policy in ("round_robin", "kv_aware"):
-        totals = simulate(world(replicas=4, core=core, policy=policy), traffic, Kept())
-        hits[policy] = sum(engine.cached_tokens for engine in totals.engines)
-    assert hits["kv_aware"] > 2 * hits["round_robin"]
-
-
-def test_routers_that_do_not_see_each_other_meet_at_the_same_replicas() -> None:
-    """Eight requests at once, eight replicas: a router that gets all requests sends one to each."""
-    arrivals = [
-        Arrival(number, wave * 10.0, 500, 2)
-        for wave in range(10)
-        for number in range(wave * 8, wave * 8 + 8)
-    ]
-    scenario = world(replicas=8, policy="least_load", routers=8)
-    blind, shared = Kept(), Kept()
-    simulate(scenario, Script(arrivals), blind)
-    simulate(replace(scenario, shared=True), Script(arrivals), shared)
-    alone_s = TIMING.prefill_alone_s(500) + 2 * NET
-    assert all(one.ttft_s == pytest.approx(alone_s) for one in shared.outcomes)
-    assert mean_ttft(blind.outcomes) > 1.2 * mean_ttft(shared.outcomes)
-    assert {one.router for one in blind.outcomes} == set(range(8))
-    assert {one.router for one in shared.outcomes} == {0}
-
-
-def test_polls_let_blind_routers_see_each_other() -> None:
-    """Long answers keep one replica full; a router that did not send them learns this by a poll."""
-    core = replace(CORE, max_num_seqs=4)
-    arrivals = [Arrival(number, number * 0.5, 100, 400) for number in range(40)]
-    scenario = world(replicas=4, core=core, policy="least_load", routers=4)
-    blind, polled = Kept(), Kept()
-    simulate(scenario, Script(arrivals), blind)
-    often = replace(scenario, config=varied(scenario.config, polling={"interval_s": 0.1}))
-    simulate(often, Script(arrivals), polled)
-    assert mean_ttft(polled.outcomes) < mean_ttft(blind.outcomes)
 
 
 def test_a_first_token_timeout_aborts_the_request_at_its_engine() -> None:

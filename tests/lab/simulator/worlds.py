@@ -143,9 +143,3 @@ class Kept:
             )
             for one in self.outcomes
         ]
-
-
-def mean_ttft(outcomes: Iterable[Outcome]) -> float:
-    """The mean time to first token of requests with output."""
-    found = [one.ttft_s for one in outcomes if one.ttft_s is not None]
-    return sum(found) / len(found)

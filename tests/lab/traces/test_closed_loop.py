@@ -85,13 +85,6 @@ def test_a_slower_fleet_gets_the_next_turn_later_and_a_faster_one_earlier() -> N
         )
 
 
-def test_requests_of_no_session_come_at_their_own_time() -> None:
-    rows = [Row(0.0, "s", 5.0), Row(1.0, "", 5.0), Row(2.0, "t", 5.0), Row(9.0, "s", 1.0)]
-    kept, _ = play(Log(rows))
-    assert came(kept)[:3] == [0.0, 1.0, 2.0]
-    assert kept[3].arrival.at == pytest.approx(4.0 + ALONE_S)
-
-
 def test_a_turn_that_failed_is_followed_as_well() -> None:
     dead = Fault(at=0.0, replica=0, kind="kill", until=5.0)
     kept, _ = play(Log([Row(1.0, "s", 2.0), Row(9.0, "s", 2.0)]), world(faults=(dead,)))
@@ -107,27 +100,6 @@ def test_calls_that_an_agent_sends_at_once_follow_the_answer_before_them() -> No
     assert came(kept)[1:3] == pytest.approx([first + 1.0, first + 1.1])
     # The fourth request came after the end of the third, while the second still ran.
     assert kept[3].arrival.at == pytest.approx(kept[2].ended + 0.9)
-
-
-def test_a_request_that_overlaps_the_first_one_comes_at_its_own_time() -> None:
-    kept, _ = play(Log([Row(0.0, "s", 8.0), Row(3.0, "s", 1.0)]))
-    assert came(kept) == [0.0, 3.0]
-
-
-def test_sessions_of_two_tenants_are_two() -> None:
-    class Tenants(Log):
-        def __iter__(self) -> Iterator[Arrival]:
-            for arrival in super().__iter__():
-                arrival.tenant = str(arrival.number)
-                yield arrival
-
-    kept, _ = play(Tenants([Row(0.0, "s", 1.0), Row(9.0, "s", 1.0)]))
-    assert came(kept) == [0.0, 9.0]
-
-
-def test_a_log_that_comes_twice_as_fast() -> None:
-    kept, _ = play(Log([Row(0.0, "s", 2.0), Row(4.0, "s", 2.0)]), speedup=2.0)
-    assert kept[1].arrival.at == pytest.approx(ALONE_S + 4.0 - 1.0)
 
 
 # -- limits ---------------------------------------------------------------------------------------
@@ -244,12 +216,3 @@ def test_no_arrival_is_lost_and_each_has_its_turn(
             assert at[number] == pytest.approx(expected[number], abs=1e-6)
         assert min(row.at, expected[number]) - 1e-6 <= at[number]
         assert at[number] <= max(row.at, expected[number]) + 1e-6
-
-
-def test_the_same_log_gives_the_same_run() -> None:
-    rows = [Row(n * 0.37 % 20.0, f"{n % 9}", 0.1 * (n % 7), 40 + n, 1 + n % 30) for n in range(200)]
-    loop = ClosedLoop(Log(rows), ahead_s=3.0, held_rows=20)
-    one, again = Kept(), Kept()
-    for kept in (one, again):
-        simulate(world(replicas=2, policy="random"), loop, kept)
-    assert one.lines() == again.lines()

@@ -260,11 +260,6 @@ def test_a_block_has_as_many_tokens_as_the_log_shows(tmp_path: Path) -> None:
     assert all(len(a.blocks) <= a.prompt_tokens // trace.block_tokens for a in trace)
 
 
-def test_too_few_prompts_say_nothing_of_blocks(tmp_path: Path) -> None:
-    content = written(*(record(float(i), blocks=bytes(6)) for i in range(100)))
-    assert opened(tmp_path, content).block_tokens == 256
-
-
 def test_the_last_line_may_be_cut_off_anywhere(tmp_path: Path) -> None:
     whole = written(record(0.0), record(1.0))
     end = whole.index(b"\n") + 1

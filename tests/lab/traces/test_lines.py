@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from router.lab.simulator.traffic import TraceError
-from router.lab.traces.lines import LINE_MAX, Lines, excerpt
+from router.lab.traces.lines import LINE_MAX, Lines
 
 
 def lines_of(file: Path) -> list[tuple[int, bytes]]:
@@ -78,9 +78,3 @@ def test_a_line_without_an_end_is_the_last_one(tmp_path: Path) -> None:
     lines = Lines(str(file))
     assert [lines.is_cut for _ in lines] == [False, True]
     lines.close()
-
-
-def test_an_excerpt_is_short_and_printable() -> None:
-    shown = excerpt("\x1b[2Jé" * 100)
-    assert shown.isprintable() and shown.isascii() and len(shown) == 80
-    assert excerpt("ab") == "'ab'"

@@ -9,7 +9,6 @@ import pytest
 from router.lab.emulator.core.engine_core import (
     FINISHED,
     FIRST_TOKEN,
-    TOKEN,
     CoreConfig,
     EngineCore,
     Request,
@@ -38,44 +37,6 @@ def test_the_latest_goes_when_a_block_is_wanted_and_comes_back_with_what_it_had(
     made = [at for at, kind, id in log if id == "b" and kind != FINISHED]
     assert made[-4:] == [10.0, 11.0, 12.0, 13.0]
     assert core.kv.used == 0
-
-
-def test_each_token_is_reported_once_however_often_its_request_is_preempted() -> None:
-    core = make(num_blocks=7, block_size=2, max_num_seqs=4)
-    requests = [Request(str(index), 2, 9) for index in range(4)]
-    for request in requests:
-        core.submit(request, now=0.0)
-    log = turn(core)
-    assert core.preemptions > 2
-    assert core.generation_tokens == 36
-    for request in requests:
-        mine = [kind for _, kind, id in log if id == request.id]
-        assert mine == [FIRST_TOKEN] + [TOKEN] * 8 + [FINISHED]
-
-
-def test_with_priorities_the_worst_goes_although_it_came_first() -> None:
-    core = make(num_blocks=4, block_size=4, priority_scheduling=True)
-    early, urgent = Request("early", 4, 9, priority=5), Request("urgent", 4, 9, priority=-5)
-    core.submit(early, now=0.0)
-    turn(core, until=0.0)
-    core.submit(urgent, now=0.5)
-    log = turn(core)
-    assert (early.preemptions > 0, urgent.preemptions) == (True, 0)
-    assert times(log, FINISHED)["urgent"] < times(log, FINISHED)["early"]
-
-
-def test_no_request_starts_while_another_is_preempted() -> None:
-    core = make(num_blocks=5, block_size=4, priority_scheduling=True, max_num_batched_tokens=300)
-    core.submit(Request("a", 8, 9), now=0.0)
-    core.submit(Request("b", 8, 9, priority=1), now=0.0)
-    turn(core, until=0.0)
-    core.submit(Request("small", 1, 1, priority=-1), now=0.1)
-    turn(core, until=1.0)
-    # The step that begins at 1 needs a block for each of the two requests; one block is free.
-    assert core.preemptions == 1
-    assert core.waiting == 2
-    turn(core, until=2.0)
-    assert core.waiting == 1
 
 
 def test_a_prefill_in_chunks_may_have_to_leave_too_and_begins_again() -> None:
@@ -136,26 +97,6 @@ def test_a_request_displaces_no_other_if_that_is_not_enough(prompt: int, preempt
     core.submit(Request("big", prompt, 1, priority=0), now=0.5)
     turn(core)
     assert core.preemptions == preempted
-
-
-def test_an_abort_of_a_preempted_request_leaves_nothing() -> None:
-    core = make(num_blocks=4, block_size=4)
-    core.submit(Request("a", 4, 9), now=0.0)
-    b = Request("b", 4, 9)
-    core.submit(b, now=0.0)
-    turn(core, until=5.5)
-    assert (b.preemptions, core.waiting) == (1, 1)
-    assert core.abort("b", now=5.5)
-    assert (core.waiting, b.generated, core.aborted) == (0, 5, 1)
-    assert times(turn(core), FINISHED) == {"a": 9.0}
-
-
-def test_the_peak_of_the_queue_is_kept() -> None:
-    core = make(max_num_seqs=1)
-    for index in range(5):
-        core.submit(Request(str(index), 4, 1), now=0.0)
-    turn(core)
-    assert (core.waiting, core.peak_waiting, core.submitted, core.finished) == (0, 5, 5, 5)
 
 
 def test_waiting_tokens_count_what_is_cached() -> None:

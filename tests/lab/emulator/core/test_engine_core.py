@@ -34,18 +34,6 @@ def test_one_request_gets_its_tokens_one_step_apart() -> None:
     assert (core.running, core.waiting, core.kv.used, core.finished) == (0, 0, 0, 1)
 
 
-def test_no_token_and_one_token() -> None:
-    core = make()
-    core.submit(Request("embedding", 10, 0), now=0.0)
-    core.submit(Request("one", 10, 1), now=0.0)
-    assert turn(core) == [
-        (1.0, FINISHED, "embedding"),
-        (1.0, FIRST_TOKEN, "one"),
-        (1.0, FINISHED, "one"),
-    ]
-    assert core.generation_tokens == 1
-
-
 def test_the_first_token_comes_after_the_modelled_prefill_and_the_rest_after_decode_steps() -> None:
     timing = PROFILES["llama2-70b-a100x8"]
     core = make(timing)
@@ -93,15 +81,6 @@ def test_a_late_caller_loses_no_time_but_cannot_turn_back_causality() -> None:
     assert times(log, FIRST_TOKEN) == {"b": 4.5}
 
 
-def test_slots_are_the_limit_of_what_runs() -> None:
-    core = make(max_num_seqs=2)
-    for id in "abc":
-        core.submit(Request(id, 10, 2), now=0.0)
-    core.advance(0.0)
-    assert (core.running, core.waiting) == (2, 1)
-    assert times(turn(core), FINISHED) == {"a": 2.0, "b": 2.0, "c": 4.0}
-
-
 def test_a_long_prompt_is_computed_in_chunks_beside_the_decoding() -> None:
     core = make(max_num_seqs=4, max_num_batched_tokens=100)
     core.submit(Request("short", 10, 10), now=0.0)
@@ -111,13 +90,6 @@ def test_a_long_prompt_is_computed_in_chunks_beside_the_decoding() -> None:
     # 99 tokens per step beside one decoding request, from the step that begins at 2.
     assert times(log, FIRST_TOKEN) == {"long": 5.0}
     assert times(log, FINISHED)["short"] == 10.0
-
-
-def test_what_is_left_of_the_budget_goes_to_the_next_prompt() -> None:
-    core = make(max_num_seqs=4, max_num_batched_tokens=100)
-    core.submit(Request("a", 60, 1), now=0.0)
-    core.submit(Request("b", 60, 1), now=0.0)
-    assert times(turn(core), FIRST_TOKEN) == {"a": 1.0, "b": 2.0}
 
 
 @pytest.mark.parametrize("priority_scheduling", [True, False])
@@ -186,14 +158,6 @@ def test_equal_prompts_in_one_step_share_their_blocks() -> None:
     assert (a.cached_tokens, b.cached_tokens, core.kv.used) == (0, 20, 4)
 
 
-def test_without_prefix_caching_nothing_is_hit_or_counted() -> None:
-    core = make(block_size=10, prefix_caching=False)
-    for id in "ab":
-        core.submit(Request(id, 30, 1, [1, 2, 3]), now=0.0)
-        turn(core)
-    assert (core.prefix_queries, core.prefix_hits, core.kv.cached) == (0, 0, 0)
-
-
 @pytest.mark.parametrize(
     ("until", "generated"),
     [(None, 0), (0.0, 0), (0.5, 0), (1.0, 1), (2.5, 2)],
@@ -236,23 +200,6 @@ def test_a_stalled_engine_queues_requests_and_then_continues() -> None:
     assert core.advance(100.0) == []
     core.resume(100.5)
     assert times(turn(core), FIRST_TOKEN) == {"a": 101.0, "b": 102.0}
-
-
-def test_what_came_to_a_stalled_idle_engine_begins_when_it_goes_on() -> None:
-    core = make()
-    core.stall(0.5)
-    core.submit(Request("a", 10, 1), now=0.7)
-    core.resume(100.5)
-    assert core.next_event(100.5) == 100.5
-    assert times(turn(core), FIRST_TOKEN) == {"a": 101.5}
-
-
-def test_a_straggler_takes_longer_from_its_next_step_on() -> None:
-    core = make()
-    core.submit(Request("a", 10, 3), now=0.0)
-    core.advance(0.0)
-    core.slowdown = 10.0
-    assert times(turn(core), FINISHED) == {"a": 21.0}
 
 
 def test_quiet_cores_report_only_first_tokens_and_ends_at_the_same_times() -> None:

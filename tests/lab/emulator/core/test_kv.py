@@ -59,24 +59,6 @@ def test_the_free_queue_keeps_its_order_whichever_block_leaves_it() -> None:
     assert pool.state()[::2] == ([0, 0, 0, 1, 0], [2, 4, 1, 0])
 
 
-def test_a_match_ends_at_the_first_gap_and_at_the_limit() -> None:
-    pool = KvPool(8, 16)
-    blocks = filled(pool, [1, 2, 3])
-    assert pool.match([1, 9, 3], 3) == blocks[:1]
-    assert pool.match([1, 2, 3], 2) == blocks[:2]
-    assert pool.match([1, 2, 3], 0) == []
-
-
-def test_shared_blocks_are_free_only_when_the_last_holder_leaves() -> None:
-    pool = KvPool(2, 16)
-    blocks = filled(pool, [1])
-    pool.share(blocks)
-    pool.release(blocks)
-    assert pool.used == 1
-    pool.release(blocks)
-    assert pool.used == 0
-
-
 def test_a_second_copy_stays_anonymous() -> None:
     pool = KvPool(2, 16)
     first, second = filled(pool, [7]), filled(pool, [7])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,10 +71,3 @@ def test_a_cut_leap_ends_with_that_step_and_can_be_put_off() -> None:
     leap.put_off(2.0)
     assert leap.end == 16.5
     assert leap.under_way(100.0) == 3
-
-
-@pytest.mark.parametrize("steps", [1, 5])
-def test_steps_of_no_length(steps: int) -> None:
-    leap = started(3.0, 0.0, 0.0, steps)
-    assert leap.end == 3.0
-    assert (leap.under_way(2.0), leap.under_way(3.0), leap.under_way(4.0)) == (1, 1, steps)

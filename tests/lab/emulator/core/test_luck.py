@@ -18,14 +18,6 @@ def test_a_request_has_the_same_draw_at_any_engine() -> None:
     assert sum(draw < 0.2 for draw in firsts[0]) / len(KEYS) == pytest.approx(0.2, abs=0.03)
 
 
-def test_a_copy_draws_anew() -> None:
-    luck = Luck()
-    firsts = [luck.draw(key) < 0.2 for key in KEYS]
-    copies = [luck.draw(key) < 0.2 for key in KEYS]
-    both = sum(first and copy for first, copy in zip(firsts, copies, strict=True))
-    assert both / len(KEYS) == pytest.approx(0.04, abs=0.02)
-
-
 def test_engines_of_a_process_share_it() -> None:
     luck = Luck()
     plans = [FaultPlan(f"emulated-{n}", n, luck) for n in range(2)]

@@ -10,7 +10,7 @@ import pytest
 
 from router.lab.plan.decision.advice import Advice
 from router.lab.plan.decision.advise import REACTIVE, advise
-from router.lab.plan.decision.binding import DEMAND, LEAD, MAXIMUM, MINIMUM, NOTHING
+from router.lab.plan.decision.binding import DEMAND, LEAD, MAXIMUM, MINIMUM
 from router.lab.plan.decision.problem import PlanError
 from router.lab.plan.forecasts.forecast import Forecast
 from router.lab.plan.observed import Observed, Place, Series
@@ -33,11 +33,6 @@ def decided(kinds: Types, seen: Observed, ahead: Forecast) -> tuple[int, str]:
     return sum(pool.planned for pool in advice.pools), place.binding
 
 
-def test_the_demand_decides() -> None:
-    assert decided(types(), observed(now=1), forecast(2.5)) == (3, DEMAND)
-    assert decided(types(), observed(now=9), forecast(2.5)) == (3, DEMAND)
-
-
 def test_the_upper_bound_of_the_forecast_is_planned_for() -> None:
     ahead = forecast(2.0)
     assert decided(types(), observed(now=1), replace(ahead, high=ahead.mean)) == (2, DEMAND)
@@ -49,10 +44,6 @@ def test_the_minimum_and_the_maximum_hold() -> None:
     assert decided(types(speed="min: 5"), observed(now=1), forecast(2.5)) == (5, MINIMUM)
     assert decided(types(speed="max: 2"), observed(now=1), forecast(2.5)) == (2, MAXIMUM)
     assert decided(types(speed="max: 2"), observed(now=4), forecast(2.5)) == (2, MAXIMUM)
-
-
-def test_without_demand_nothing_runs() -> None:
-    assert decided(types(), observed(now=2), forecast(0.0)) == (0, NOTHING)
 
 
 def test_demand_before_the_lead_time_is_not_served() -> None:
@@ -127,27 +118,6 @@ def test_the_rule_stops_no_replica_either(about: dict[str, Any]) -> None:
     assert decided(kinds, observed(now=4, load=1.0), doubt) == (3, REACTIVE)
     assert decided(kinds, observed(now=4, load=1.0, **about), doubt) == (4, REACTIVE)
     assert decided(kinds, observed(now=4, load=3.4, **about), doubt) == (5, REACTIVE)
-
-
-def test_what_the_rule_would_do_is_always_told() -> None:
-    advice = advise(types(), observed(now=4, load=3.5), {PLACE: forecast(9.5)})
-    (pool,) = advice.pools
-    assert (pool.now, pool.planned, pool.reactive) == (4, 10, 5)
-    assert (advice.cost("now"), advice.cost("planned"), advice.cost("reactive")) == (8, 20, 10)
-    assert advice.start_cost("planned") == 0.0  # the lead time is 0
-
-
-def test_the_cost_of_starts() -> None:
-    kinds = types(one="start_cost: 3,")
-    advice = advise(kinds, observed(now=4, load=3.5), {PLACE: forecast(9.5)})
-    assert (advice.start_cost("planned"), advice.start_cost("reactive")) == (18.0, 3.0)
-
-
-def test_unknown_replicas_have_no_start_cost_and_no_rule() -> None:
-    advice = advise(types(one="start_cost: 3,"), observed(load=3.5), {PLACE: forecast(9.5)})
-    (pool,) = advice.pools
-    assert (pool.now, pool.planned, pool.reactive) == (None, 10, None)
-    assert (advice.cost("now"), advice.start_cost("planned")) == (None, None)
 
 
 REGIONS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.lab.plan.decision.demand_ahead import loaded, planned_windows, segments, steps
+from router.lab.plan.decision.demand_ahead import loaded, segments
 from router.lab.plan.decision.present import present
 from router.lab.plan.types_file import parse
 from tests.lab.plan.decision.fleets import PLACE, RATE, REQUESTS, WINDOW_S, forecast, observed
@@ -22,20 +22,9 @@ def test_a_start_counts_after_its_lead_time() -> None:
     assert found == [(0, 2, {"quick"}), (2, 6, {"quick", "slow"})]
 
 
-def test_windows_before_any_start_are_a_segment() -> None:
-    found = [(one.first, one.end, set(one.starting)) for one in segments(TYPES, 300.0)]
-    assert found[0] == (0, 1, set())
-    assert found[1] == (1, 6, {"quick"})
-
-
 def test_without_a_known_fleet_there_are_no_lead_times() -> None:
     (one,) = segments(TYPES, WINDOW_S, has_leads=False)
     assert (one.first, one.end) == (0, 6)
-
-
-def test_a_forecast_reaches_as_far_as_a_decision() -> None:
-    assert steps(TYPES, WINDOW_S) == 12  # the horizon of a scale-in
-    assert planned_windows(TYPES, WINDOW_S) == 6  # the lead time and the period
 
 
 def test_the_load_is_that_of_the_busiest_window_of_the_segment() -> None:

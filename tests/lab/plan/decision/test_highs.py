@@ -28,13 +28,6 @@ def test_the_cheapest_integers() -> None:
     assert found.gap == pytest.approx(0.0, abs=1e-6)
 
 
-def test_other_costs_and_bounds() -> None:
-    columns = knapsack(3.0)
-    found = minimise(columns, [9.0, 1.0], [3.0, 2.0])
-    assert found is not None
-    assert found.values == pytest.approx([1.0, 1.0])
-
-
 def test_nothing_is_feasible() -> None:
     columns = knapsack(10.0)
     assert minimise(columns, columns.costs, columns.highs) is None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from router.lab.plan.decision.present import COOLDOWN, FORECAST, QUEUE, present
-from router.lab.plan.observed import Place, Series
+from router.lab.plan.observed import Place
 from router.lab.plan.types_file import parse
 from tests.lab.plan.decision.fleets import (
     PLACE,
@@ -35,13 +34,6 @@ def test_the_rule_must_serve_the_waiting_requests_too() -> None:
     assert state.waiting_per_s == pytest.approx(1.0 * RATE)  # each has the tokens of a mean request
     assert [pool.load for pool in state.pools()] == pytest.approx([3.0])
     assert state.utilisation == pytest.approx(0.5)
-
-
-def test_waiting_requests_of_unknown_size_are_no_demand() -> None:
-    seen = replace(observed(now=4, waiting={PLACE: 9.0}), demand={})
-    assert present(types(), seen, PLACE).waiting_per_s == 0.0
-    empty = replace(seen, demand={PLACE: Series([0.0], [0.0], [0.0])})
-    assert present(types(), empty, PLACE).waiting_per_s == 0.0
 
 
 def test_prefill_and_decode_are_weighted_by_the_mix() -> None:
@@ -86,11 +78,3 @@ def test_no_replica_stops_during_the_cool_down() -> None:
 def test_no_replica_stops_if_the_forecast_is_not_low() -> None:
     assert bar(load=4.9) == ""
     assert bar(load=5.0) == FORECAST
-
-
-def test_only_the_horizon_counts() -> None:
-    kinds = types("scale_in_horizon: 1h")
-    state = present(kinds, observed(now=1), PLACE)
-    ahead = [0.0] * 4 + [1e9] * 4
-    assert state.bar(kinds, ahead, WINDOW_S) == ""
-    assert state.bar(kinds, [0.0, *ahead[2:]], WINDOW_S) == FORECAST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.lab.plan.decision.reactive import Scaled, reactive, utilisation
+from router.lab.plan.decision.reactive import Scaled, reactive
 from router.lab.plan.types_file import Reactive
 
 RULE = Reactive(up=0.8, down=0.4)
@@ -33,12 +33,6 @@ def test_the_replicas(now: int, load: float, count: int) -> None:
     assert scaled(now, load) == count
 
 
-def test_the_limits_hold() -> None:
-    assert scaled(4, 8.0, high=6) == 6
-    assert scaled(4, 0.0, low=4) == 4
-    assert scaled(1, 0.5, low=3) == 3
-
-
 def test_it_does_not_swing() -> None:
     """A replica that is stopped is not started again for the same load."""
     for load in (0.05 * number for number in range(200)):
@@ -59,10 +53,3 @@ def test_the_cheapest_type_is_started_and_the_dearest_stopped() -> None:
     assert counts(1, 1, 40.0) == {"cheap": 3, "dear": 1}
     assert counts(1, 1, 80.0, high=2) == {"cheap": 2, "dear": 4}
     assert counts(3, 1, 10.0) == {"cheap": 3, "dear": 0}
-
-
-def test_the_utilisation_of_two_types_is_one_number() -> None:
-    pools = [Scaled("a", 2, 4.0, 1.0), Scaled("b", 1, 2.0, 1.0)]  # each serves half of the demand
-    assert utilisation(pools) == pytest.approx(1.0)
-    assert utilisation([Scaled("a", 0, 4.0, 1.0)]) is None
-    assert utilisation([Scaled("a", 2, 0.0, 1.0)]) == 0.0

@@ -50,17 +50,6 @@ def chosen(values: Sequence[float], steps: int, *given: Method, limit: float = 0
     return choose(values, steps, WINDOW_S, limit, given)
 
 
-def test_a_known_sine_has_no_error_and_no_band() -> None:
-    values = daily(8 * DAY)
-    found = chosen(values, 6, SEASONAL).forecast(values, 6)
-    assert found.method == "day"
-    assert found.error == pytest.approx(0.0, abs=1e-9)
-    assert found.distrust == ""
-    assert found.mean == pytest.approx(daily(8 * DAY + 6)[-6:])
-    assert found.low == pytest.approx(found.mean)
-    assert found.high == pytest.approx(found.mean)
-
-
 def test_the_mean_of_the_good_methods_is_used() -> None:
     values = [100.0] * 80
     found = chosen(values, 3, Factor(1.18), Factor(1.1), Factor(0.7))
@@ -79,13 +68,6 @@ def test_errors_in_opposite_directions_cancel() -> None:
     found = chosen(values, 3, Factor(1.1), Factor(0.9)).forecast(values, 3)
     assert found.error == pytest.approx(0.0)
     assert found.mean == found.high == pytest.approx((100.0,) * 3)
-
-
-def test_a_single_good_method_is_used_alone() -> None:
-    values = [100.0] * 80
-    found = chosen(values, 3, Factor(0.7), Factor(1.1))
-    assert [one.method for one in found.tested] == ["times 1.1", "times 0.7"]
-    assert found.forecast(values, 3).mean == pytest.approx((110.0,) * 3)
 
 
 class Once(Factor):
@@ -113,12 +95,6 @@ def test_held_out_values_are_not_used_for_their_forecast() -> None:
     assert max(method.origins) == len(values) - 5
     # The parameters are those of the values before the first origin; the last fit has all values.
     assert method.fits == [method.origins[0], len(values)]
-
-
-def test_at_most_a_day_is_held_out() -> None:
-    assert held_out(1000, 4, WINDOW_S)[0] == 1000 - DAY
-    assert held_out(40, 4, WINDOW_S)[0] == 30
-    assert held_out(4, 4, WINDOW_S) == []
 
 
 def test_a_bad_backtest_is_distrusted() -> None:

@@ -39,21 +39,6 @@ def test_a_spike_is_not_repeated_on_the_next_day() -> None:
     assert naive[5] > 5.0 * values[5]
 
 
-def test_quiet_days_do_not_change_the_shape() -> None:
-    values = daily(8 * DAY)
-    weekend = [0.3 * one if n // DAY in (5, 6) else one for n, one in enumerate(values)]
-    assert predicted(weekend[: 6 * DAY + 10], 5) == pytest.approx(weekend[6 * DAY + 10 :][:5])
-    # After the end of the weekend, the level follows the demand.
-    assert predicted(weekend[: 7 * DAY + 10], 5) == pytest.approx(weekend[7 * DAY + 10 :][:5])
-
-
-def test_a_few_requests_at_night_do_not_raise_the_next_day() -> None:
-    day = [0.001] * (DAY // 2) + [100.0] * (DAY // 2)
-    values = [*day * 5, *day[:10]]
-    values[-1] = 1.0  # a thousand times the usual demand of this hour
-    assert max(predicted(values, DAY)) < 150.0
-
-
 def test_the_shape_is_smoothed_over_half_an_hour() -> None:
     season = 288  # windows of five minutes
     day = [100.0] * season

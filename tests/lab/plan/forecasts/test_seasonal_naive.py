@@ -16,12 +16,6 @@ def test_a_known_sine_is_continued_exactly() -> None:
     assert predicted == pytest.approx(values[3 * DAY :])
 
 
-def test_more_steps_than_a_season_repeat_it() -> None:
-    values = daily(6 * DAY)
-    predicted = METHOD.predict(values[: 3 * DAY], 3 * DAY)
-    assert predicted == pytest.approx(values[3 * DAY :])
-
-
 def test_a_new_level_is_followed() -> None:
     values = daily(3 * DAY)
     values += [value + 30.0 for value in daily(3 * DAY)[: DAY // 2]]
@@ -29,9 +23,3 @@ def test_a_new_level_is_followed() -> None:
     start = DAY // 2
     expected = [value + 30.0 for value in daily(4 * DAY)[start : start + 4]]
     assert predicted == pytest.approx(expected)
-
-
-def test_a_forecast_is_never_negative() -> None:
-    values = [100.0] * DAY + [10.0] * DAY + [1.0] * DAY
-    values[-8:] = [0.0] * 8
-    assert min(METHOD.predict(values, DAY)) == 0.0

@@ -40,18 +40,6 @@ def test_the_capacity_is_drawn_for_the_time_that_the_plan_must_last() -> None:
     assert list(line.get_xdata()) == [0.0, 1.25]
 
 
-@pytest.mark.parametrize(("windows", "marker"), [(1, "o"), (2, "")])
-def test_the_demand_of_a_single_window_is_visible(windows: int, marker: str) -> None:
-    made = plan()
-    for series in made.observed.demand.values():
-        del series.prompt[windows:], series.output[windows:]
-    with style():
-        (axes,) = pages.draw_forecast(made, made.advice.places[0]).axes
-    assert axes.get_ylim()[1] == pytest.approx(1.05 * axes.dataLim.y1)
-    (line,) = [line for line in axes.lines if line.get_label() == "demand"]
-    assert (len(list(line.get_xdata())), line.get_marker()) == (windows, marker)
-
-
 def test_the_pools_of_a_place_are_drawn_together_with_whole_numbers() -> None:
     with style():
         (axes,) = pages.draw_replicas(plan().advice).axes

@@ -36,9 +36,3 @@ def test_the_table() -> None:
     rows = [line.split() for line in lines[3:]]
     assert rows[0] == ["m", "eu", "gpu", "3", "100", "4", "4", "demand", "600", "400", "8.00"]
     assert [row[-4] for row in rows[:2]] == ["demand", "demand"]
-
-
-def test_columns_without_information_are_left_out() -> None:
-    head = plain(table(plan(known=False))).splitlines()[0]
-    assert "now" not in head.split()
-    assert "reactive" not in head.split()

@@ -98,17 +98,6 @@ def test_hedgerows_counters() -> None:
     assert observed.notes == ["Prometheus warns: partial"]
 
 
-def test_only_a_share_of_batch_is_demand() -> None:
-    labels = {"model": "m", "region": "eu"}
-    answers = {
-        "requests": [always(5.0, **labels), ({**labels, "class": "batch"}, lambda at: 3.0)],
-        "output": [always(100.0, **labels), ({**labels, "class": "batch"}, lambda at: 60.0)],
-    }
-    series = ask(answers, TWO).demand[Place("m", "eu")]
-    assert series.requests[-1] == 8.0
-    assert series.output[-1] == 130.0
-
-
 def test_the_state_of_the_fleet_is_that_of_now() -> None:
     """It is not that of the end of the last window, which may be fifteen minutes old."""
     asked: list[dict[str, str]] = []

@@ -32,12 +32,6 @@ def test_a_matrix() -> None:
     assert one.samples == ((1435781430.781, 1.0), (1435781460.781, 2.5))
 
 
-def test_a_vector_without_its_infinite_value() -> None:
-    (one,), warnings = parse(VECTOR, "vector", "x")
-    assert warnings == []
-    assert (one.labels, one.last) == ({"job": "a"}, 1.0)
-
-
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -98,13 +92,6 @@ def test_a_long_range_is_asked_for_in_parts() -> None:
     assert len(server.asked) == 3
     times = [at for at, _ in one.samples]
     assert times == [60.0 * number for number in range(2 * POINTS_MAX + 1)]
-
-
-def test_each_warning_is_kept_once() -> None:
-    server = Prometheus("http://p", lambda _: MATRIX)
-    for _ in range(3):
-        server.query_range("up", 0.0, 60.0, 60.0)
-    assert list(server.warnings) == ["x"]
 
 
 def test_credentials_in_the_url_are_refused_and_not_shown() -> None:

@@ -31,20 +31,6 @@ def test_windows_begin_at_multiples_of_their_length_also_before_zero() -> None:
     assert counted.series()[PLACE].requests == [2.0]
 
 
-def test_all_places_have_the_same_windows() -> None:
-    counted = Windows(60.0)
-    counted.add(PLACE, 0.0, 1.0, 1.0, 1.0)
-    counted.add(Place("n"), 299.0, 1.0, 1.0, 1.0)
-    assert {len(series.requests) for series in counted.series().values()} == {3}
-
-
-def test_two_windows_are_kept() -> None:
-    counted = Windows(60.0)
-    counted.add(PLACE, 0.0, 1.0, 1.0, 1.0)
-    counted.add(PLACE, 60.0, 1.0, 1.0, 1.0)
-    assert counted.series()[PLACE].requests == [1.0, 1.0]
-
-
 def test_the_numbers_of_places_and_windows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "PLACES_MAX", 1)
     monkeypatch.setattr(windows, "WINDOWS_MAX", 10)

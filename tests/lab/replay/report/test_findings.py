@@ -11,34 +11,6 @@ LATE = steady(3.0)  # every request misses an SLO of one second
 FAST = steady(0.3)
 
 
-def test_the_policy_with_the_most_requests_within_the_slo() -> None:
-    made = replay(run("kv_aware", FAST), run("random", [*LATE[:5], *FAST[5:]]))
-    assert findings(made) == [
-        "With 2 replicas, kv_aware has the most requests within the SLO: 100 %, random the "
-        "fewest: 75.0 %. Their mean TTFT is 350 ms and 1.12 s."
-    ]
-
-
-def test_failing_fast_is_no_way_to_be_best() -> None:
-    failing = [outcome(float(n), None, reason=Reason.NO_REPLICA) for n in range(19)]
-    made = replay(run("fails", [*failing, outcome(20.0, 0.1)]), run("works", FAST))
-    assert "works has the most requests within the SLO: 100 %" in findings(made)[0]
-
-
-def test_if_all_are_within_the_slo_the_shortest_ttft_is_named() -> None:
-    made = replay(run("slower", steady(0.6)), run("sooner", FAST))
-    assert findings(made) == [
-        "With 2 replicas, all policies have 100 % of requests within the SLO; sooner has the "
-        "shortest mean TTFT, 350 ms, slower the longest, 700 ms."
-    ]
-
-
-def test_alone_or_equal_nothing_is_claimed() -> None:
-    assert findings(replay(run("one", FAST))) == []
-    assert findings(replay(run("one", FAST), run("two", FAST))) == []
-    assert findings(replay(run("one"), run("two"))) == []
-
-
 def test_how_many_replicas_each_policy_needs() -> None:
     made = replay(
         run("kv_aware", steady(0.4), replicas=8),

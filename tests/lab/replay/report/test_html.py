@@ -62,10 +62,6 @@ def test_all_there_is_to_see() -> None:
         assert title in shown, title
 
 
-def test_the_same_replay_makes_the_same_page() -> None:
-    assert page(replay(*several())) == page(replay(*several()))
-
-
 def test_no_name_of_a_trace_becomes_markup() -> None:
     evil = steady(0.3, tenant=EVIL, priority=EVIL)
     runs = [run(EVIL, [*evil, outcome(tenant="b", priority="b")], replicas=n) for n in (2, 3)]

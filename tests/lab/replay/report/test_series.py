@@ -40,27 +40,11 @@ def test_everything_is_in_the_bin_of_its_time(moments: list[float]) -> None:
     assert [one.requests for one in series] == counts
 
 
-def test_a_coarse_copy_leaves_the_original_alone() -> None:
-    series = series_of([0.0, 0.1, 0.2, 0.3])
-    before = [one.requests for one in series]
-    width = series.width_s
-    coarse = series.coarse(2)
-    assert coarse.width_s > width
-    assert ([one.requests for one in series], series.width_s) == (before, width)
-
-
 def test_a_sample_is_the_mean_and_its_ends() -> None:
     series = Series()
     series.sampled(0.0, [1, 2, 6])
     (one,) = series
     assert (one.load, one.load_min, one.load_max) == (3.0, 1.0, 6.0)
-
-
-def test_failures_stand_where_the_request_came() -> None:
-    series = Series(4)
-    series.answered(0.0, 1.0)
-    series.not_answered(0.07)
-    assert [(one.requests, one.failed) for one in series] == [(1, 0), (1, 1)]
 
 
 def test_bins_double_until_they_reach() -> None:

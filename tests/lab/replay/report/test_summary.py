@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from router.core.errors import Reason
 from router.lab.replay.report.slo import Slo
-from router.lab.replay.report.summary import CLASSES_MAX, OTHERS, TENANTS_MAX, Summary
+from router.lab.replay.report.summary import CLASSES_MAX, OTHERS, TENANTS_MAX
 from router.lab.simulator.outcome import Outcome
-from router.lab.simulator.recorder import LoadRecorder, Recorder
-from tests.lab.replay.report.made import SLO, outcome, summary
+from tests.lab.replay.report.made import outcome, summary
 
 # Four requests, one after the other: in time, late first token, slow tokens, failed.
 FOUR = (
@@ -67,11 +66,6 @@ def test_the_slo_is_met_at_its_very_edge() -> None:
     assert summary([outcome(0.0, 0.5, 0.078125)], slo=slo).all.good == 0
 
 
-def test_one_token_has_no_time_per_token() -> None:
-    made = summary([outcome(0.0, 0.5, output=1)])
-    assert (made.all.tpot.count, made.all.good) == (0, 1)
-
-
 def test_an_answer_without_tokens_shows_itself_whole() -> None:
     """An answer without tokens is an embedding, or its first token was not recorded."""
     made = summary([outcome(0.0, None, output=0)])
@@ -101,26 +95,6 @@ def test_tenants_and_classes_are_bounded() -> None:
     assert made.by_tenant[OTHERS].requests == many - TENANTS_MAX
     assert len(made.by_class) == CLASSES_MAX + 1
     assert made.by_class[OTHERS].requests == many - CLASSES_MAX
-
-
-def test_load_is_even_or_not() -> None:
-    made = summary([])
-    assert made.imbalance is None
-    made.sampled(0.0, [1, 1])
-    assert made.imbalance == 1.0
-    made.sampled(1.0, [0, 6])
-    assert made.imbalance == (1 + 6) / (1 + 3)
-
-
-def test_nothing_has_no_figures() -> None:
-    made = summary([])
-    assert (made.span_s, made.goodput, made.hotspot, made.all.attainment) == (0.0, None, None, None)
-    assert made.all.quantile(made.all.ttft, 0.5) is None
-
-
-def test_it_is_what_a_simulation_reports_to() -> None:
-    recorder: Recorder = Summary(SLO, 1)
-    assert isinstance(recorder, LoadRecorder)
 
 
 @pytest.mark.parametrize("times", [(0.0, 1.0), (1.0, -1.0), (inf, 1.0), (1.0, float("nan"))])

@@ -113,17 +113,6 @@ def test_what_the_simulation_does_not_answer_is_slower_than_all() -> None:
     assert rows["all", "TTFT p50"].simulated == pytest.approx(200.0, 0.01)
 
 
-def test_too_few_requests_are_no_figure() -> None:
-    assert rows_of(*(outcome(logged=said()) for _ in range(REQUESTS_MIN - 1))) == {}
-
-
-def test_what_the_log_does_not_say_is_left_out() -> None:
-    rows = rows_of(*(outcome(logged=said(tpot_s=None, cached=None)) for _ in range(50)))
-    assert {figure.split(" p")[0] for _, figure in rows} == {"TTFT", "wait"}
-    whole = rows_of(*(outcome(logged=said(), stream=False) for _ in range(50)))
-    assert {figure.split(" p")[0] for _, figure in whole} == {"wait", "hit rate"}
-
-
 def test_several_classes_and_groups_are_reported_separately() -> None:
     slow = [
         outcome(

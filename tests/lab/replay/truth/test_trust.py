@@ -44,10 +44,6 @@ def test_the_largest_errors_that_are_trusted(
     assert found.is_judged and found.is_trusted is not is_off
 
 
-def test_waits_are_reported_only() -> None:
-    assert trust_of([row(100.0, 900.0, "wait"), row(10.0, 10.0)]).is_trusted
-
-
 @pytest.mark.parametrize(
     ("simulated", "is_off"), [(73.0, False), (72.9, True), (103.0, False), (None, True)]
 )
