@@ -140,22 +140,6 @@ def test_recorded_streams_are_understood(recording: str) -> None:
             assert asked is (Outcome.FINISHED if told.finish else Outcome.STREAM)
 
 
-def test_a_recorded_stream_goes_on_in_another() -> None:
-    found = read_response((RECORDINGS / "chat_stream_usage.http").read_bytes())
-    assert found is not None
-    first = b"".join(stream("chat", "r0")[:4])
-    one = open_stream()
-    seen = one.feed(first)
-    assert one.usage(False).output_tokens == 4
-    assert isinstance(one.asked(body_of("chat")), list)
-    one.resumes(UsageTap())
-    seen += one.feed(bytes(found.body)) + one.flush()
-    told = read(seen)
-    assert told.text == "The fox met" + read(bytes(found.body)).text
-    assert (told.roles, told.done, told.finish) == (1, 1, ["length"])
-    assert told.usage == {"prompt_tokens": 25, "completion_tokens": 7, "total_tokens": 32}
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -182,14 +166,6 @@ def test_streams_that_are_not_continued(said: bytes) -> None:
     data = role() + token("a") + said
     assert data.startswith(one.feed(data))
     assert one.asked(body_of("chat")) is Outcome.STREAM
-
-
-def test_comments_are_no_text() -> None:
-    one = open_stream()
-    one.feed(b": hello\n\n" + role() + token("a") + b":\n\n\n" + token("b"))
-    asked = one.asked(body_of("chat"))
-    assert isinstance(asked, list)
-    assert text_in("chat", asked) == "ab"
 
 
 def test_an_error_of_the_second_stream_is_relayed_if_no_replica_continues() -> None:

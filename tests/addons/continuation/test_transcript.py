@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from router.addons.continuation.outcome import Outcome
 from router.addons.continuation.transcript import Transcript
-from tests.harness.messages import event, role, token
+from tests.harness.messages import role
 
 TEXTS = st.text(max_size=8) | st.sampled_from(["", '"', "\\", '"content":"x"', "\n\n", "data: "])
 
@@ -55,13 +55,6 @@ def test_by_likeness_or_one_by_one(texts: list[str], usages: list[int], kind: st
     assert together.tokens == last + 1
 
 
-def test_an_event_too_short_for_both_ends_of_the_usual_one() -> None:
-    made = Transcript()
-    made._before, made._after = b'data: {"a', b'a":0}'
-    made.add(b'data: {"a":0}\n\n')
-    assert not made.text
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -95,9 +88,3 @@ def test_a_repeated_text_field_is_parsed_completely() -> None:
     value = {"choices": [{"index": 0, "delta": {"content": "a"}, "message": {"content": "z"}}]}
     made.add(compact(value) * 2 + compact(value).replace(b'"a"', b'"b"'))
     assert made.text == b"aab"
-
-
-def test_spaces_change_nothing() -> None:
-    made = Transcript()
-    made.add(token("a") + token("b") + token("") + event({"choices": []}))
-    assert facts(made) == (b"ab", 2, None, None)

@@ -36,11 +36,6 @@ def test_a_setting_is_read(name: str, text: str, value: Any) -> None:
     assert of({f"hedgerow.dev/{name}": text}) == Stated({name: value})
 
 
-def test_a_port_is_not_a_setting_of_the_replica() -> None:
-    assert of(port="8000") == Stated({}, "8000")
-    assert of(port="http") == Stated({}, "http")
-
-
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
@@ -79,12 +74,6 @@ def test_the_region_of_the_source_counts_before_that_of_the_pod() -> None:
         assert stated(Metadata(**where), "eu") == Stated({})
         unused = "hedgerow.dev/region: 'eu' is not used: the region of the source is 'us'"
         assert stated(Metadata(**where), "us") == Stated({}, unused=unused)
-
-
-@pytest.mark.parametrize("name", ["pool", "credential", "url", "id", "weight", "owner"])
-def test_no_other_setting_is_read(name: str) -> None:
-    assert of(**{name: "x"}) == Stated({})
-    assert stated(Metadata()) == Stated({})
 
 
 def test_the_guide_to_discovery_has_every_annotation() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from random import Random
-from typing import Any
 
 import msgspec
 import pytest
 
 from router.addons.kubernetes.endpoint_set import EndpointSet, Objects
-from router.addons.kubernetes.objects import ApiFailed, Invalid
+from router.addons.kubernetes.objects import Invalid
 from router.config.model import KubernetesReplicas
 from tests.harness.api_server import Object, endpoint, pod_of, slice_of
 
@@ -137,13 +136,6 @@ def test_two_families_are_one_engine() -> None:
     assert list(one.urls.values()) == ["http://10.0.0.1:8000", "http://10.0.0.3:8000"]
 
 
-def test_a_pod_joins_with_its_ipv4_address() -> None:
-    one = Cluster(PODS)
-    one.put(pod_of("a", "fd00::1", "10.0.0.1"))
-    one.put(pod_of("b", "fd00::2"))
-    assert list(one.urls.values()) == ["http://10.0.0.1:8000", "http://[fd00::2]:8000"]
-
-
 def test_an_invalid_annotation_keeps_the_settings_of_an_engine_that_has_joined() -> None:
     one = Cluster(PODS)
     bad = {"hedgerow.dev/type": "h100", "hedgerow.dev/spot": "maybe"}
@@ -175,15 +167,6 @@ def test_an_object_that_cannot_be_decoded_keeps_its_engines() -> None:
     assert (one.pods, one.set.problem) == (["b"], "")
 
 
-def test_a_change_without_meaning_is_not_reported() -> None:
-    one = Cluster(PODS)
-    assert one.put(pod_of("a", "10.0.0.1"))
-    assert not one.put(pod_of("a", "10.0.0.1", labels={"x": "y"}))
-    assert one.put(pod_of("a", "10.0.0.1", ready=False))
-    assert not one.event("BOOKMARK", {"metadata": {}})
-    assert one.set.version == str(one.version)
-
-
 def test_an_older_event_ends_the_watch() -> None:
     one = Cluster()
     one.put(slice_of("s", endpoint("10.0.0.1", "a")))
@@ -191,19 +174,6 @@ def test_an_older_event_ends_the_watch() -> None:
     with pytest.raises(Invalid, match="an event of the version '1' after 2"):
         one.put(slice_of("s"))
     assert one.pods == ["a"]
-
-
-@pytest.mark.parametrize(
-    "version",
-    ["", "x", "-1", "1.0", "9" * 21, "١", None, 7],
-)
-def test_a_version_that_is_no_number(version: Any) -> None:
-    one = Cluster()
-    line = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
-    with pytest.raises(Invalid):
-        one.set.changed(json.dumps(line).encode())
-    with pytest.raises(Invalid):
-        one.set.listed(Objects(SERVICE), str(version) if version != 7 else "7x")
 
 
 @pytest.mark.parametrize(
@@ -227,16 +197,6 @@ def test_a_line_that_is_no_event(line: bytes) -> None:
     with pytest.raises(Invalid):
         one.set.changed(line)
     assert one.pods == ["a"]
-
-
-def test_the_report_of_an_error() -> None:
-    status = {"kind": "Status", "code": 410, "message": "too old resource version: 1 (2)"}
-    with pytest.raises(ApiFailed) as caught:
-        Cluster().set.changed(json.dumps({"type": "ERROR", "object": status}).encode())
-    assert (caught.value.status, str(caught.value)) == (
-        410,
-        "410 too old resource version: 1 (2)",
-    )
 
 
 def test_a_reload_keeps_the_engines_that_have_joined() -> None:

@@ -47,12 +47,6 @@ def test_an_endpoint_of_a_pod() -> None:
     )
 
 
-def test_an_endpoint_without_a_pod() -> None:
-    (found,) = in_slice(slice_of("s", endpoint("10.0.0.1")))
-    assert found.key == "10.0.0.1:8000"
-    assert replica([found]).id == "10.0.0.1:8000"
-
-
 @pytest.mark.parametrize(
     ("conditions", "is_ready", "is_terminating"),
     [
@@ -68,14 +62,6 @@ def test_conditions(conditions: Object, is_ready: bool, is_terminating: bool) ->
     one = {"addresses": ["10.0.0.1"], "conditions": conditions}
     (found,) = in_slice(slice_of("s", one))
     assert (found.is_ready, found.is_terminating) == (is_ready, is_terminating)
-
-
-def test_a_slice_without_endpoints_or_ports() -> None:
-    assert in_slice({**slice_of("s"), "endpoints": None}) == []
-    assert in_slice(slice_of("s", {"addresses": []})) == []
-    every = {**slice_of("s", endpoint("10.0.0.1")), "ports": None}
-    assert problem(in_slice(every)) == "10.0.0.1: has no port: set port"
-    assert replica(in_slice(every, KubernetesReplicas(service="v", port=80))).url.endswith(":80")
 
 
 def test_a_slice_has_as_many_endpoints_as_the_api_allows() -> None:
@@ -111,15 +97,6 @@ def test_an_annotation_names_the_port_of_a_pod() -> None:
     assert replica(in_pod(one, KubernetesReplicas(pods="a", port=1))).url == "http://10.0.0.1:7000"
 
 
-def test_the_port_of_a_sidecar() -> None:
-    one = pod_of("a", "10.0.0.1")
-    one["spec"]["initContainers"] = [{"ports": [{"name": "proxy", "containerPort": 9443}]}]
-    source = KubernetesReplicas(pods="a", port="proxy", scheme="https", path="/v")
-    assert replica(in_pod(one, source)) == Replica(
-        id="default/a:9443/v", url="https://10.0.0.1:9443/v", node="n1"
-    )
-
-
 def test_a_pod_with_two_families_has_two_candidates_of_one_key() -> None:
     found = in_pod(pod_of("a", "fd00::1", "10.0.0.1"))
     assert {each.key for each in found} == {"u1"}
@@ -144,12 +121,6 @@ def test_a_pod_that_has_ended_is_gone(phase: str) -> None:
     assert in_pod(one) == []
 
 
-def test_a_deleted_pod_is_terminating() -> None:
-    (found,) = in_pod(pod_of("a", "10.0.0.1", deletionTimestamp="2026-01-01T00:00:00Z"))
-    assert found.is_terminating
-    assert not in_pod(pod_of("a", "10.0.0.1", ready=False))[0].is_ready
-
-
 @pytest.mark.parametrize(
     ("address", "text"),
     [
@@ -162,16 +133,6 @@ def test_a_deleted_pod_is_terminating() -> None:
 )
 def test_an_address_that_no_engine_has(address: str, text: str) -> None:
     assert text in problem(in_slice(slice_of("s", endpoint(address, "a"))))
-
-
-@pytest.mark.parametrize("name", ["a b", "x" * 300, "../b", "ä"])
-def test_a_name_that_is_no_id(name: str) -> None:
-    assert "must" in problem(in_pod(pod_of(name, "10.0.0.1")))
-
-
-def test_an_invalid_annotation_makes_the_pod_invalid() -> None:
-    one = pod_of("a", "10.0.0.1", annotations={"hedgerow.dev/spot": "maybe"})
-    assert problem(in_pod(one)) == "default/a: hedgerow.dev/spot: 'maybe' must be true or false"
 
 
 def test_settings_of_the_source_apply_unless_the_pod_states_them() -> None:
@@ -191,11 +152,6 @@ def test_settings_of_the_source_apply_unless_the_pod_states_them() -> None:
     again = renewed(found.found, after).replica
     assert (again.models, again.zone, again.weight, again.pool) == (("n",), "y", 1.0, "")
     assert (again.id, again.url, again.node) == (made.id, "https://10.0.0.1:8000", "n1")
-
-
-def test_pods_of_two_clusters_have_different_ids() -> None:
-    source = KubernetesReplicas(pods="a", kubeconfig="/k", context="eu")
-    assert replica(in_pod(pod_of("a", "10.0.0.1"), source)).id == "eu/default/a:8000"
 
 
 @pytest.mark.parametrize(

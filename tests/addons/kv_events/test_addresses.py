@@ -49,11 +49,6 @@ ONE = at("tcp://10.0.0.1:5557", "tcp://10.0.0.1:5558")
 TWO = at("tcp://[fd00::2]:5557", "tcp://[fd00::2]:5558")
 
 
-def test_both_endpoints_get_the_first_address() -> None:
-    assert resolved(Resolver("10.0.0.1", "fd00::2")) == ONE
-    assert resolved(Resolver("fd00::2", "10.0.0.1")) == TWO
-
-
 @pytest.mark.parametrize("found", [("10.0.0.1", "fd00::2"), ("fd00::2", "10.0.0.1")])
 def test_a_connected_subscriber_keeps_its_address_while_the_name_has_it(
     found: tuple[str, ...],
@@ -78,11 +73,6 @@ def test_a_name_without_an_address_is_an_error() -> None:
     resolver.found = None
     with pytest.raises(OSError):
         resolved(resolver, used=ONE, is_connected=True)
-
-
-@pytest.mark.parametrize("endpoint", ["ipc:///run/kv", "tcp://10.0.0.7:5557", "tcp://[fd00::7]:1"])
-def test_an_endpoint_without_a_name_stays(endpoint: str) -> None:
-    assert resolved(Resolver("10.0.0.1"), at(endpoint)) == at(endpoint)
 
 
 def test_a_host_that_is_not_the_replica_keeps_its_own_last_answer(

@@ -71,18 +71,6 @@ def test_without_token_ids_the_sent_prompts_count() -> None:
     assert exact.held() == {"a": 2, "b": 2}
 
 
-def test_depths_are_in_the_blocks_of_the_request() -> None:
-    exact = Exact(4, is_complete=True)
-    exact.view.block_tokens = 2.0 * BLOCK
-    assert exact.held() == {"a": 2, "b": 2}
-
-
-def test_a_request_without_blocks_is_not_looked_up_in_the_exact_index() -> None:
-    exact = Exact(4, is_complete=True)
-    exact.view.blocks = ()
-    assert exact.held() == {}
-
-
 def test_the_latest_prompts_count_before_their_events_arrive() -> None:
     """A burst of requests with one prompt goes to one replica."""
     lookup = PrefixLookup(Prefix(block_bytes=512, kv_tokens=100_000, exact=True))

@@ -45,40 +45,6 @@ def only(raw: Any) -> Any:
 IDS = list(range(1, 9))
 
 
-# Hex samples in the engines' encodings: the array form (0.11) and the map form.
-def test_the_array_sample() -> None:
-    batch = decode(
-        bytes.fromhex(
-            "93cb3ff80000000000009397ab426c6f636b53746f726564920b0cc098010203040506070804c0a34750"
-            "5593ac426c6f636b52656d6f7665649109a347505591b0416c6c426c6f636b73436c656172656400"
-        )
-    )
-    assert batch.events == [
-        BlockStored([11, 12], None, pack(IDS), 4),
-        BlockRemoved([9]),
-        AllBlocksCleared(),
-    ]
-    assert batch.rank == 0
-
-
-def test_the_map_sample() -> None:
-    batch = decode(
-        bytes.fromhex(
-            "93cb3ff8000000000000938aa474797065ab426c6f636b53746f726564ac626c6f636b5f686173686573"
-            "910bb1706172656e745f626c6f636b5f68617368c0a9746f6b656e5f6964739401020304aa626c6f636b"
-            "5f73697a6504a76c6f72615f6964c0a66d656469756da3475055a96c6f72615f6e616d65c0aa65787472"
-            "615f6b65797391c0a967726f75705f6964780083a474797065ac426c6f636b52656d6f766564ac626c6f"
-            "636b5f6861736865739109a66d656469756da347505581a474797065b0416c6c426c6f636b73436c6561"
-            "72656400"
-        )
-    )
-    assert batch.events == [
-        BlockStored([11], None, pack(IDS[:4]), 4, group=0),
-        BlockRemoved([9]),
-        AllBlocksCleared(),
-    ]
-
-
 @pytest.mark.parametrize(
     ("raw", "more"),
     [
@@ -151,12 +117,6 @@ def test_images_set_blocks_apart() -> None:
         msgspec.msgpack.encode([["image", -1]]),
         b"",
     ]
-
-
-def test_a_rank_may_be_missing() -> None:
-    assert decode(msgspec.msgpack.encode([1.5, [CLEARED]])).rank is None
-    assert decode(payload(CLEARED, rank=None)).rank is None
-    assert decode(payload(CLEARED, rank=3)).rank == 3
 
 
 def test_the_recorded_events() -> None:

@@ -35,17 +35,6 @@ def made(*keys: Any) -> ExactIndex:
     return index
 
 
-def test_leading_blocks_of_each_replica() -> None:
-    index = made("x", "y", "z")
-    tell(index, "x", stored([1, 2, 3], [*A, *B, *C]))
-    tell(index, "y", stored([71], A), stored([72], B, parent=71))
-    assert index.match(prompt(*A, *B, *C)) == {"x": 3, "y": 2}
-    assert index.match(prompt(*A, *C)) == {"x": 1, "y": 1}
-    assert index.match(prompt(*B)) == {}
-    assert index.match(prompt()) == {}
-    assert len(index) == 5
-
-
 def test_the_last_token_is_never_a_hit() -> None:
     index = made("x")
     tell(index, "x", stored([1, 2], [*A, *B]))
@@ -89,16 +78,6 @@ def test_block_sizes_may_differ() -> None:
     assert index.stats.left_out == 1
 
 
-def test_stored_twice_is_stored_once() -> None:
-    index = made("x")
-    for _ in range(3):
-        tell(index, "x", stored([1, 2], [*A, *B]))
-    assert (len(index), index.stats.stored, index.stats.duplicates) == (2, 2, 4)
-    tell(index, "x", removed([2]), removed([2]))  # the engine reports each copy
-    assert (len(index), index.stats.removed) == (1, 1)
-    assert index.match(prompt(*A, *B)) == {"x": 1}
-
-
 def test_two_hashes_of_one_block() -> None:
     """Engines that do not report the salt have two hashes for the same token IDs."""
     index = made("x")
@@ -133,33 +112,12 @@ def test_a_parent_that_was_removed_lately_is_known() -> None:
     assert index.match(prompt(*A, *B)) == {"x": 2}
 
 
-def test_only_the_gpu_is_a_hit() -> None:
-    index = made("x")
-    tell(index, "x", stored([1], A), stored([1], A, medium="CPU"))
-    assert len(index) == 2
-    tell(index, "x", removed([1]))
-    assert index.match(prompt(*A)) == {} and len(index) == 1
-    tell(index, "x", stored([2], B, parent=1))  # the block's parent is in host memory
-    tell(index, "x", stored([1], A))
-    assert index.match(prompt(*A, *B)) == {"x": 2}
-    tell(index, "x", removed([1], "CPU"), removed([1], "CPU"), removed([1], "DISK"))
-    assert index.match(prompt(*A, *B)) == {"x": 2}
-    assert len(index) == 2
-
-
 def test_offloaded_blocks_come_without_tokens() -> None:
     index = made("x")
     tell(index, "x", stored([1], A), stored([1, 5], [], size=0, medium="CPU"))
     assert (len(index), index.stats.orphans) == (2, 1)
     tell(index, "x", removed([1]), stored([2], B, parent=1), stored([1], A))
     assert index.match(prompt(*A, *B)) == {"x": 2}
-
-
-def test_media_are_bounded() -> None:
-    index = made("x")
-    tell(index, "x", stored([1], A))
-    tell(index, "x", *(stored([1], A, medium=f"tier {n}") for n in range(100)))
-    assert len(index) < 20
 
 
 def test_groups_of_windows_do_not_count() -> None:
@@ -277,17 +235,6 @@ def test_an_image_is_not_its_placeholder() -> None:
     assert index.match(prompt(*A, *B, *C)) == {"x": 1}
 
 
-def test_a_cleared_cache_is_empty_and_complete() -> None:
-    index = made("x")
-    tell(index, "x", stored([1], A))
-    assert not index.is_complete("x")
-    tell(index, "x", CLEARED)
-    assert index.match(prompt(*A)) == {} and index.entries("x") == 0
-    assert index.is_complete("x")
-    tell(index, "x", stored([2], B, parent=1))
-    assert index.stats.orphans == 1
-
-
 def test_a_restarted_engine_may_have_smaller_blocks() -> None:
     index = made("x")
     tell(index, "x", stored([1], [*A, *B], size=8))
@@ -295,14 +242,6 @@ def test_a_restarted_engine_may_have_smaller_blocks() -> None:
     tell(index, "x", stored([1], A, size=4))
     assert index.match(prompt(*A)) == {"x": 1}
     assert index.is_complete("x")
-
-
-def test_a_restarted_engine_may_number_its_groups_anew() -> None:
-    index = made("x")
-    tell(index, "x", stored([1], A, kv_cache_spec_kind="full_attention", group_idx=1))
-    index.clear("x")
-    tell(index, "x", stored([1], A, kv_cache_spec_kind="full_attention", group_idx=0))
-    assert index.match(prompt(*A)) == {"x": 1}
 
 
 def test_a_removed_replica_is_forgotten() -> None:
@@ -323,16 +262,6 @@ def test_a_removed_replica_is_forgotten() -> None:
     del key
     gc.collect()
     assert gone() is None
-
-
-def test_bits_are_used_again() -> None:
-    index = ExactIndex()
-    for number in range(1000):
-        index.add(number)
-        tell(index, number, stored([1], A))
-        index.remove(number)
-        index.purge(10)
-    assert index._next_bit == 2
 
 
 def test_ranks_of_one_replica() -> None:
@@ -363,19 +292,6 @@ def test_the_recorded_engine() -> None:
     assert index.stats.orphans == 0
 
 
-def test_evictions_begin_with_the_tails() -> None:
-    index = ExactIndex(entries=400)
-    index.add("x")
-    tell(index, "x", CLEARED)
-    for number in range(40):
-        tokens = [number, *range(79)]
-        tell(index, "x", stored([number * 100 + n for n in range(20)], tokens))
-        assert len(index) <= 400
-    assert index.stats.evicted >= 400
-    assert not index.is_complete("x")
-    assert len(list(index.blocks_of("x"))) == len(index)
-
-
 def test_tails_of_prompts_are_evicted_before_their_beginnings() -> None:
     index = ExactIndex(entries=100)
     index.add("x")
@@ -393,17 +309,6 @@ def test_the_largest_holder_makes_room() -> None:
     tell(index, "large", *(stored([n], [n, 2, 3, 4]) for n in range(3000)))
     assert index.match(prompt(*A, *B)) == {"small": 2}
     assert len(index) <= 1000
-
-
-def test_what_was_cleared_makes_room_first() -> None:
-    index = ExactIndex(entries=100)
-    index.add("x")
-    index.add("y")
-    tell(index, "x", *(stored([n], [n, 2, 3, 4]) for n in range(90)))
-    index.clear("x")
-    tell(index, "y", *(stored([n], [n, 2, 3, 4]) for n in range(100)))
-    assert index.stats.evicted == 0
-    assert index.entries("y") == len(index) == 100
 
 
 def test_the_chain_is_what_it_says() -> None:
@@ -547,4 +452,3 @@ class Comparison(RuleBasedStateMachine):
 
 
 Comparison.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestComparison = Comparison.TestCase

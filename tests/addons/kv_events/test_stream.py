@@ -36,18 +36,6 @@ def begun(has_replay: bool = False, upto: int = 3) -> tuple[Stream, Counters]:
     return stream, counters
 
 
-def test_from_the_beginning() -> None:
-    stream = Stream(False, Counters())
-    assert brief(stream.live(message(0))) == [True, b"0.0"]
-    assert brief(stream.live(message(1))) == [b"0.1"]
-
-
-def test_joining_late() -> None:
-    stream = Stream(False, Counters())
-    assert brief(stream.live(message(5))) == [False, b"0.5"]
-    assert brief(stream.live(message(6))) == [b"0.6"]
-
-
 def test_a_gap_without_replay_drops_everything() -> None:
     stream, counters = begun()
     assert brief(stream.live(message(5))) == [False, b"0.5"]
@@ -113,18 +101,6 @@ def test_memory_of_a_replay_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stream.is_replaying is False
 
 
-def test_a_replay_by_another_process_drops_everything() -> None:
-    stream, counters = begun(True)
-    assert brief(stream.live(message(5, 1))) == [2]
-    assert brief(stream.replayed(message(2, 1))) == [False, 0]
-    assert brief(stream.replayed(message(0, 1))) == [True, b"1.0"]
-    for seq in range(1, 6):
-        assert brief(stream.replayed(message(seq, 1))) == [b"1.%d" % seq]
-    assert brief(stream.replayed(END)) == []
-    assert brief(stream.live(message(6, 1))) == [b"1.6"]
-    assert counters.restarts == 1
-
-
 def test_a_replay_that_no_longer_reaches_back_drops_everything() -> None:
     stream, counters = begun(True)
     stream.live(message(9))
@@ -148,27 +124,11 @@ def test_a_replay_that_fails() -> None:
     assert (counters.replays, counters.replays_failed) == (2, 1)
 
 
-def test_a_first_replay_contains_earlier_messages() -> None:
-    stream = Stream(True, Counters())
-    assert brief(stream.connected(again=False)) == [0]
-    assert brief(stream.replayed(message(0))) == [True, b"0.0"]
-    stream.replayed(END)
-    assert brief(stream.live(message(1))) == [b"0.1"]
-
-
 def test_a_publisher_that_said_nothing_yet() -> None:
     stream = Stream(True, Counters())
     stream.connected(again=False)
     assert brief(stream.replayed(END)) == [True]
     assert brief(stream.live(message(0))) == [True, b"0.0"]
-
-
-def test_reconnecting_without_replay_drops_everything() -> None:
-    stream, counters = begun()
-    assert brief(stream.connected(again=False)) == []
-    assert brief(stream.connected(again=True)) == [False]
-    assert brief(stream.live(message(4))) == [False, b"0.4"]
-    assert counters.reconnects == 1
 
 
 def test_reconnecting_with_replay_keeps_what_is_proven() -> None:

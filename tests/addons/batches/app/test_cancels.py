@@ -5,15 +5,14 @@ window.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from router.addons.batches.run import runner, sending
+from router.addons.batches.run import sending
 from router.addons.batches.store.store import Store
-from tests.addons.batches.app.helpers import open_door, results, sdk, submit, until
+from tests.addons.batches.app.helpers import open_door, results, runner_of, sdk, submit, until
 from tests.addons.batches.lines import numbered
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import completion
@@ -84,35 +83,13 @@ async def test_cancelled_after_a_defect(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sending, "outcome_of", defect)
     async with open_door(tmp_path, json_ok) as router, sdk(router) as client:
         batch = await submit(client, numbered(5))
-        batch_server = router.app.parts.addons["batches"]
-        assert batch_server.runner is not None
-        running = batch_server.runner
+        running = runner_of(router)
         await eventually(lambda: not running.running, "the end of the batch's task")
         assert (await client.batches.retrieve(batch.id)).status == "in_progress"
         await client.batches.cancel(batch.id)
         batch = await until(client, batch.id)
         assert batch.status == "cancelled"
         assert set(await results(client, batch)) == {f"r{n}" for n in range(5)}
-
-
-@scenario
-async def test_cancelled_during_a_step_with_a_defect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The defect occurs while the file is checked, after the client has cancelled the batch."""
-    is_cancelled = False
-
-    def late_defect(*args: object) -> Iterator[None]:
-        while not is_cancelled:
-            yield
-        defect()
-
-    monkeypatch.setattr(runner, "validate", late_defect)
-    async with open_door(tmp_path, json_ok) as router, sdk(router) as client:
-        batch = await submit(client, numbered(5))
-        await client.batches.cancel(batch.id)
-        is_cancelled = True
-        assert (await until(client, batch.id)).status == "cancelled"
 
 
 @scenario

@@ -6,7 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import openai
 import openai.types
+import pytest
 from openai import AsyncOpenAI
 
 from tests.addons.batches.app.helpers import open_door, records, sdk, submit, until
@@ -72,6 +74,8 @@ async def test_a_batch_on_its_way(tmp_path: Path) -> None:
         assert times == sorted(times)
         none = ("failed_at", "expired_at", "cancelling_at", "cancelled_at", "errors")
         assert [shown[name] for name in none] == [None] * 5
+        assert shown["metadata"] == {"a": "b"}
+        assert shown["expires_at"] == shown["created_at"] + 24 * 3600
         assert shown["request_counts"] == {"total": 31, "completed": 30, "failed": 1}
         output = await records(client, shown["output_file_id"])
         (error,) = await records(client, shown["error_file_id"])
@@ -83,24 +87,16 @@ async def test_a_batch_on_its_way(tmp_path: Path) -> None:
         assert {record["response"]["status_code"] for record in output} == {200}
         for record in output:
             openai.types.chat.ChatCompletion.model_validate(record["response"]["body"])
+        assert [record["custom_id"] for record in output] == [f"r{n}" for n in range(30)]
         assert error["response"]["status_code"] == 400
+        assert error["response"]["body"] == {"error": {"message": "no"}}
+        with pytest.raises(openai.ConflictError):  # a batch that is over
+            await client.batches.cancel(made.id)
         names = [
             (await client.files.retrieve(shown[f"{what}_file_id"])).filename
             for what in ("output", "error")
         ]
         assert names == [f"{made.id}_output.jsonl", f"{made.id}_error.jsonl"]
-
-
-@scenario
-async def test_a_batch_that_fails_says_why(tmp_path: Path) -> None:
-    async with open_door(tmp_path, json_ok) as router, sdk(router) as client:
-        batch = await until(client, (await submit(client, b"nonsense\n")).id, "failed")
-        shown = await answered(client, f"/batches/{batch.id}")
-        openai.types.Batch.model_validate(shown, strict=True)
-        assert shown["errors"]["object"] == "list"
-        (error,) = shown["errors"]["data"]
-        assert set(error) == {"code", "message", "param", "line"}
-        assert shown["output_file_id"] is shown["error_file_id"] is None
 
 
 @scenario

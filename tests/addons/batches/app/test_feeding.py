@@ -17,7 +17,7 @@ from router.addons.batches.run.sending import AHEAD
 from router.config.model import BatchClass, Classes, Queue
 from router.core.urgency import BATCH, NORMAL
 from router.dispatch.queueing.queue_driver import QueueDriver
-from tests.addons.batches.app.helpers import open_door, sdk, submit, until
+from tests.addons.batches.app.helpers import held, open_door, sdk, submit, until
 from tests.addons.batches.lines import jsonl, line, numbered
 from tests.harness.behaviours import json_ok
 from tests.harness.emulated import Emulated, emulated
@@ -189,7 +189,7 @@ async def test_without_a_queue_the_answers_tell(tmp_path: Path) -> None:
             await connection.send(completion())
 
     async with (
-        open_door(tmp_path, behave, queue=Queue(enabled=False)) as router,
+        open_door(tmp_path, behave, queue=Queue(enabled=False), batches={"attempts": 1}) as router,
         sdk(router) as client,
     ):
         batch = await until(client, (await submit(client, numbered(200))).id)
@@ -202,15 +202,10 @@ async def test_without_a_queue_the_answers_tell(tmp_path: Path) -> None:
 async def test_what_other_clients_queue_as_batch_does_not_keep_lines_out(tmp_path: Path) -> None:
     go = asyncio.Event()
 
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await go.wait()
-            await connection.send(completion())
-
     async with (
         open_door(
             tmp_path,
-            behave,
+            held(go),
             queue=Queue(enabled=True),
             replica={"max_inflight": 1},
         ) as router,

@@ -6,7 +6,9 @@ No invalid request is logged as an internal error of the router.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import openai.types
 import pytest
 
 from tests.addons.batches.app.helpers import open_door, results, sdk, submit, until
@@ -44,6 +46,8 @@ BODIES = [
     NEW + b',"output_expires_after":{"anchor":"\\ud800","seconds":3600}}',
     NEW + b',"a":' + b"9" * 900_000 + b"}",
 ]
+BROKEN_ID = b'{"custom_id": "\xff"}'
+BROKEN_BODY = b'{"custom_id":"b","method":"POST","url":"%b","body":{"\xff":1}}' % CHAT.encode()
 WORDS = [
     *("", "'", "%00", "%ff", "%ed%a0%80", "%", "%zz", "%2e%2e%2f", "%D9%A3", "-1", "1e3", "0x1"),
     *("+1", "%2B1", "9" * 4000, "x" * 6000, "file-" + "g" * 32, "%EF%BC%91"),
@@ -86,14 +90,24 @@ async def test_names(what: str, tmp_path: Path) -> None:
 @scenario
 async def test_a_malformed_file_fails_its_batch_with_line_numbers(tmp_path: Path) -> None:
     async with open_door(tmp_path, json_ok) as router, sdk(router) as client:
-        data = jsonl(line("a"), b"{nonsense", {**line("b"), "url": "/v1/embeddings"}, line("a"))
+        no_text = BROKEN_ID, BROKEN_BODY
+        data = jsonl(
+            line("a"), b"{nonsense", {**line("b"), "url": "/v1/embeddings"}, line("a"), *no_text
+        )
         batch = await until(client, (await submit(client, data)).id)
         assert batch.status == "failed"
         assert batch.failed_at is not None
         assert batch.errors is not None
         told = [(e.line, e.code) for e in batch.errors.data or []]
-        assert told == [(2, "invalid_json_line"), (3, "invalid_url"), (4, "duplicate_custom_id")]
-        assert all(e.message for e in batch.errors.data or [])
+        assert told[:3] == [
+            (2, "invalid_json_line"),
+            (3, "invalid_url"),
+            (4, "duplicate_custom_id"),
+        ]
+        assert [number for number, _ in told[3:]] == [5, 6]
+        shown = await client.get(f"/batches/{batch.id}", cast_to=dict[str, Any])
+        openai.types.Batch.model_validate(shown, strict=True)
+        assert all(set(e) == {"code", "message", "param", "line"} for e in shown["errors"]["data"])
         assert batch.output_file_id is None
         assert batch.error_file_id is None
         assert router.replica.requests == []

@@ -10,13 +10,13 @@ import openai
 import pytest
 
 from router.config.model import Keys
-from tests.addons.batches.app.helpers import open_door, sdk, submit, until
+from tests.addons.batches.app.helpers import held, open_door, runner_of, sdk, submit, until
 from tests.addons.batches.app.test_secrets import KEY, key, keys_file
 from tests.addons.batches.lines import jsonl, line, numbered
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import completion
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import Router, scenario
+from tests.harness.running import scenario
 
 
 @scenario
@@ -55,13 +55,8 @@ async def test_what_is_anothers_does_not_exist(tmp_path: Path) -> None:
 async def test_so_many_batches_and_no_more(tmp_path: Path) -> None:
     go = asyncio.Event()
 
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await go.wait()
-            await connection.send(completion())
-
     async with (
-        open_door(tmp_path, behave, batches={"unfinished": 2}) as router,
+        open_door(tmp_path, held(go), batches={"unfinished": 2}) as router,
         sdk(router, "one") as mine,
         sdk(router, "two") as theirs,
     ):
@@ -80,15 +75,10 @@ async def test_so_many_batches_and_no_more(tmp_path: Path) -> None:
 async def test_invented_credentials_do_not_lock_out_a_tenant_with_a_key(tmp_path: Path) -> None:
     go = asyncio.Event()
 
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await go.wait()
-            await connection.send(completion())
-
     keys = Keys(file=keys_file(tmp_path, key("acme", KEY)))
     rules = {"files_total": 100, "bytes_total": 1_000_000, "unfinished_total": 20}
     async with (
-        open_door(tmp_path / "b", behave, batches=rules, keys=keys) as router,
+        open_door(tmp_path / "b", held(go), batches=rules, keys=keys) as router,
         sdk(router, KEY) as tenant,
     ):
         outcomes = []
@@ -111,14 +101,9 @@ async def test_invented_credentials_do_not_lock_out_a_tenant_with_a_key(tmp_path
         go.set()
         for batch_id in batches:
             assert (await until(tenant, batch_id)).status == "completed"
-        await eventually(lambda: not running_in(router), "the batches of the others end, too")
-
-
-def running_in(router: Router) -> int:
-    batch_server = router.app.parts.addons["batches"]
-    assert batch_server is not None
-    assert batch_server.runner is not None
-    return batch_server.runner.running
+        await eventually(
+            lambda: not runner_of(router).running, "the batches of the others end, too"
+        )
 
 
 @scenario

@@ -12,12 +12,12 @@ from openai import AsyncOpenAI
 
 from router.addons.batches.quota import Usage
 from router.addons.batches.store.store import Store
-from tests.addons.batches.app.helpers import open_door, sdk, submit, until
+from tests.addons.batches.app.helpers import held, open_door, sdk, submit, until
 from tests.addons.batches.forms import MULTIPART, form
 from tests.addons.batches.lines import numbered
 from tests.harness.behaviours import json_ok
-from tests.harness.messages import chunk, completion, request
-from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.messages import chunk, request
+from tests.harness.replica import eventually
 from tests.harness.running import Router, scenario
 
 
@@ -77,13 +77,8 @@ async def test_of_all_owners(tmp_path: Path) -> None:
     rules = {"files_total": 3, "bytes_total": 50_000, "unfinished_total": 2}
     go = asyncio.Event()
 
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await go.wait()
-            await connection.send(completion())
-
     async with (
-        open_door(tmp_path, behave, batches=rules) as router,
+        open_door(tmp_path, held(go), batches=rules) as router,
         sdk(router, "one") as mine,
         sdk(router, "two") as theirs,
     ):

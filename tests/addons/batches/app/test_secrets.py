@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import pytest
 from router.addons.batches.run.concurrency_window import FIRST
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys, Upstream
-from tests.addons.batches.app.helpers import open_door, results, sdk, submit, until
-from tests.addons.batches.app.test_quota import usage
+from tests.addons.batches.app.helpers import open_door, results, runner_of, sdk, submit, until
 from tests.addons.batches.lines import jsonl, line, numbered
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat, completion, request
@@ -89,9 +87,7 @@ async def test_replicas_that_want_the_clients_key_get_it_again_when_he_asks(tmp_
         told = {seen.header("authorization") for seen in router.replica.requests}
         assert told == {"Bearer sk-passes-through"}
         assert all(seen.header("x-router-owner") is None for seen in router.replica.requests)
-        batch_server = router.app.parts.addons["batches"]
-        assert batch_server.runner is not None
-        assert batch_server.runner._secrets._known == {}, "what nobody needs is forgotten"
+        assert runner_of(router)._secrets._known == {}, "what nobody needs is forgotten"
     assert b"sk-passes-through" not in on_disk(tmp_path)
 
 
@@ -187,10 +183,7 @@ def test_a_key_that_is_taken_back_has_no_more_lines_sent(tmp_path: Path) -> None
             keys_file(tmp_path, key("umbrella", OTHER))
             await router.app.reload()
             gate.open.set()
-            batch_server = router.app.parts.addons["batches"]
-            assert batch_server is not None
-            runner = batch_server.runner
-            assert runner is not None
+            runner = runner_of(router)
             await eventually(lambda: not runner.running, "it is over")
             keys_file(tmp_path, key("acme", KEY), key("umbrella", OTHER))
             await router.app.reload()
@@ -218,20 +211,6 @@ def test_nobody_else_may_ask_by_a_name(tmp_path: Path) -> None:
             assert router.replica.requests == []
 
     story()
-
-
-@scenario
-async def test_a_name_that_is_said_falsely_is_no_tenant(tmp_path: Path) -> None:
-    async with open_door(tmp_path, json_ok) as router, sdk(router, "one") as mine:
-        await mine.files.create(file=numbered(1), purpose="batch")
-        sha = sha256(b"Bearer one").hexdigest()
-        assert usage(router).of(sha)[0] == 1, "this is his name"
-        listed = await router.ask(request("/v1/files", f"X-Router-Owner: {sha}"))
-        assert listed.json()["data"] == []
-        await router.ask(chat(f"X-Router-Owner: {sha}"), "POST")
-        await router.ask(chat(), "POST")
-        said, unsaid = (await router.log(4))[2:]
-        assert said.get("tenant") == unsaid.get("tenant")
 
 
 def test_a_token_of_the_routers_own_needs_no_clients_secret(tmp_path: Path) -> None:

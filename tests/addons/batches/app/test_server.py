@@ -9,11 +9,11 @@ from pathlib import Path
 import openai
 import pytest
 
-from tests.addons.batches.app.helpers import open_door, records, results, sdk, submit, until
+from tests.addons.batches.app.helpers import held, open_door, records, results, sdk, submit, until
 from tests.addons.batches.lines import jsonl, line, numbered
 from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
-from tests.harness.messages import completion, json_response
+from tests.harness.messages import json_response
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import scenario
 
@@ -29,54 +29,7 @@ async def test_a_base_url_that_names_a_priority_leads_to_the_same_door(tmp_path:
         }
 
 
-@scenario
-async def test_a_batch_from_upload_to_results(tmp_path: Path) -> None:
-    async with open_door(tmp_path / "b", json_ok) as router, sdk(router) as client:
-        file = await client.files.create(file=("in.jsonl", numbered(30)), purpose="batch")
-        assert (file.filename, file.purpose, file.bytes) == ("in.jsonl", "batch", len(numbered(30)))
-        assert (await client.files.content(file.id)).content == numbered(30)
-        batch = await client.batches.create(
-            input_file_id=file.id,
-            endpoint="/v1/chat/completions",
-            completion_window="24h",
-            metadata={"team": "x"},
-        )
-        assert batch.status == "validating"
-        assert batch.expires_at == batch.created_at + 24 * 3600
-        batch = await until(client, batch.id)
-        assert batch.status == "completed"
-        assert batch.metadata == {"team": "x"}
-        counts = batch.request_counts
-        assert counts is not None
-        assert (counts.total, counts.completed, counts.failed) == (30, 30, 0)
-        assert batch.error_file_id is None
-        output = await records(client, batch.output_file_id)
-        assert [record["custom_id"] for record in output] == [f"r{n}" for n in range(30)]
-        assert all(record["response"]["status_code"] == 200 for record in output)
-        assert all(record["response"]["body"]["choices"] for record in output)
-        assert all(record["error"] is None for record in output)
-        result = await client.files.retrieve(batch.output_file_id or "")
-        assert result.purpose == "batch_output"
-
-
 BROKEN = b'{"custom_id":"b","method":"POST","url":"/v1/chat/completions","body":%b}'
-
-
-@pytest.mark.parametrize("bad", [b'{"custom_id": "\xff"}', BROKEN % b'{"\xff":1}'])
-def test_a_byte_that_is_no_text_fails_its_batch_and_not_the_batch_api(
-    bad: bytes, tmp_path: Path
-) -> None:
-    @scenario
-    async def story() -> None:
-        async with open_door(tmp_path / "b", json_ok) as router, sdk(router) as client:
-            batch = await until(client, (await submit(client, jsonl(line("a"), bad))).id, "failed")
-            assert batch.errors is not None
-            assert [error.line for error in batch.errors.data or []] == [2]
-            # The failed batch has released its place.
-            batch = await submit(client, jsonl(line("a")))
-            assert (await until(client, batch.id)).status == "completed"
-
-    story()
 
 
 @scenario
@@ -103,52 +56,6 @@ async def test_lines_are_ordinary_requests_of_their_owner(tmp_path: Path) -> Non
         (logged,) = await router.log(kind="chat")
         assert logged["class"] == "batch"
         assert logged["id"].startswith("batch_req_")
-
-
-@scenario
-async def test_refusals_for_good_go_to_the_error_file(tmp_path: Path) -> None:
-    async def refuse(connection: ReplicaConnection) -> None:
-        while request := await connection.recv_request():
-            if b"bad" in bytes(request.body):
-                await connection.send(json_response({"error": {"message": "no"}}, 400))
-            else:
-                await connection.send(completion())
-
-    async with open_door(tmp_path / "b", refuse) as router, sdk(router) as client:
-        batch = await submit(client, jsonl(line("good"), line("bad"), line("odd", model="other")))
-        batch = await until(client, batch.id)
-        assert batch.status == "completed"
-        counts = batch.request_counts
-        assert counts is not None
-        assert (counts.total, counts.completed, counts.failed) == (3, 1, 2)
-        errors = {e["custom_id"]: e for e in await records(client, batch.error_file_id)}
-        assert errors["bad"]["response"]["status_code"] == 400
-        assert errors["bad"]["response"]["body"] == {"error": {"message": "no"}}
-        assert errors["odd"]["response"]["status_code"] == 404
-        assert set(await results(client, batch)) == {"good", "bad", "odd"}
-
-
-@scenario
-async def test_a_busy_fleet_is_waited_for(tmp_path: Path) -> None:
-    refused = 0
-
-    async def behave(connection: ReplicaConnection) -> None:
-        nonlocal refused
-        while await connection.recv_request():
-            if refused < 12:
-                refused += 1
-                await connection.send(json_response({}, 429, "Retry-After: 0"))
-            else:
-                await connection.send(completion())
-
-    async with (
-        open_door(tmp_path / "b", behave, batches={"attempts": 1}) as router,
-        sdk(router) as client,
-    ):
-        batch = await until(client, (await submit(client, numbered(20))).id)
-        assert batch.request_counts is not None
-        assert batch.request_counts.completed == 20
-        assert refused == 12
 
 
 @scenario
@@ -192,12 +99,7 @@ async def test_lists_are_paged(tmp_path: Path) -> None:
 async def test_files_are_deleted_but_not_under_a_batch(tmp_path: Path) -> None:
     go = asyncio.Event()
 
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await go.wait()
-            await connection.send(completion())
-
-    async with open_door(tmp_path / "b", behave) as router, sdk(router) as client:
+    async with open_door(tmp_path / "b", held(go)) as router, sdk(router) as client:
         batch = await submit(client, numbered(2))
         with pytest.raises(openai.ConflictError) as refused:
             await client.files.delete(batch.input_file_id)
@@ -239,14 +141,6 @@ async def test_what_is_asked_wrongly_is_refused(tmp_path: Path) -> None:
 
 
 @scenario
-async def test_a_batch_that_is_over_cannot_be_cancelled(tmp_path: Path) -> None:
-    async with open_door(tmp_path / "b", json_ok) as router, sdk(router) as client:
-        batch = await until(client, (await submit(client, numbered(1))).id)
-        with pytest.raises(openai.ConflictError):
-            await client.batches.cancel(batch.id)
-
-
-@scenario
 async def test_counts_are_told(tmp_path: Path) -> None:
     async with open_door(tmp_path / "b", json_ok) as router, sdk(router) as client:
         await until(client, (await submit(client, jsonl(line("a"), line("b", model="x")))).id)
@@ -263,12 +157,7 @@ async def test_counts_are_told(tmp_path: Path) -> None:
 async def test_a_drain_finishes_lines_and_leaves_the_rest(tmp_path: Path) -> None:
     go = asyncio.Event()
 
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await go.wait()
-            await connection.send(completion())
-
-    async with open_door(tmp_path / "b", behave, batches={"concurrency": 4}) as router:
+    async with open_door(tmp_path / "b", held(go), batches={"concurrency": 4}) as router:
         async with sdk(router) as client:
             batch = await submit(client, numbered(100))
             await eventually(lambda: len(router.replica.requests) == 4, "the first lines")

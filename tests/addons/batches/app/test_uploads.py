@@ -12,7 +12,6 @@ import ssl
 import subprocess
 from pathlib import Path
 
-import aiohttp
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
@@ -65,16 +64,6 @@ async def test_a_compressed_upload_is_not_inflated(tmp_path: Path) -> None:
 
 
 @scenario
-async def test_fields_without_end(tmp_path: Path) -> None:
-    async with open_door(tmp_path, json_ok) as router:
-        parts = b"".join(part(f"field{n}", b"x") for n in range(100))
-        body = parts + form(b"{}")
-        answer = await router.ask(request("/v1/files", MULTIPART, method="POST", body=body))
-        assert (answer.status, answer.error()["code"]) == (400, "bad_multipart")
-        assert files_in(tmp_path) == []
-
-
-@scenario
 async def test_a_chunked_upload_in_any_pieces(tmp_path: Path) -> None:
     async with open_door(tmp_path, json_ok) as router:
         client = await router.client()
@@ -106,18 +95,6 @@ async def test_the_connection_may_have_served_before(tmp_path: Path) -> None:
             ("models", "ok"),
             ("batches", "ok"),
         ]
-
-
-@scenario
-async def test_forms_as_aiohttp_writes_them(tmp_path: Path) -> None:
-    data = numbered(2000)
-    async with open_door(tmp_path, json_ok) as router, aiohttp.ClientSession() as client:
-        form = aiohttp.FormData({"purpose": "batch"})
-        form.add_field("file", data, filename="in.jsonl")
-        async with client.post(f"http://127.0.0.1:{router.port}/v1/files", data=form) as response:
-            said = await response.json()
-        assert (response.status, said["bytes"]) == (200, len(data)), said
-        assert said["filename"] == "in.jsonl"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

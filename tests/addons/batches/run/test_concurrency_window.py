@@ -44,14 +44,6 @@ def test_it_never_passes_its_bound() -> None:
     assert pace.window == 8
 
 
-def test_it_does_not_grow_while_it_is_not_used() -> None:
-    pace = ConcurrencyWindow(64)
-    for _ in range(100):
-        pace.left()
-        pace.answered()
-    assert pace.window <= FIRST
-
-
 def test_a_round_of_refusals_is_one_cut() -> None:
     pace = ConcurrencyWindow(64)
     pace.window = 32.0

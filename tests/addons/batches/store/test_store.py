@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +11,6 @@ import pytest
 
 from router.addons.batches.store.rows import Batch, File
 from router.addons.batches.store.store import Result, Store
-from tests.places import ROOT
 
 NUMBER = 1  # number of the only batch
 BLANK: dict[str, Any] = dict.fromkeys(Batch._fields)
@@ -137,45 +132,3 @@ def test_what_is_over_is_cleared_away(store: Store) -> None:
         pass
     assert store.spent() == []
     assert store._db.execute("PRAGMA page_count").fetchone()[0] < before / 4
-
-
-_WRITER = """
-import sys
-from pathlib import Path
-from router.addons.batches.store.store import Result, Store
-store = Store(Path(sys.argv[1]))
-for first in range(1, 1_000_000, 7):
-    store.record(Result(1, at, at % 3 > 0, b"%d" % at) for at in range(first, first + 7))
-    print(first + 6, flush=True)
-"""
-
-
-def test_killed_while_it_writes(store: Store, tmp_path: Path) -> None:
-    """After a kill, each result whose `record` call had returned is stored and counted."""
-    store.validated(NUMBER, 1_000_000, 101)
-    store.close()
-    path = tmp_path / "batches.sqlite"
-    told = 0
-    for _ in range(3):
-        with subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(path)],
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        ) as child:
-            assert child.stdout is not None
-            while (said := child.stdout.readline()) and int(said) < told + 400:
-                pass
-            child.send_signal(signal.SIGKILL)
-            rest = child.stdout.read().split()
-        told = max(told, int(rest[-1] if rest else said))
-        again = Store(path)
-        try:
-            done = again.recorded(NUMBER, 1, 1_000_000)
-            assert done == set(range(1, len(done) + 1))
-            assert len(done) >= told
-            assert len(done) % 7 == 0
-            batch = again.numbered(NUMBER)
-            assert batch.completed + batch.failed == len(done)
-            assert batch.failed == len(done) // 3
-        finally:
-            again.close()

@@ -5,7 +5,6 @@ The engines are simulated: each continues after the text in its request, as vLLM
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -306,42 +305,6 @@ async def test_its_error_is_relayed_if_it_does_not_end() -> None:
 
 
 @scenario
-async def test_the_first_ones_end_does_not_count_for_the_second() -> None:
-    fleet = Fleet(fails(4, DEAD, DONE), dies_and_resets)
-    async with running(fleet, fleet, fleet, replica=VLLM, continuation=ON) as router:
-        answer = await router.ask(asking("chat"))
-        assert_cut_stream(answer, Reason.REPLICA_RESET)
-        assert bytes(answer.body).count(DEAD) == 1
-        assert outcomes(router) == {Outcome.CONTINUED: 1, Outcome.BUDGET: 1}
-
-
-@scenario
-async def test_a_reload_leaves_streams_as_they_are() -> None:
-    go = asyncio.Event()
-
-    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
-        await connection.send(SSE_HEAD, *(chunk(one) for one in events[:4]))
-        await go.wait()
-        connection.rst()
-
-    fleet = Fleet(act)
-    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
-        app = router.app
-        client = await router.client()
-        await client.send(asking("chat"))
-        await client.recv_until(b"met")
-        router.change(continuation=Continuation())
-        await app.reload()
-        assert app.census()["kept_text"] > 0
-        go.set()
-        answer = await client.recv_response()
-        assert_unbroken(read(bytes(answer.body)), "chat")
-        assert app.census()["kept_text"] == 0
-        fleet.plan = [whole, whole, resets(4)]
-        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
-
-
-@scenario
 async def test_an_error_of_the_clients_is_an_answer() -> None:
     refusal = event({"error": {"message": "too long", "code": 400}})
     fleet = Fleet(fails(4, refusal, DONE))
@@ -372,15 +335,6 @@ async def test_what_cannot_be_continued(more: dict[str, Any], outcome: Outcome) 
 
 
 @scenario
-async def test_a_text_too_long_to_be_kept() -> None:
-    fleet = Fleet(resets(6))
-    rules = Continuation(enabled=True, text=5)
-    async with running(fleet, fleet, replica=VLLM, continuation=rules) as router:
-        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
-        assert outcomes(router) == {Outcome.SIZE: 1}
-
-
-@scenario
 async def test_a_request_too_large_to_be_kept() -> None:
     fleet = Fleet(resets(4))
     async with running(
@@ -398,34 +352,6 @@ async def test_engines_that_cannot_continue(engine: str | None) -> None:
     async with running(*pair, replica={"engine": engine}, continuation=ON) as router:
         assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
         assert len(fleet.asked) == 1
-
-
-@scenario
-async def test_there_is_no_other_replica() -> None:
-    fleet = Fleet(resets(4))
-    async with running(fleet, replica=VLLM, continuation=ON) as router:
-        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
-        assert outcomes(router) == {Outcome.NO_REPLICA: 1}
-
-
-@scenario
-async def test_a_fleet_in_trouble_is_not_asked_for_more() -> None:
-    fleet = Fleet(resets(4))
-    async with running(
-        fleet, fleet, replica=VLLM, continuation=ON, retry={"budget": 0.0, "budget_min": 0}
-    ) as router:
-        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
-        assert outcomes(router) == {Outcome.BUDGET: 1}
-
-
-@scenario
-async def test_a_stream_that_kills_two_replicas_is_not_sent_to_a_third() -> None:
-    fleet = Fleet(resets(4), resets(4))
-    async with running(fleet, fleet, fleet, replica=VLLM, continuation=ON) as router:
-        answer = await router.ask(asking("chat"))
-        assert_cut_stream(answer, Reason.REPLICA_RESET)
-        assert outcomes(router) == {Outcome.CONTINUED: 1, Outcome.BUDGET: 1}
-        assert len(fleet.asked) == 2
 
 
 @scenario
@@ -489,17 +415,6 @@ async def test_what_no_replica_would_take_is_cut(data: bytes) -> None:
 
 
 @scenario
-async def test_attempts_are_counted() -> None:
-    fleet = Fleet(stops(4), answers(BUSY), answers(BUSY), whole)
-    async with running(
-        *[fleet] * 5, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.6}
-    ) as router:
-        assert_cut_stream(await router.ask(asking("chat")), Reason.TOKEN_GAP_TIMEOUT)
-        assert outcomes(router) == {Outcome.FAILED: 1}
-        assert len(fleet.asked) == 1 + ON.attempts
-
-
-@scenario
 async def test_the_client_leaves_between_two_replicas() -> None:
     fleet = Fleet(resets(4), silence)
     async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
@@ -523,19 +438,6 @@ async def test_the_router_stops_between_two_replicas() -> None:
         await eventually(lambda: len(fleet.asked) == 2, "the other replica is asked")
         await router.app.stop()
         assert_cut_stream(await client.recv_response(), Reason.DRAINING)
-
-
-@scenario
-async def test_the_rest_is_waited_for_as_a_first_token_is() -> None:
-    fleet = Fleet(resets(4), silence)
-    async with running(
-        fleet, fleet, replica=VLLM, continuation=ON, timeouts={"first_token_s": 0.5}
-    ) as router:
-        answer = await router.ask(asking("chat"))
-        assert_cut_stream(answer, Reason.REPLICA_RESET)
-        assert outcomes(router) == {Outcome.FAILED: 1}
-        (line,) = await router.log()
-        assert [record[2] for record in line["tried"]] == ["replica_reset", "token_gap_timeout"]
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])

@@ -75,13 +75,6 @@ def looks(router: Router, source: str, result: str) -> int:
     return router.app.discovered.looks.get((source, result), 0)
 
 
-async def keeps(router: Router, source: str = SERVICE) -> None:
-    """Wait until several looks have failed; the fleet must be unchanged."""
-    before, fleet = looks(router, source, "failed"), dict(router.app.parts.fleet.replicas)
-    await eventually(lambda: looks(router, source, "failed") > before + 2, "failed looks")
-    assert dict(router.app.parts.fleet.replicas) == fleet
-
-
 def test_endpoints_come_change_and_go(tmp_path: Path) -> None:
     @scenario
     async def story() -> None:
@@ -176,33 +169,6 @@ def test_the_owner_of_a_pod_cannot_move_it_to_another_region(kind: str, tmp_path
     story()
 
 
-@pytest.mark.parametrize("kind", [PODS, SLICES])
-@pytest.mark.parametrize("says", ["hedgerow.dev/region", "topology.kubernetes.io/region", ""])
-def test_the_pod_decides_if_only_the_router_has_a_region(
-    kind: str, says: str, tmp_path: Path
-) -> None:
-    """A pod that says nothing has the region of the router."""
-
-    @scenario
-    async def story() -> None:
-        async with api_server() as server:
-            of_pod = {"topology.kubernetes.io/region": "eu"} if "topology" in says else {}
-            marks = {"annotations": {"hedgerow.dev/region": "eu"} if "dev" in says else {}}
-            if kind == PODS:
-                source = pods(server, tmp_path)
-                server.put(PODS, pod_of("a", "127.0.0.1", labels=of_pod, **marks))
-            else:
-                source = service(server, tmp_path)
-                one = endpoint("127.0.0.1", "a")
-                server.put(SLICES, slice_of("a", one, labels=of_pod, **marks))
-            async with discovering(source, region="us") as router:
-                await eventually(lambda: bool(router.app.replicas()), "the pod has joined")
-                (shown,) = router.app.replicas()
-                assert shown["region"] == ("eu" if says else "us")
-
-    story()
-
-
 async def looks_again(router: Router, source: str, result: str) -> None:
     before = looks(router, source, result)
     await eventually(lambda: looks(router, source, result) > before, f"a look that is {result}")
@@ -241,64 +207,6 @@ def test_a_terminating_pod_is_drained_at_once(tmp_path: Path) -> None:
 
 def pod(name: str, engine: HostileReplica, *, ready: bool = True) -> dict[str, Any]:
     return pod_of(name, "127.0.0.1", port=engine.port, ready=ready)
-
-
-def test_the_last_replica_stays_only_while_its_object_exists(tmp_path: Path) -> None:
-    """Another pod may get the address of a deleted pod. It gets no requests and no credential."""
-
-    @scenario
-    async def story() -> None:
-        async with api_server() as server:
-            a, b = endpoint("127.0.0.2", "a"), endpoint("127.0.0.3", "b")
-            server.put(SLICES, slice_of("s", a, b))
-            async with discovering(service(server, tmp_path)) as router:
-                server.put(SLICES, slice_of("s", a, endpoint("127.0.0.3", "b", terminating=True)))
-                await become(router, "127.0.0.2")
-                server.put(SLICES, slice_of("s", endpoint("127.0.0.2", "a", terminating=True)))
-                server.put(SLICES, slice_of("t", endpoint("127.0.0.9", "c", ready=False)))
-                last = {**slice_of("s"), "endpoints": None, "ports": None}
-                for gone in (lambda: server.put(SLICES, last), lambda: server.delete(SLICES, "s")):
-                    ok = looks(router, SERVICE, "ok")
-                    await eventually(lambda n=ok: looks(router, SERVICE, "ok") > n, "a look")  # type: ignore[misc]
-                    assert hosts(router) == {"127.0.0.2"}
-                    gone()
-                    await become(router)
-                    server.put(SLICES, slice_of("s", a))
-                    await become(router, "127.0.0.2")
-                    server.put(SLICES, slice_of("s", endpoint("127.0.0.2", "a", terminating=True)))
-                server.put(SLICES, slice_of("s", endpoint("127.0.0.4", "d")))
-                await become(router, "127.0.0.4")
-
-    story()
-
-
-def test_a_reused_address_is_no_replica(tmp_path: Path) -> None:
-    """The last pod is deleted, or its labels change; then a stranger listens at its address."""
-
-    @scenario
-    async def story() -> None:
-        async with api_server() as server, Engines(json_ok) as (engine,):
-            one = pod("a", engine)
-            other = {**one, "metadata": {**one["metadata"], "labels": {"app": "web"}}}
-            server.put(PODS, one)
-            source = pods(server, tmp_path)
-            async with discovering(source, health={"interval_s": 0.02}) as router:
-                for gone in (lambda: server.delete(PODS, "a"), lambda: server.put(PODS, other)):
-                    await eventually(lambda: "ready" in states(router).values(), "the engine")
-                    assert (await router.ask()).status == 200
-                    gone()
-                    await become(router)
-                    engine.control.models = ("stranger",)
-                    asked = len(engine.requests)
-                    answer = await router.ask(chat(model="stranger"))
-                    assert_error(answer, Reason.NO_REPLICA)
-                    assert answer.header("retry-after") is not None
-                    assert len(engine.requests) == asked
-                    assert looks(router, source.name, "failed") == 0, "zero may be intended"
-                    engine.control.models = ("m",)
-                    server.put(PODS, one)
-
-    story()
 
 
 def test_a_watch_goes_on_after_each_kind_of_end(tmp_path: Path) -> None:
@@ -351,30 +259,6 @@ def test_a_bookmark_is_the_version_of_the_next_watch(tmp_path: Path) -> None:
                 server.put(SLICES, slice_of("s", endpoint("127.0.0.4", "c")))
                 await become(router, "127.0.0.4")
                 assert server.count() - server.count(watch="true") == 1, "no second list"
-
-    story()
-
-
-def test_hundreds_of_endpoints_in_several_slices(tmp_path: Path) -> None:
-    quiet = "400 replicas that do not exist"
-
-    @scenario
-    async def story() -> None:
-        async with api_server() as server:
-
-            def batch(n: int) -> list[Any]:
-                return [endpoint(f"127.1.{n}.{k}", f"p-{n}-{k}") for k in range(1, 101)]
-
-            for n in range(4):
-                # The last endpoint is in the slice before, too, as while one moves.
-                server.put(SLICES, slice_of(f"s{n}", *batch(n), *batch(max(n - 1, 0))[-1:]))
-            async with discovering(service(server, tmp_path), quiet_control_plane=quiet) as router:
-                assert len(ids(router)) == 400
-                server.put(SLICES, slice_of("s0", *batch(0)[:50]))
-                # The last one is still in the slice s1.
-                await eventually(lambda: len(ids(router)) == 351, "the rest")
-                server.put(SLICES, slice_of("s1", *batch(1)))
-                await eventually(lambda: len(ids(router)) == 350, "the rest")
 
     story()
 
@@ -461,30 +345,6 @@ def test_a_reload_and_the_end_while_the_server_hangs(tmp_path: Path) -> None:
     story()
 
 
-def test_an_invalid_annotation_is_reported_and_affects_one_pod(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        async with api_server() as server:
-            bad = {"hedgerow.dev/port": "80000"}
-            server.put(PODS, pod_of("a", "127.0.0.2", annotations=bad))
-            server.put(PODS, pod_of("b", "127.0.0.3"))
-            async with discovering(pods(server, tmp_path)) as router:
-                assert hosts(router) == {"127.0.0.3"}
-                name = "kubernetes:app=vllm"
-                assert looks(router, name, "failed") > 0
-                page = (await router.admin("/metrics")).body.decode()
-                assert f'hedgerow_discovery_replicas{{source="{name}"}} 1.0' in page
-                good = {"hedgerow.dev/port": "8001"}
-                server.put(PODS, pod_of("a", "127.0.0.2", annotations=good))
-                await eventually(lambda: "default/a:8001" in ids(router), "the pod")
-                failed = looks(router, name, "failed")
-                server.put(PODS, pod_of("c", "127.0.0.4"))
-                await become(router, "127.0.0.2", "127.0.0.3", "127.0.0.4")
-                assert looks(router, name, "failed") == failed
-
-    story()
-
-
 def test_a_router_starts_before_it_may_read(tmp_path: Path) -> None:
     @scenario
     async def story() -> None:
@@ -496,28 +356,6 @@ def test_a_router_starts_before_it_may_read(tmp_path: Path) -> None:
                 server.verbs |= {"list", "watch"}
                 await eventually(lambda: "ready" in states(router).values(), "the replica")
                 assert (await router.ask()).status == 200
-
-    story()
-
-
-def test_a_server_that_fails_keeps_the_fleet(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        async with api_server() as server:
-            server.put(SLICES, slice_of("s", endpoint("127.0.0.2", "a")))
-            async with discovering(service(server, tmp_path)) as router:
-                await eventually(lambda: server.watching == 1, "a watch")
-                for fails in ("forbidden", "unauthorized"):
-                    if fails == "forbidden":
-                        server.verbs.clear()
-                    else:
-                        server.token = "another"
-                    server.disconnect()
-                    await keeps(router)
-                    server.verbs |= {"list", "watch"}
-                    server.token = None
-                server.put(SLICES, slice_of("s", endpoint("127.0.0.3", "b")))
-                await become(router, "127.0.0.3")
 
     story()
 

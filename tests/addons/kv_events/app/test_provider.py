@@ -145,15 +145,6 @@ async def test_what_was_asked_before_is_known_at_once() -> None:
 
 
 @scenario
-async def test_a_prompt_of_token_ids_is_known_at_once() -> None:
-    async with asking() as asker:
-        question = asker.ask(Facts("completions", "m", prompt=raw(IDS)))
-        assert question.is_done and question.chains is not None
-        assert question.chains.of(4) == TokenChains(pack(IDS)).of(4)
-        question.cancel()
-
-
-@scenario
 async def test_no_list_of_prompts_is_sent_to_a_replica() -> None:
     """/tokenize takes one text, so it would refuse these lists."""
     async with asking(answering()) as asker:
@@ -235,56 +226,6 @@ async def test_a_cancelled_question_is_not_answered() -> None:
         assert asker.told == []
 
 
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["cancelled", "stopped"])
-def test_a_query_that_is_cancelled_before_it_begins_is_no_job(is_stopped: bool) -> None:
-    """A client leaves, or a reload stops all queries, in the same turn of the event loop."""
-
-    @scenario
-    async def run() -> None:
-        async with asking(answering()) as asker:
-            for number in range(provider_module.JOBS):
-                question = asker.ask(facts(str(number)))
-                assert not question.is_done
-                if not is_stopped:
-                    question.cancel()
-            if is_stopped:
-                asker.provider.stop_remote()
-            await until(lambda: asker.provider.running == 0)
-            assert asker.told == [None] * (provider_module.JOBS if is_stopped else 0)
-            assert await asker.answer(facts()) is not None
-            assert asker.provider.counters.refused == 0
-
-    run()
-
-
-@scenario
-async def test_an_answered_request_may_cancel_another_question_of_the_same_job() -> None:
-    async with asking(answering()) as asker:
-        told: list[TokenChains | None] = []
-
-        def cancel_the_other(chains: TokenChains | None) -> None:
-            told.append(chains)
-            other.cancel()
-
-        target = Target(asker.server.url + "/tokenize")
-        asker.provider.ask(facts(), cancel_the_other, target=target)
-        other = asker.ask(facts())
-        await until(lambda: asker.provider.running == 0)
-        assert len(told) == 1 and told[0] is not None
-        assert asker.told == []
-
-
-@scenario
-async def test_what_others_wait_for_goes_on() -> None:
-    gate = asyncio.Event()
-    async with asking(answering(gate=gate), wait_s=0.02) as asker:
-        assert await asker.answer(facts()) is None
-        asker.ask(facts()).cancel()  # one caller gave up: the answer of the replica is still wanted
-        gate.set()
-        await until(lambda: asker.provider.running == 0)
-        assert asker.ask(facts()).chains is not None
-
-
 def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider_module, "JOBS", 2)
 
@@ -299,15 +240,6 @@ def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @scenario
-async def test_waiting_callers_are_called_back_when_it_stops() -> None:
-    async with asking(hang) as asker:
-        asker.ask(facts())
-        await asker.provider.stop()
-        assert asker.told == [None]
-        assert asker.ask(facts("later")).is_done
-
-
-@scenario
 async def test_a_replica_that_fails_is_none() -> None:
     async with asking(_refusing) as asker:
         assert await asker.answer(facts()) is None
@@ -318,18 +250,6 @@ async def test_a_replica_that_fails_is_none() -> None:
 async def _refusing(connection: ReplicaConnection) -> None:
     while await connection.recv_request():
         await connection.send(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
-
-
-def test_a_template_that_refuses_is_none(tmp_path: Path) -> None:
-    save(tmp_path, template="{{ raise_exception('no') }}")
-
-    @scenario
-    async def run() -> None:
-        async with asking(m=tmp_path) as asker:
-            assert await asker.answer(facts()) is None
-            assert asker.provider.counters.failed == 1
-
-    run()
 
 
 def test_a_callback_that_raises_affects_no_other(folder: Path) -> None:
@@ -379,14 +299,3 @@ def test_tokenizers_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         assert provider.running == 0
 
     run()
-
-
-def test_names_are_apart() -> None:
-    parts = ("chat", "m", b"a", b"b", b"c", b"d")
-    names = {Facts(*parts).name()}
-    names.add(Facts(*parts[:2], b"ab", None, *parts[4:]).name())
-    names.add(Facts(*parts[:2], None, b"ab", *parts[4:]).name())
-    names.add(Facts("completions", *parts[1:]).name())
-    names.add(Facts("chat", "n", *parts[2:]).name())
-    assert len(names) == 5
-    assert Facts(*parts).name() in names

@@ -70,36 +70,6 @@ def test_a_gap_is_closed_by_a_replay(with_topic: bool) -> None:
 
 
 @scenario
-async def test_a_gap_without_replay_drops_what_is_known() -> None:
-    async with hearing(Publisher(replay=False)) as heard:
-        publisher = heard.publisher
-        publisher.publish(stored([1], A))
-        await until(lambda: heard.held(*A) == 1)
-        publisher.lose(removed([1]))
-        publisher.publish(stored([2], B))
-        await until(lambda: heard.held(*B) == 1)
-        assert heard.held(*A) == 0
-        assert not heard.index.is_complete("r")
-        assert (heard.counters.gaps, heard.counters.drops) == (1, 1)
-
-
-@scenario
-async def test_a_gap_that_the_replay_cannot_close() -> None:
-    async with hearing(Publisher(buffer_steps=2)) as heard:
-        publisher = heard.publisher
-        publisher.publish(stored([1], A))
-        await until(lambda: heard.held(*A) == 1)
-        publisher.lose(removed([1]))
-        publisher.lose(stored([2], B))
-        publisher.publish(stored([3], C))
-        await until(lambda: heard.held(*C) == 1)
-        assert heard.held(*A) == 0
-        assert heard.held(*B) == 1  # the replay still had B's event
-        assert not heard.index.is_complete("r")
-        assert heard.counters.drops == 1
-
-
-@scenario
 async def test_a_replay_that_is_never_answered() -> None:
     async with hearing(Publisher(), replay_timeout_s=0.3) as heard:
         publisher = heard.publisher
@@ -151,39 +121,6 @@ def test_waiting_for_a_replay_uses_no_cpu(monkeypatch: pytest.MonkeyPatch) -> No
             publisher.close()
 
     run()
-
-
-@pytest.mark.parametrize("replay", [False, True])
-def test_a_restarted_engine_holds_nothing_of_before(replay: bool) -> None:
-    @scenario
-    async def run() -> None:
-        async with hearing(Publisher(replay=replay)) as heard:
-            publisher = heard.publisher
-            for number in range(5):
-                publisher.publish(stored([number], [number, 1, 1, 1]))
-            await until(lambda: len(heard.index) == 5)
-            await publisher.restart()
-            await publisher.subscribed.wait()
-            publisher.publish(stored([1], A))
-            await until(lambda: heard.held(*A) == 1)
-            await until(lambda: heard.counters.reconnects == 1)
-            await until(lambda: not heard.subscriber.is_busy)
-            assert heard.held(0, 1, 1, 1) == 0
-            assert heard.index.entries("r") <= 1
-
-    run()
-
-
-@scenario
-async def test_an_idle_restart_is_seen_by_the_replay() -> None:
-    async with hearing(Publisher()) as heard:
-        publisher = heard.publisher
-        publisher.publish(stored([1], A))
-        await until(lambda: heard.held(*A) == 1)
-        await publisher.restart()
-        await until(lambda: heard.counters.reconnects == 1)
-        await until(lambda: heard.held(*A) == 0)
-        await until(lambda: heard.index.is_complete("r"))
 
 
 @scenario
@@ -306,27 +243,6 @@ def test_a_burst_leaves_the_event_loop_free(monkeypatch: pytest.MonkeyPatch) -> 
             assert heard.counters.gaps == 0
 
     run()
-
-
-@scenario
-async def test_a_stopped_subscriber_may_be_followed_by_another() -> None:
-    publisher = Publisher()
-    async with hearing(publisher) as heard:
-        publisher.publish(stored([1], A))
-        await until(lambda: heard.held(*A) == 1)
-        heard.subscriber.stop()
-        assert heard.held(*A) == 0
-        heard.subscriber = Subscriber(
-            zmq,
-            heard.context,
-            asyncio.get_running_loop(),
-            heard.pump,
-            heard.index,
-            "r",
-            Source(publisher.endpoint, publisher.replay_endpoint),
-            heard.counters,
-        )
-        await until(lambda: heard.held(*A) == 1)
 
 
 @scenario

@@ -154,20 +154,6 @@ def test_sglang_is_asked(engine: str | None) -> None:
     run()
 
 
-@scenario
-async def test_the_configuration_overrules() -> None:
-    publisher = Publisher()
-    http = Engine({})
-    events = KvEvents(
-        endpoint=publisher.endpoint.replace("127.0.0.1", "*"), replay=publisher.replay_endpoint
-    )
-    publisher.publish(stored([1], A))
-    async with serving(http, publisher):
-        async with watching(http.server.url, config={"kv_events": events}) as (watcher, (replica,)):
-            await until(lambda: watcher.index.match(prompt(*A)) == {replica: 1})
-        assert http.asked == []
-
-
 class Resolver:
     """The data plane's resolver of a name that no name server knows."""
 
@@ -268,25 +254,6 @@ async def test_a_replica_that_does_not_answer_keeps_its_subscriber() -> None:
         for _ in range(3):
             await watcher._sources(replica)
         assert watcher.subscribers == 1 and watcher.index.entries(replica) == 1
-
-
-@scenario
-async def test_an_unwatched_replica_is_forgotten() -> None:
-    publishers = [Publisher(), Publisher()]
-    for publisher in publishers:
-        publisher.publish(stored([1], A))
-    first, second = (Engine(vllm_says(publisher)) for publisher in publishers)
-    async with (
-        serving(first, publishers[0]),
-        serving(second, publishers[1]),
-        watching(first.server.url, second.server.url) as (watcher, replicas),
-    ):
-        await until(lambda: watcher.index.match(prompt(*A)) == dict.fromkeys(replicas, 1))
-        watcher.unwatch(replicas[0])
-        assert watcher.index.match(prompt(*A)) == {replicas[1]: 1}
-        assert replicas[0] not in watcher.index
-        await until(lambda: len(watcher.index) == 1)
-        assert watcher.running == 2
 
 
 def test_a_missing_package_is_named() -> None:

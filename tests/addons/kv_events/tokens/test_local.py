@@ -53,17 +53,6 @@ def test_a_chat(tokenizer: LocalTokenizer) -> None:
     assert found == whole("byte_level", text)
 
 
-def test_a_completion_gets_its_special_tokens(tokenizer: LocalTokenizer) -> None:
-    found = ids(tokenizer.tokens(Facts("completions", "m", prompt=raw("hello"))))
-    assert found == [1, *whole("byte_level", "hello")]
-    assert tokenizer.tokens(Facts("completions", "m", prompt=raw(["hello"]))) is not None
-
-
-@pytest.mark.parametrize("prompt", [[7, 8, 9], [[7, 8, 9]]])
-def test_token_ids_are_taken_as_they_are(tokenizer: LocalTokenizer, prompt: Any) -> None:
-    assert ids(tokenizer.tokens(Facts("completions", "m", prompt=raw(prompt)))) == [7, 8, 9]
-
-
 @pytest.mark.parametrize(
     "facts",
     [
@@ -84,12 +73,6 @@ def test_what_has_no_token_ids_here(tokenizer: LocalTokenizer, facts: Facts) -> 
     assert tokenizer.tokens(facts) is None
 
 
-def test_parts_of_text_are_joined(tokenizer: LocalTokenizer) -> None:
-    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
-    found = tokenizer.tokens(chat_facts([{"role": "user", "content": parts}]))
-    assert found == tokenizer.tokens(chat_facts([{"role": "user", "content": "one\ntwo"}]))
-
-
 def test_a_growing_conversation_is_tokenized_once(tokenizer: LocalTokenizer) -> None:
     texts = [LONG, "first question", "first answer", "second question", "second answer", "third"]
     fresh = 0
@@ -105,12 +88,6 @@ def test_a_growing_conversation_is_tokenized_once(tokenizer: LocalTokenizer) -> 
         assert found == whole("byte_level", again + "<|im_start|>assistant\n")
     assert fresh < 200 < len(LONG)
     assert tokenizer.cache.hits == 2
-
-
-def test_another_beginning_is_another_prompt(tokenizer: LocalTokenizer) -> None:
-    tokenizer.tokens(chat_facts(chat(LONG, "question")))
-    tokenizer.tokens(chat_facts(chat("X" + LONG, "question", "answer", "more")))
-    assert tokenizer.cache.hits == 0
 
 
 PIECES = st.lists(
@@ -162,13 +139,6 @@ def test_a_template_of_its_own_file(tmp_path: Path) -> None:
     save(tmp_path, template="{{ raise_exception('the old one') }}")
     (tmp_path / "chat_template.jinja").write_text(CHATML)
     assert LocalTokenizer(tmp_path / "tokenizer.json").tokens(chat_facts(chat("a"))) is not None
-
-
-def test_one_template_of_several(tmp_path: Path) -> None:
-    named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": CHATML}]
-    found = LocalTokenizer(save(tmp_path, template=named)).tokens(chat_facts(chat("a")))
-    text = "<|im_start|>system\na<|im_end|>\n<|im_start|>assistant\n"
-    assert ids(found) == whole("byte_level", text)
 
 
 def test_without_a_template_there_are_no_chats(tmp_path: Path) -> None:

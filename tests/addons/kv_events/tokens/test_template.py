@@ -24,12 +24,6 @@ def test_blocks_leave_no_lines() -> None:
     assert render(source, chat("a", "b")) == "<s>\na\nb\n"
 
 
-def test_generation_marks_are_not_seen() -> None:
-    source = "a {%- generation %}\n b{{ 1 }} {%- endgeneration -%} \n c"
-    # transformers: an extension that renders the text between its marks.
-    assert render(source) == "a b1c"
-
-
 def test_what_templates_call() -> None:
     assert render("{{ {'b': 'ä<', 'a': [1]} | tojson }}") == '{"b": "ä<", "a": [1]}'
     assert render("{{ [1] | tojson(indent=1) }}") == "[\n 1\n]"
@@ -44,14 +38,6 @@ def test_a_template_is_kept_in_its_box() -> None:
         render("{{ messages.__class__.__mro__[1].__subclasses__() }}")
     with pytest.raises(SecurityError):
         render("{{ messages.append(1) }}")
-
-
-def test_variables() -> None:
-    source = "{{ add_generation_prompt }} {{ enable_thinking }} {{ tools is none }}"
-    assert render(source, enable_thinking=False) == "True False True"
-    assert render(source, add_generation_prompt=False) == "False  True"
-    assert render("{{ tools[0].name }}", tools=[{"name": "f"}]) == "f"
-    assert render("{{ tools is none }}", tools=[]) == "True"
 
 
 def test_templates_that_take_parts_get_parts() -> None:

@@ -13,7 +13,6 @@ import pytest
 from router.addons.spot_notices.watcher import SpotWatcher
 from router.fleet.monitor import small_file
 from router.fleet.monitor.small_file import SmallFile
-from router.fleet.notice import UNSTATED
 from tests.addons.spot_notices.app.test_watcher import Heard
 from tests.harness.replica import eventually
 from tests.harness.running import scenario
@@ -48,19 +47,6 @@ def test_a_file_that_is_being_written_does_not_name_all_replicas(tmp_path: Path)
             file.write(ONE)
         await looks.look()
         assert looks.seen == [(30.0, ("r1",), "")]
-
-    check()
-
-
-def test_a_file_that_stays_empty_names_all_spot_replicas(tmp_path: Path) -> None:
-    @scenario
-    async def check() -> None:
-        looks = Looks(tmp_path / "notice")
-        (tmp_path / "notice").touch()
-        await looks.look()
-        assert looks.seen == []
-        await looks.look()
-        assert looks.seen == [(UNSTATED, (), "")]
 
     check()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -82,30 +80,6 @@ def test_a_metadata_service_names_its_replicas(target: dict[str, str], reclaimed
                 asked = len(cloud.asked)
                 await eventually(lambda: len(cloud.asked) > asked + 2, "several looks")
                 assert not any(spot(router).values())
-
-    check()
-
-
-def test_a_file_announces_a_reclaim(tmp_path: Path) -> None:
-    file = tmp_path / "notice"
-
-    @scenario
-    async def check() -> None:
-        rules = Spot(notice_file=str(file), interval_s=0.02)
-        async with running(json_ok, json_ok, spot=rules) as router:
-            assert not any(spot(router).values())
-            file.write_text(json.dumps({"replicas": ["r1"], "seconds": 90}))
-            await eventually(lambda: any(spot(router).values()), "the notice")
-            assert spot(router) == {"r0": False, "r1": True}
-            (left,) = [s["reclaimed_in_s"] for s in router.app.replicas() if s["id"] == "r1"]
-            assert Spot().notice_s < left <= 90.0
-            assert router.app.parts.reclaims.notices["file"] == 1
-            file.unlink()
-            router.change(spot=Spot())
-            await router.app.reload()
-            await eventually(
-                lambda: not router.app.parts.addons["spot_notices"].running, "no source"
-            )
 
     check()
 

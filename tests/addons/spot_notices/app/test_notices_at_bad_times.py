@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -128,36 +125,3 @@ async def test_a_notice_of_another_source_remains() -> None:
         reclaims.withdrawn(notice, "azure")  # a second time has no effect
         reclaims.withdrawn(Notice("b", 60.0, ("r1",)), "azure")  # nor has another replica
         assert states(router) == {"r0": "drained", "r1": "ready"}
-
-
-@scenario
-async def test_a_notice_that_disappears_when_it_is_due_is_not_withdrawn() -> None:
-    """The machine goes away now, so its replica must get no new request."""
-    async with running(json_ok, json_ok, policy=FIRST) as router:
-        reclaims, notice = router.app.parts.reclaims, Notice("a", 0.0, ("r0",))
-        reclaims.noticed(notice, "azure")
-        reclaims.withdrawn(notice, "azure")
-        assert states(router)["r0"] == "drained"
-
-
-@scenario
-async def test_a_new_notice_after_a_false_one_has_a_new_time() -> None:
-    async with running(json_ok, json_ok, policy=FIRST) as router:
-        assert (await reclaim(router, seconds=0.0))["reclaimed_in_s"] == 0.0
-        assert (await reclaim(router, seconds=60.0))["reclaimed_in_s"] > 30.0
-
-
-def test_a_deleted_file_returns_no_replica(tmp_path: Path) -> None:
-    file = tmp_path / "notice"
-
-    @scenario
-    async def check() -> None:
-        rules = Spot(notice_file=str(file), interval_s=0.02)
-        async with running(json_ok, json_ok, policy=FIRST, spot=rules) as router:
-            file.write_text('{"replicas": ["r0"]}')
-            await eventually(lambda: states(router)["r0"] == "drained", "the notice")
-            file.unlink()
-            await asyncio.sleep(0.1)
-            assert states(router)["r0"] == "drained"
-
-    check()
