@@ -15,6 +15,7 @@ from bench.overhead.goals import missed
 from policies.contract import policy_names
 from router.app.emulated_fleet import FleetError
 from router.core.build import is_compiled
+from router.lab import flags
 from router.lab.overhead.processes import Orderly, Placement
 
 WANTED = ("kv_aware", "round_robin")
@@ -55,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--rounds",
-        type=_count,
+        type=flags.count,
         metavar="N",
         help=f"times that every contestant is played; goals need {PAIRS_MIN} (default: "
         f"{PAIRS_MIN}, or 1 with --quick)",
@@ -78,13 +79,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="router on one CPU, load and engines on another (default: where there are two)",
     )
-
-
-def _count(word: str) -> int:
-    value = int(word)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
 
 
 def _share(word: str) -> float:

@@ -16,6 +16,7 @@ from bench.fleet.truth.cases import CASES
 from bench.fleet.truth.compare import Plan, compare_all
 from policies.contract import policy_names
 from router.app.emulated_fleet import FleetError
+from router.lab import flags
 from router.lab.overhead.processes import Placement
 from router.lab.overhead.routers import PeerError
 
@@ -58,9 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--workload", metavar="A,B", default=",".join(CASES), help="default: %(default)s")
     add("--policy", metavar="NAME", help="default: the workload's own")
-    add("--replicas", type=_count, metavar="N", help="default: the workload's own, 2 or 4")
-    add("--repeats", type=_count, default=3, metavar="N", help="HTTP runs (default: 3)")
-    add("--seeds", type=_count, default=15, metavar="N", help="simulations (default: 15)")
+    add("--replicas", type=flags.count, metavar="N", help="default: the workload's own, 2 or 4")
+    add("--repeats", type=flags.count, default=3, metavar="N", help="HTTP runs (default: 3)")
+    add("--seeds", type=flags.count, default=15, metavar="N", help="simulations (default: 15)")
     add("--seed", type=int, default=1, metavar="N", help="of texts and arrivals (default: 1)")
     add("--json", metavar="FILE", help="also write it as JSON; - for standard output")
     add("--markdown", action="store_true", help="print Markdown tables")
@@ -71,13 +72,6 @@ def _parser() -> argparse.ArgumentParser:
         help="router on one CPU, load and engines on another (default: where there are two)",
     )
     return parser
-
-
-def _count(word: str) -> int:
-    value = int(word)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
 
 
 def _say(line: str) -> None:

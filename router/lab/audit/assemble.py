@@ -5,10 +5,10 @@ Only sums and shares are computed; all functions are pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from router.core.urgency import NUMBERS
-from router.lab.audit.company import Company, Crowd
+from router.lab.audit.crowd import Crowd
 from router.lab.audit.findings import (
     Findings,
     PairFinding,
@@ -29,7 +29,7 @@ def assemble(
     survey: Survey,
     roster: Roster,
     tally: Tally,
-    company: Company,
+    crowds: Mapping[int, Crowd],
     *,
     incomplete: int,
     late: int,
@@ -46,10 +46,9 @@ def assemble(
         end=survey.end,
         requests=survey.rows,
         failed=survey.failed,
-        unanswered=survey.unanswered,
         streams=survey.streams,
-        parties=_parties(labels, roster, victims, company, survey.end - survey.begin),
-        pairs=_pairs(labels, victims, company),
+        parties=_parties(labels, roster, victims, crowds, survey.end - survey.begin),
+        pairs=_pairs(labels, victims),
         queue=_queue(survey),
         replicas=_replicas(survey, tally),
         known=survey.alone.known,
@@ -62,14 +61,14 @@ def _parties(
     labels: Sequence[str],
     roster: Roster,
     victims: Sequence[Victim],
-    company: Company,
+    crowds: Mapping[int, Crowd],
     span_s: float,
 ) -> list[PartyFinding]:
     tokens = sum(figures.prompt + figures.output for figures in roster.figures)
     found = []
     for number, (party, figures) in enumerate(zip(roster.parties, roster.figures, strict=True)):
         victim = victims[number]
-        crowd = company.crowds.get(number, Crowd())
+        crowd = crowds.get(number, Crowd())
         mine = figures.prompt + figures.output
         found.append(
             PartyFinding(
@@ -81,10 +80,7 @@ def _parties(
                 prompt_tokens=figures.prompt,
                 output_tokens=figures.output,
                 token_share=mine / tokens if tokens else 0.0,
-                hit_rate=figures.hit_rate,
-                ttft_p50_s=figures.ttft.quantile(0.5),
                 ttft_p99_s=figures.ttft.quantile(0.99),
-                without_others_p50_s=victim.without.quantile(0.5),
                 without_others_p99_s=victim.without.quantile(0.99),
                 ttft=victim.all,
                 p99=victim.tail,
@@ -98,14 +94,13 @@ def _parties(
     return found
 
 
-def _pairs(labels: Sequence[str], victims: Sequence[Victim], company: Company) -> list[PairFinding]:
-    """Return pairs of parties that shared a replica, or in which one party delayed the other."""
+def _pairs(labels: Sequence[str], victims: Sequence[Victim]) -> list[PairFinding]:
+    """Return pairs of parties in which one party delayed the other."""
     found = []
     for number, victim in enumerate(victims):
         for other in range(len(victims)):
             delay = victim.by.get(other, 0.0)
-            shared = company.shared(number, other)
-            if delay > 0.0 or shared > 0.0:
+            if delay > 0.0:
                 found.append(
                     PairFinding(
                         victim=labels[number],
@@ -114,7 +109,6 @@ def _pairs(labels: Sequence[str], victims: Sequence[Victim], company: Company) -
                         delay_s=delay,
                         share=victim.all.share(delay),
                         p99_share=victim.tail.share(victim.tail_by.get(other, 0.0)),
-                        shared_time=shared,
                     )
                 )
     found.sort(key=lambda pair: -pair.delay_s)
@@ -145,10 +139,7 @@ def _replicas(survey: Survey, tally: Tally) -> list[ReplicaFinding]:
             ReplicaFinding(
                 name=name,
                 attempts=figures.attempts,
-                retries=figures.retries,
                 failures=dict(figures.failures.most_common()),
-                ttft_p50_s=site.ttft.quantile(0.5),
-                ttft_p99_s=site.ttft.quantile(0.99),
                 unexplained_share=site.unexplained_s / site.seconds if site.seconds else 0.0,
             )
         )

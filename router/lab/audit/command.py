@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from router.lab import flags
 from router.lab.replay.report.status_line import StatusLine
 
 _CANNOT_RUN, _MISTAKE = 1, 2
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--top",
-        type=_positive,
+        type=flags.count,
         default=_TOP,
         metavar="N",
         help="entries per list (default: %(default)s)",
@@ -76,10 +77,3 @@ def main(args: argparse.Namespace) -> int:
 class _Progress(StatusLine):
     def __call__(self, share: float) -> None:
         self.show(f"reading: {int(100.0 * share)} %")
-
-
-def _positive(value: str) -> int:
-    number = int(value)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number

@@ -6,14 +6,15 @@ the length of the log. Must never format the findings as text (see `report_secti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import Final
 
 from router.lab.audit.assemble import assemble
 from router.lab.audit.blame import Blame
-from router.lab.audit.company import Company
+from router.lab.audit.crowd import Crowd
 from router.lab.audit.findings import Findings
 from router.lab.audit.parties import HEAD_ROWS, By, Party, namer, told_by
 from router.lab.audit.reading import Progress, Reading
@@ -55,15 +56,16 @@ def examine(
         incomplete = reading.incomplete
 
     roster = Roster(survey.parties, named)
-    tally, company = Tally(_tails(roster)), Company()
+    tally = Tally(_tails(roster))
+    crowds: defaultdict[int, Crowd] = defaultdict(Crowd)  # by party
     with Reading(paths, _half(on_progress, 1)) as reading:
         stays = _numbered(survey, roster, name_of)
-        _blame(reading.stays(stays, survey.longest_s), tally, company, survey)
+        _blame(reading.stays(stays, survey.longest_s), tally, crowds, survey)
         late = reading.late
     if on_progress is not None:
         on_progress(1.0)
     return assemble(
-        paths, by, told, survey, roster, tally, company, incomplete=incomplete, late=late
+        paths, by, told, survey, roster, tally, crowds, incomplete=incomplete, late=late
     )
 
 
@@ -109,14 +111,16 @@ def _numbered(
     return stays
 
 
-def _blame(stays: Iterable[Stay], tally: Tally, company: Company, survey: Survey) -> None:
+def _blame(
+    stays: Iterable[Stay], tally: Tally, crowds: Mapping[int, Crowd], survey: Survey
+) -> None:
     blame = Blame()
     watched = {name for name, _ in survey.replicas.heaviest()}
     for now, what, stay in sweep(stays):
         if what == START:
-            company.comes(stay.party, stay.replica, now)
+            crowds[stay.party].comes(now)
         wait = blame.happens(now, what, stay)
         if wait is not None:
             tally.add(wait, stay.replica if stay.replica in watched else None)
         if what == END:
-            company.goes(stay.party, stay.replica, now, stay.end - stay.start)
+            crowds[stay.party].goes(stay.end - stay.start)

@@ -24,11 +24,8 @@ class PartyFinding:
     prompt_tokens: int
     output_tokens: int
     token_share: float  # the party's share of all tokens
-    hit_rate: float | None  # share of its prompt tokens found in engine caches
-    ttft_p50_s: float | None  # TTFT of the party's streams
-    ttft_p99_s: float | None
-    without_others_p50_s: float | None  # estimated TTFT of its streams without other parties
-    without_others_p99_s: float | None
+    ttft_p99_s: float | None  # TTFT of the party's streams
+    without_others_p99_s: float | None  # estimated TTFT of its streams without other parties
     ttft: Parts  # parts of the TTFT of all streams of the party
     p99: Parts  # parts of the TTFT of streams at or above the party's p99
     caused_s: float  # seconds of delay that this party causes to all others together
@@ -47,8 +44,6 @@ class PairFinding:
     delay_s: float
     share: float  # the delay as a share of the victim's times to first token
     p99_share: float  # the same share, of times at or above the victim's p99
-    # Share of the victim's time at replicas in which the causer was present, too.
-    shared_time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +62,7 @@ class QueueFinding:
 class ReplicaFinding:
     name: str
     attempts: int
-    retries: int  # attempts sent here after another attempt had failed
     failures: dict[str, int]  # attempts that failed because of this replica, by reason
-    ttft_p50_s: float | None  # time from dispatch to first token
-    ttft_p99_s: float | None
     unexplained_share: float  # unexplained share of the replica's times to first token
 
 
@@ -88,7 +80,6 @@ class Findings:
     end: float
     requests: int
     failed: int
-    unanswered: int  # requests that no replica answered
     streams: int  # requests with a known first token; only these are examined for delays
     parties: list[PartyFinding]
     pairs: list[PairFinding]

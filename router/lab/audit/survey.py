@@ -31,20 +31,14 @@ _ONE_STEP_S: Final = 0.003  # first tokens within this time of each other are fr
 class PartyFigures:
     """The figures of one party. Token counts are the engine's, or else the router's estimates."""
 
-    __slots__ = ("cached", "failed", "known", "output", "prompt", "requests", "ttft")
+    __slots__ = ("failed", "output", "prompt", "requests", "ttft")
 
     def __init__(self) -> None:
         self.requests = 0
         self.failed = 0  # requests that failed because of the replica or the router
         self.prompt = 0
         self.output = 0
-        self.known = 0  # prompt tokens of requests whose number of cached tokens is known
-        self.cached = 0  # cached tokens of these requests
         self.ttft = Sketch()  # times to first token of streams
-
-    @property
-    def hit_rate(self) -> float | None:
-        return self.cached / self.known if self.known else None
 
     def merge(self, other: PartyFigures) -> None:
         """Add all counts of `other`."""
@@ -52,8 +46,6 @@ class PartyFigures:
         self.failed += other.failed
         self.prompt += other.prompt
         self.output += other.output
-        self.known += other.known
-        self.cached += other.cached
         self.ttft.merge(other.ttft)
 
 
@@ -71,11 +63,10 @@ class QueueFigures:
 class ReplicaFigures:
     """The figures of one replica."""
 
-    __slots__ = ("attempts", "failures", "retries")
+    __slots__ = ("attempts", "failures")
 
     def __init__(self) -> None:
         self.attempts = 0
-        self.retries = 0  # attempts at this replica after another attempt had failed
         # Attempts that failed because of the replica, by reason.
         self.failures: Counter[str] = Counter()
 
@@ -99,7 +90,6 @@ class Survey:
 
     def __init__(self, name_of: Callable[[Row], Party]) -> None:
         self.rows = 0
-        self.unanswered = 0  # requests that no replica answered
         self.failed = 0  # requests that failed because of the replica or the router
         self.answers = 0  # answers of routes that generate tokens
         self.streams = 0  # streams with a known first token
@@ -121,9 +111,7 @@ class Survey:
         for row in rows:
             self._count(row)
             stay = stay_of(row)
-            if stay is None:
-                self.unanswered += 1
-            else:
+            if stay is not None:
                 self.longest_s = max(self.longest_s, stay.end - stay.start)
                 yield stay
 
@@ -184,10 +172,9 @@ class Survey:
             self.failed += 1
         if row.priority in NUMBERS:
             self._count_wait(row)
-        for replica, kind, reason, _ in row.attempts:
+        for replica, _, reason, _ in row.attempts:
             figures = self.replicas.touch(replica, 1.0)
             figures.attempts += 1
-            figures.retries += kind == "retry"
             if reason != Reason.OK and _source(reason) is Source.REPLICA:
                 figures.failures[reason] += 1
         if row.replica and row.kind in GENERATES:
@@ -208,9 +195,6 @@ class Survey:
             self.uncounted += 1
         if row.cached_tokens is None:
             self.uncached_unknown += 1
-        elif row.prompt_tokens:
-            party.known += row.prompt_tokens
-            party.cached += min(row.cached_tokens, row.prompt_tokens)
         if not row.stream or row.ttft_ms is None:
             return
         self.streams += 1

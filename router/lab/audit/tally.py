@@ -57,11 +57,10 @@ class Victim:
 class Site:
     """The waits at one replica."""
 
-    __slots__ = ("seconds", "ttft", "unexplained_s")
+    __slots__ = ("seconds", "unexplained_s")
 
     def __init__(self) -> None:
-        self.ttft = Sketch()  # time from dispatch to first token
-        self.seconds = 0.0  # sum of all times in `ttft`
+        self.seconds = 0.0  # sum of the times from dispatch to first token
         self.unexplained_s = 0.0
 
 
@@ -96,7 +95,6 @@ class Tally:
             _add(victim.tail_by, wait.blamed)
         if replica is not None:
             site = self.sites.setdefault(replica, Site())
-            site.ttft.add(ttft - wait.router)
             site.seconds += ttft - wait.router
             site.unexplained_s += wait.unexplained
 

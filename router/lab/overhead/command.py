@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
+from router.lab import flags
 from router.lab.overhead import cpu
 from router.lab.overhead.processes import Orderly, Placement
 from router.lab.overhead.routers import Hedgerow, PeerError, Running, Site, unverified
@@ -37,25 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser, *, is_whole: bool = True) -> 
     )
     add("--model", help="with --upstream: the model to ask for (default: its first)")
     add("--json", metavar="FILE", help="also write the results as JSON; - for standard output")
-    add("--repeats", type=_positive(int), help="rounds over all routers (default 5)")
-    add("--seconds", type=_positive(float), help="length of one turn")
+    add("--repeats", type=flags.count, help="rounds over all routers (default 5)")
+    add("--seconds", type=flags.positive, help="length of one turn")
     add(
         "--pin",
         action=argparse.BooleanOptionalAction,
         default=None,
         help="router on one CPU, load and upstreams on another (default: where there are two)",
     )
-
-
-def _positive(kind: type[Any]) -> Any:
-    def number(word: str) -> Any:
-        value = kind(word)
-        if not value > 0:
-            raise argparse.ArgumentTypeError("must be above 0")
-        return value
-
-    number.__name__ = kind.__name__
-    return number
 
 
 class InFront(Hedgerow):

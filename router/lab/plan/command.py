@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from router.lab.plan.flags import add_arguments
+from router.lab.replay.report.files import replace_file, why_not_writable
 from router.lab.replay.report.status_line import StatusLine
 
 if TYPE_CHECKING:
@@ -67,15 +68,15 @@ def _repeat(
 
 
 def _contradiction(args: argparse.Namespace) -> str:
+    """Return why these flags cannot be used; "" if they can."""
     if bool(args.logs) is (args.prometheus is not None):
         return "name either logs or --prometheus"
     if args.token_file is not None and args.basic_auth_file is not None:
         return "name either --token-file or --basic-auth-file"
     if args.prometheus is not None and args.types is None:
         return "--prometheus needs --types: counters do not tell the throughput of a replica"
-    if not args.ttft_slo > 0.0:
-        return "--ttft-slo must be above 0"
-    return ""
+    paths = (args.html, args.prometheus_file)
+    return next(filter(None, (why_not_writable(path) for path in paths if path is not None)), "")
 
 
 def _plan(args: argparse.Namespace, server: GaugeServer | None) -> int:
@@ -159,7 +160,6 @@ def _write(args: argparse.Namespace, made: Planned, server: GaugeServer | None) 
     from router.lab.plan.output.document import document
     from router.lab.plan.output.page import page
     from router.lab.plan.output.words import facts, findings
-    from router.lab.replay.report.files import replace_file
 
     now_s = time.time()
     if args.json:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 import yaml
@@ -19,6 +18,7 @@ from policies.contract import PolicyConfigError, make_policy
 from policies.hedging.contract import make_policy as make_hedging
 from policies.queueing.contract import make_order
 from router.lab.emulator.core.timing import Timing
+from router.lab.flags import number, whole
 from router.lab.simulator.scenario import Fault
 
 SIZES_MAX = 1000  # maximum number of fleet sizes in one replay
@@ -83,9 +83,9 @@ def sizes(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         span, has_step, step_text = part.partition(":")
         low_text, is_range, high_text = span.partition("..")
-        low = _count(low_text, text)
-        high = _count(high_text, text) if is_range else low
-        step = _count(step_text, text) if has_step else 1
+        low = whole(low_text, text)
+        high = whole(high_text, text) if is_range else low
+        step = whole(step_text, text) if has_step else 1
         if has_step and not is_range:
             raise ArgumentTypeError(f"{text!r}: a step needs a range, such as 8..16:2")
         if high < low:
@@ -103,7 +103,7 @@ def timing(text: str) -> Timing:
     parts = text.split(",")
     if len(parts) != 6:
         raise ArgumentTypeError(f"{text!r}: six numbers are needed: a,b,c,d0,d1,d2")
-    found = [_number(part, text) / 1e3 for part in parts]
+    found = [number(part, text) / 1e3 for part in parts]
     if min(found) < 0.0:
         raise ArgumentTypeError(f"{text!r}: coefficients must be 0 or more")
     return Timing(*found)
@@ -126,11 +126,11 @@ def fault(text: str) -> Fault:
     if len(parts) == 5:
         if kind != "slow":
             raise ArgumentTypeError(f"{text!r}: only slow takes a factor")
-        more["factor"] = _number(parts[4], text)
-    end = float("inf") if until == "inf" else _number(until, text)
+        more["factor"] = number(parts[4], text)
+    end = float("inf") if until == "inf" else number(until, text)
     try:
         return Fault(
-            at=_number(at, text),
+            at=number(at, text),
             replica=int(replica),
             kind=kind,  # type: ignore[arg-type]  # checked above
             until=end,
@@ -138,51 +138,3 @@ def fault(text: str) -> Fault:
         )
     except ValueError as err:
         raise ArgumentTypeError(f"{text!r}: {err}") from None
-
-
-def positive(text: str) -> float:
-    """Parse a number above 0."""
-    found = _number(text, text)
-    if found <= 0.0:
-        raise ArgumentTypeError(f"{text!r} is not above 0")
-    return found
-
-
-def not_negative(text: str) -> float:
-    """Parse a number that is 0 or more."""
-    found = _number(text, text)
-    if found < 0.0:
-        raise ArgumentTypeError(f"{text!r} is below 0")
-    return found
-
-
-def share(text: str) -> float:
-    """Parse a number from 0 to 1."""
-    found = _number(text, text)
-    if not 0.0 <= found <= 1.0:
-        raise ArgumentTypeError(f"{text!r} is not between 0 and 1")
-    return found
-
-
-def count(text: str) -> int:
-    """Parse an integer of at least 1."""
-    return _count(text, text)
-
-
-def _count(text: str, whole: str) -> int:
-    text = text.strip()
-    if not text.isascii() or not text.isdecimal() or len(text) > 18 or int(text) < 1:
-        what = repr(text) if text == whole else f"{whole!r}: {text!r}"
-        raise ArgumentTypeError(f"{what} is not a whole number of at least 1")
-    return int(text)
-
-
-def _number(text: str, whole: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = float("nan")
-    if not isfinite(found):
-        what = repr(text) if text == whole else f"{whole!r}: {text!r}"
-        raise ArgumentTypeError(f"{what} is not a number")
-    return found

@@ -12,7 +12,6 @@ simulation differs too much from the log. Must never: leave an incomplete output
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from dataclasses import replace
 from datetime import datetime
@@ -35,7 +34,7 @@ from router.lab.replay.plan import Plan
 from router.lab.replay.reading import read
 from router.lab.replay.report.columns import of_parts, of_runs, parts_of
 from router.lab.replay.report.document import document
-from router.lab.replay.report.files import replace_file
+from router.lab.replay.report.files import replace_file, why_not_writable
 from router.lab.replay.report.findings import findings
 from router.lab.replay.report.html import page
 from router.lab.replay.report.run import Replay
@@ -55,7 +54,8 @@ def main(args: argparse.Namespace) -> int:
     status = _ReplayStatus() if sys.stderr.isatty() and not args.quiet else None
     try:
         for path in (args.html, args.json):
-            _check_writable(path)
+            if path not in (None, Path("-")) and (problem := why_not_writable(path)):
+                raise Refused(problem)
         replay = _replayed(args, status)
     except (Refused, ValueError) as err:  # ValueError: TraceError, or an invalid scenario
         return _report_error(str(err), _BAD_INPUT)
@@ -194,18 +194,6 @@ def _print(args: argparse.Namespace, replay: Replay) -> None:
     if not args.quiet:
         print("".join(f"\n{line}" for line in findings(replay)), file=out)
     out.flush()
-
-
-def _check_writable(path: Path | None) -> None:
-    """Check an output path before the simulation, which can take hours. Raises Refused."""
-    if path is None or path == Path("-"):
-        return
-    if path.is_dir():
-        raise Refused(f"{path}: is a directory")
-    if not path.parent.is_dir():
-        raise Refused(f"{path}: the directory {path.parent} does not exist")
-    if not os.access(path.parent, os.W_OK):
-        raise Refused(f"{path}: the directory {path.parent} is not writable")
 
 
 def _write(args: argparse.Namespace, replay: Replay) -> None:

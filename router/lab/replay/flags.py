@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from router.lab import flags
 from router.lab.emulator.core.core_config import CoreConfig
 from router.lab.emulator.core.timing import PROFILES
 from router.lab.replay import arguments as parse
@@ -56,11 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_traffic(group: Any) -> None:
     add = group.add_argument
-    add("--block-tokens", type=parse.count, metavar="N", help="tokens per block of the file")
+    add("--block-tokens", type=flags.count, metavar="N", help="tokens per block of the file")
     add("--model", metavar="NAME", help="only requests of this model")
-    add("--limit", type=parse.count, metavar="N", help="only the first N requests")
-    add("--until", type=parse.positive, metavar="S", help="only the first S seconds of the file")
-    add("--speedup", type=parse.positive, default=1.0, metavar="X", help="arrivals X times as fast")
+    add("--limit", type=flags.count, metavar="N", help="only the first N requests")
+    add("--until", type=flags.positive, metavar="S", help="only the first S seconds of the file")
+    add("--speedup", type=flags.positive, default=1.0, metavar="X", help="arrivals X times as fast")
     add(
         "--closed-loop",
         action="store_true",
@@ -104,13 +105,13 @@ def _add_fleet(group: Any) -> None:
     ):
         add(
             flag,
-            type=parse.count,
+            type=flags.count,
             metavar="N",
             help=f"{what} (default: as in the access log; else {usual:,})",
         )
     add(
         "--max-num-batched-tokens",
-        type=parse.count,
+        type=flags.count,
         default=_CORE.max_num_batched_tokens,
         metavar="N",
         help=f"tokens in one step of an engine (default: {_CORE.max_num_batched_tokens:,})",
@@ -149,7 +150,7 @@ def _add_routers(group: Any) -> None:
         )
     add(
         "--routers",
-        type=parse.count,
+        type=flags.count,
         default=1,
         metavar="N",
         help="number of routers of the fleet; each run is repeated with shared state, to compare",
@@ -157,13 +158,13 @@ def _add_routers(group: Any) -> None:
     add("--shared", action="store_true", help="simulate only routers with shared state")
     add(
         "--poll-interval",
-        type=parse.not_negative,
+        type=flags.not_negative,
         metavar="S",
         help="seconds between polls; 0: never (default: as configured)",
     )
     for flag, kind, default, metavar, text in (
-        ("--poll-delay", parse.not_negative, _POLLS.delay_s, "S", "seconds that a poll takes"),
-        ("--poll-loss", parse.share, _POLLS.loss, "P", "share of polls that fail, 0 to 1"),
+        ("--poll-delay", flags.not_negative, _POLLS.delay_s, "S", "seconds that a poll takes"),
+        ("--poll-loss", flags.share, _POLLS.loss, "P", "share of polls that fail, 0 to 1"),
     ):
         add(
             flag, type=kind, default=default, metavar=metavar, help=f"{text} (default: {default:g})"
@@ -178,7 +179,7 @@ def _add_output(group: Any) -> None:
     ):
         add(
             flag,
-            type=parse.positive,
+            type=flags.positive,
             default=default * 1e3,
             metavar="MS",
             help=f"SLO for the {what}, used for goodput (default: {default * 1e3:g})",
@@ -199,7 +200,7 @@ def _add_output(group: Any) -> None:
     add("--quiet", action="store_true", help="print the table only")
     add(
         "--jobs",
-        type=parse.count,
+        type=flags.count,
         default=_cpus(),
         metavar="N",
         help="runs in parallel (default: the number of CPUs)",

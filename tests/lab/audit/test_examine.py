@@ -115,13 +115,6 @@ def test_a_tenant_at_other_replicas_causes_and_suffers_nothing(findings: Finding
     assert party(findings, ELSEWHERE).ttft.others_s == 0.0
 
 
-def test_shared_replicas_are_found(findings: Findings) -> None:
-    there, back = pair(findings, BATCH, CHAT), pair(findings, CHAT, BATCH)
-    assert there is not None and back is not None
-    assert there.shared_time > 0.9  # chat is nearly always there
-    assert 0.1 < back.shared_time < 0.6
-
-
 def test_every_second_of_every_first_token_is_accounted_for(
     records: list[Record], findings: Findings
 ) -> None:
@@ -151,8 +144,6 @@ def test_cached_prompts_are_charged_for_what_was_computed(tmp_path: Path) -> Non
     ]
     found = examine([write(tmp_path / "a.log", played(asks, TIMING, 2))])
     batch = party(found, BATCH)
-    assert batch.hit_rate is not None and batch.hit_rate > 0.9
-    assert party(found, CHAT).hit_rate == 0.0
     assert batch.caused_s < 0.2 * len(asks) * TIMING.prefill_alone_s(8010)
     costs = pair(found, CHAT, BATCH)
     assert costs is None or costs.share < 0.25
@@ -197,7 +188,6 @@ def test_an_old_log_without_counts_is_estimated_from_bytes(
     assert any("cached" in note for note in found.notes)
     costs = pair(found, CHAT, BATCH)
     assert costs is not None and costs.p99_share > 0.7
-    assert party(found, CHAT).hit_rate is None
 
 
 def test_the_logs_of_two_routers_are_merged(
@@ -219,7 +209,7 @@ def test_two_logs_in_one_file_are_noticed(tmp_path: Path, records: list[Record])
     assert any("joins the logs of several routers" in note for note in found.notes)
 
 
-def test_failures_and_retries_by_replica(tmp_path: Path, records: list[Record]) -> None:
+def test_failures_by_replica(tmp_path: Path, records: list[Record]) -> None:
     def retried(record: Record) -> Record:
         ms = record.attempts[0][3]
         return msgspec.structs.replace(
@@ -253,9 +243,8 @@ def test_failures_and_retries_by_replica(tmp_path: Path, records: list[Record]) 
     assert nine.failures == {"connect_failed": count, "replica_reset": 1}
     assert nine.attempts == count + 1
     others = [one for one in found.replicas if one.name != "r9"]
-    assert sum(one.retries for one in others) == count
     assert all(one.failures == {} for one in others)
-    assert (found.failed, found.unanswered) == (1, 2)
+    assert found.failed == 1
     assert party(found, CHAT).failed == 1
     assert party(found, CHAT).ttft.router_s > 0.0
 

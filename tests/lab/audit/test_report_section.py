@@ -32,10 +32,7 @@ def party(name: str, priority: str = "", **fields: object) -> PartyFinding:
         "prompt_tokens": 1000,
         "output_tokens": 10,
         "token_share": 0.5,
-        "hit_rate": None,
-        "ttft_p50_s": 0.3,
         "ttft_p99_s": 4.1,
-        "without_others_p50_s": 0.2,
         "without_others_p99_s": 1.4,
         "ttft": parts(),
         "p99": parts(),
@@ -57,7 +54,6 @@ def pair(
         "delay_s": 512.0,
         "share": 0.12,
         "p99_share": p99_share,
-        "shared_time": 0.4,
     }
     return PairFinding(**{**given, **fields})  # type: ignore[arg-type]
 
@@ -66,10 +62,7 @@ def replica(name: str, **fields: object) -> ReplicaFinding:
     given: dict[str, object] = {
         "name": name,
         "attempts": 1000,
-        "retries": 0,
         "failures": {},
-        "ttft_p50_s": 0.3,
-        "ttft_p99_s": 4.0,
         "unexplained_share": 0.01,
     }
     return ReplicaFinding(**{**given, **fields})  # type: ignore[arg-type]
@@ -88,7 +81,6 @@ def found(*pairs: PairFinding, **fields: object) -> Findings:
         "end": EPOCH + 3600.0,
         "requests": 2000,
         "failed": 0,
-        "unanswered": 0,
         "streams": 2000,
         "parties": [CHAT, BATCH],
         "pairs": list(pairs),
