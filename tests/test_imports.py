@@ -31,9 +31,10 @@ MAY_IMPORT = {
     "admission": {"core", "config", "policies"},
     "observe": {"core", "config", "intake", "fleet", "wire", "config.address"},
     "lab": set(),
-    "lab.emulator": {"core", "fleet.engines"},
+    "lab.flags": set(),
     "lab.page": set(),
-    "lab.overhead": {"core"},
+    "lab.emulator": {"core", "fleet.engines", "lab.flags"},
+    "lab.overhead": {"core", "lab.flags"},
     "lab.simulator": {
         *("core", "config", "policies", "intake", "admission", "fleet", "observe", "dispatch"),
         *("lab.emulator", "config.address", *FLEET),
@@ -60,13 +61,16 @@ MAY_IMPORT = {
     "lab.replay.report": {
         *("core", "policies", "lab.page", "lab.simulator", "lab.traces", "lab.replay.truth"),
     },
-    "lab.audit": {"core", "fleet", "intake", "lab.simulator", "lab.traces", "lab.replay.report"},
+    "lab.audit": {
+        *("core", "fleet", "intake", "lab.flags"),
+        *("lab.simulator", "lab.traces", "lab.replay.report"),
+    },
     "lab.plan": {
-        *("core", "config", "lab.page", "lab.simulator", "lab.traces", "lab.replay.report"),
-        *("config.address", "fleet.engines"),
+        *("core", "config", "lab.flags", "lab.page", "lab.simulator", "lab.traces"),
+        *("config.address", "fleet.engines", "lab.replay.report"),
     },
     "lab.replay": {
-        *("core", "config", "policies", "lab.emulator", "fleet", "intake", "observe"),
+        *("core", "config", "policies", "lab.emulator", "fleet", "intake", "observe", "lab.flags"),
         *("lab.simulator", "lab.traces", "lab.audit", "lab.replay.report", "lab.replay.truth"),
     },
     "completion": {"cli"},

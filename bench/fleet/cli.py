@@ -15,7 +15,7 @@ from bench.overhead.goals import missed
 from policies.contract import policy_names
 from router.app.emulated_fleet import FleetError
 from router.core.build import is_compiled
-from router.lab import flags
+from router.lab.flags import count
 from router.lab.overhead.processes import Orderly, Placement
 
 WANTED = ("kv_aware", "round_robin")
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--rounds",
-        type=flags.count,
+        type=count,
         metavar="N",
         help=f"times that every contestant is played; goals need {PAIRS_MIN} (default: "
         f"{PAIRS_MIN}, or 1 with --quick)",

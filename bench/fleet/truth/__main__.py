@@ -16,7 +16,7 @@ from bench.fleet.truth.cases import CASES
 from bench.fleet.truth.compare import Plan, compare_all
 from policies.contract import policy_names
 from router.app.emulated_fleet import FleetError
-from router.lab import flags
+from router.lab.flags import count
 from router.lab.overhead.processes import Placement
 from router.lab.overhead.routers import PeerError
 
@@ -59,9 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--workload", metavar="A,B", default=",".join(CASES), help="default: %(default)s")
     add("--policy", metavar="NAME", help="default: the workload's own")
-    add("--replicas", type=flags.count, metavar="N", help="default: the workload's own, 2 or 4")
-    add("--repeats", type=flags.count, default=3, metavar="N", help="HTTP runs (default: 3)")
-    add("--seeds", type=flags.count, default=15, metavar="N", help="simulations (default: 15)")
+    add("--replicas", type=count, metavar="N", help="default: the workload's own, 2 or 4")
+    add("--repeats", type=count, default=3, metavar="N", help="HTTP runs (default: 3)")
+    add("--seeds", type=count, default=15, metavar="N", help="simulations (default: 15)")
     add("--seed", type=int, default=1, metavar="N", help="of texts and arrivals (default: 1)")
     add("--json", metavar="FILE", help="also write it as JSON; - for standard output")
     add("--markdown", action="store_true", help="print Markdown tables")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from router.lab import flags
+from router.lab.flags import count
 from router.lab.replay.report.status_line import StatusLine
 
 _CANNOT_RUN, _MISTAKE = 1, 2
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--top",
-        type=flags.count,
+        type=count,
         default=_TOP,
         metavar="N",
         help="entries per list (default: %(default)s)",

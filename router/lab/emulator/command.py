@@ -10,10 +10,10 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from router.lab import flags
 from router.lab.emulator.core.timing import DEFAULT_PROFILE, PROFILES
 from router.lab.emulator.http import faults as fault
 from router.lab.emulator.settings import PERSONAS, EngineSettings
+from router.lab.flags import count, not_negative, positive
 
 if TYPE_CHECKING:
     from router.lab.emulator.fleet import Beside
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _FAULTS
     add = parser.add_argument
-    add("--count", type=flags.count, default=1, help="number of engines; each has its own port")
+    add("--count", type=count, default=1, help="number of engines; each has its own port")
     add("--host", default="127.0.0.1")
     add("--port", type=_port, default=0, help="port of the first engine; 0: any free ports")
     add("--name", default="emulated", help="engines are called NAME-0, NAME-1, ...")
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--data-parallel-size",
-        type=flags.count,
+        type=count,
         default=_DEFAULTS.data_parallel_size,
         metavar="N",
         help="ranks behind each port, chosen by x-data-parallel-rank (vLLM and SGLang only)",
@@ -73,10 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="a LoRA adapter of the first model; repeat for several (vLLM and SGLang only)",
     )
-    add("--max-loras", type=flags.count, default=_DEFAULTS.max_loras, help="adapters in memory")
+    add("--max-loras", type=count, default=_DEFAULTS.max_loras, help="adapters in memory")
     add(
         "--lora-load-time",
-        type=flags.not_negative,
+        type=not_negative,
         default=_DEFAULTS.lora_load_s,
         metavar="SECONDS",
         help="time to load an adapter into memory (default: 0)",
@@ -89,30 +89,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--speed",
-        type=flags.positive,
+        type=positive,
         default=_DEFAULTS.speed,
         metavar="X",
         help="speed as a multiple of the profile's (default: %(default)s)",
     )
     add("--seed", type=int, default=0, help="random seed of faults that have a probability")
-    add("--max-num-seqs", type=flags.count, default=_DEFAULTS.max_num_seqs)
-    add("--max-num-batched-tokens", type=flags.count, default=_DEFAULTS.max_num_batched_tokens)
+    add("--max-num-seqs", type=count, default=_DEFAULTS.max_num_seqs)
+    add("--max-num-batched-tokens", type=count, default=_DEFAULTS.max_num_batched_tokens)
     pool = parser.add_mutually_exclusive_group()
     pool.add_argument(
         "--num-blocks",
-        type=flags.count,
+        type=count,
         default=_DEFAULTS.num_blocks,
         help="blocks of the KV cache",
     )
     pool.add_argument(
-        "--kv-tokens", type=flags.count, metavar="N", help="KV cache size in tokens, rounded down"
+        "--kv-tokens", type=count, metavar="N", help="KV cache size in tokens, rounded down"
     )
-    add("--block-size", type=flags.count, default=_DEFAULTS.block_size, help="tokens of a KV block")
-    add("--max-model-len", type=flags.count, default=_DEFAULTS.max_model_len)
-    add("--stream-interval", type=flags.count, default=1, help="tokens of an event of a stream")
+    add("--block-size", type=count, default=_DEFAULTS.block_size, help="tokens of a KV block")
+    add("--max-model-len", type=count, default=_DEFAULTS.max_model_len)
+    add("--stream-interval", type=count, default=1, help="tokens of an event of a stream")
     add(
         "--max-queued-requests",
-        type=flags.count,
+        type=count,
         metavar="N",
         help="refuse more waiting requests (TGI counts running ones, too; default: no limit)",
     )
@@ -141,14 +141,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--sse-keep-alive-interval",
-        type=flags.positive,
+        type=positive,
         metavar="SECONDS",
         help="idle time before a stream gets a comment (default: that of the persona)",
     )
     add("--no-metrics", action="store_true", help="do not serve metrics")
     add(
         "--gauge-lag",
-        type=flags.not_negative,
+        type=not_negative,
         default=_DEFAULTS.gauge_lag_s,
         metavar="SECONDS",
         help="vLLM only: age of the gauges in /metrics, up to 1 in vLLM 0.32 (default: 0)",

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
-from router.lab import flags
+from router.lab.flags import count, positive
 from router.lab.overhead import cpu
 from router.lab.overhead.processes import Orderly, Placement
 from router.lab.overhead.routers import Hedgerow, PeerError, Running, Site, unverified
@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, is_whole: bool = True) -> 
     )
     add("--model", help="with --upstream: the model to ask for (default: its first)")
     add("--json", metavar="FILE", help="also write the results as JSON; - for standard output")
-    add("--repeats", type=flags.count, help="rounds over all routers (default 5)")
-    add("--seconds", type=flags.positive, help="length of one turn")
+    add("--repeats", type=count, help="rounds over all routers (default 5)")
+    add("--seconds", type=positive, help="length of one turn")
     add(
         "--pin",
         action=argparse.BooleanOptionalAction,

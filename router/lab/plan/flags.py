@@ -8,7 +8,7 @@ from typing import Final
 
 from router.config.address import split_host_port
 from router.config.units import seconds
-from router.lab import flags
+from router.lab.flags import positive
 from router.lab.plan.choices import ALL, HEDGEROW, METHODS
 
 WINDOW_S: Final = 900.0
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--ttft-slo",
-        type=flags.positive,
+        type=positive,
         default=TTFT_SLO_MS,
         metavar="MS",
         help="for the measured throughput: only windows within this SLO (default: %(default)g)",

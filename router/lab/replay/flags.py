@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from router.lab import flags
 from router.lab.emulator.core.core_config import CoreConfig
 from router.lab.emulator.core.timing import PROFILES
+from router.lab.flags import count, not_negative, positive, share
 from router.lab.replay import arguments as parse
 from router.lab.replay.report.columns import of_runs
 from router.lab.replay.report.slo import Slo
@@ -57,11 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_traffic(group: Any) -> None:
     add = group.add_argument
-    add("--block-tokens", type=flags.count, metavar="N", help="tokens per block of the file")
+    add("--block-tokens", type=count, metavar="N", help="tokens per block of the file")
     add("--model", metavar="NAME", help="only requests of this model")
-    add("--limit", type=flags.count, metavar="N", help="only the first N requests")
-    add("--until", type=flags.positive, metavar="S", help="only the first S seconds of the file")
-    add("--speedup", type=flags.positive, default=1.0, metavar="X", help="arrivals X times as fast")
+    add("--limit", type=count, metavar="N", help="only the first N requests")
+    add("--until", type=positive, metavar="S", help="only the first S seconds of the file")
+    add("--speedup", type=positive, default=1.0, metavar="X", help="arrivals X times as fast")
     add(
         "--closed-loop",
         action="store_true",
@@ -105,13 +105,13 @@ def _add_fleet(group: Any) -> None:
     ):
         add(
             flag,
-            type=flags.count,
+            type=count,
             metavar="N",
             help=f"{what} (default: as in the access log; else {usual:,})",
         )
     add(
         "--max-num-batched-tokens",
-        type=flags.count,
+        type=count,
         default=_CORE.max_num_batched_tokens,
         metavar="N",
         help=f"tokens in one step of an engine (default: {_CORE.max_num_batched_tokens:,})",
@@ -150,7 +150,7 @@ def _add_routers(group: Any) -> None:
         )
     add(
         "--routers",
-        type=flags.count,
+        type=count,
         default=1,
         metavar="N",
         help="number of routers of the fleet; each run is repeated with shared state, to compare",
@@ -158,13 +158,13 @@ def _add_routers(group: Any) -> None:
     add("--shared", action="store_true", help="simulate only routers with shared state")
     add(
         "--poll-interval",
-        type=flags.not_negative,
+        type=not_negative,
         metavar="S",
         help="seconds between polls; 0: never (default: as configured)",
     )
     for flag, kind, default, metavar, text in (
-        ("--poll-delay", flags.not_negative, _POLLS.delay_s, "S", "seconds that a poll takes"),
-        ("--poll-loss", flags.share, _POLLS.loss, "P", "share of polls that fail, 0 to 1"),
+        ("--poll-delay", not_negative, _POLLS.delay_s, "S", "seconds that a poll takes"),
+        ("--poll-loss", share, _POLLS.loss, "P", "share of polls that fail, 0 to 1"),
     ):
         add(
             flag, type=kind, default=default, metavar=metavar, help=f"{text} (default: {default:g})"
@@ -179,7 +179,7 @@ def _add_output(group: Any) -> None:
     ):
         add(
             flag,
-            type=flags.positive,
+            type=positive,
             default=default * 1e3,
             metavar="MS",
             help=f"SLO for the {what}, used for goodput (default: {default * 1e3:g})",
@@ -200,7 +200,7 @@ def _add_output(group: Any) -> None:
     add("--quiet", action="store_true", help="print the table only")
     add(
         "--jobs",
-        type=flags.count,
+        type=count,
         default=_cpus(),
         metavar="N",
         help="runs in parallel (default: the number of CPUs)",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.lab import flags
 from router.lab.emulator.core.timing import PROFILES, Timing
+from router.lab.flags import count, not_negative, positive, share
 from router.lab.replay import arguments as words
 from router.lab.simulator.scenario import Fault
 
@@ -89,11 +89,11 @@ def test_faults() -> None:
         (words.fault, "kill:0:1:2:3", "only slow takes a factor"),
         (words.fault, "slow:0:2:1", "end after its beginning"),
         (words.fault, "freeze:0:1:inf", "a freeze must end"),
-        (flags.positive, "0", "not above 0"),
-        (flags.positive, "inf", "not a number"),
-        (flags.not_negative, "-1", "below 0"),
-        (flags.share, "1.1", "not between 0 and 1"),
-        (flags.count, "0", "at least 1"),
+        (positive, "0", "not above 0"),
+        (positive, "inf", "not a number"),
+        (not_negative, "-1", "below 0"),
+        (share, "1.1", "not between 0 and 1"),
+        (count, "0", "at least 1"),
     ],
 )
 def test_what_means_nothing(parse: Callable[[str], Any], text: str, problem: str) -> None:
