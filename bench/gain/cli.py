@@ -18,7 +18,7 @@ from bench.gain.found import Row, found
 from bench.gain.task import Task
 from bench.gain.traffic import law
 from bench.gain.world import AZURE, KV_TOKENS, LOADS, MOONCAKE, REPLICAS, World
-from router.lab.replay import arguments as words
+from router.lab.flags import count
 from router.lab.replay.workers import run_all
 
 REQUESTS, WINDOWS = 3000, 10
@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--azure", metavar="FILE", help="AzureLLMInferenceTrace_conv.csv")
     add("--mooncake", metavar="FILE", help="Mooncake's conversation_trace.jsonl")
     add("--loads", metavar="A,B", help=f"in %% (default: {', '.join(map(str, LOADS))})")
-    add("--windows", type=words.count, default=WINDOWS, metavar="N", help=f"default: {WINDOWS}")
-    add("--requests", type=words.count, default=REQUESTS, metavar="N", help="per window")
-    add("--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
+    add("--windows", type=count, default=WINDOWS, metavar="N", help=f"default: {WINDOWS}")
+    add("--requests", type=count, default=REQUESTS, metavar="N", help="per window")
+    add("--jobs", type=count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
     written.add_arguments(parser)
 

@@ -20,7 +20,7 @@ from bench.plan.case import REGIONS_CASE, WEEK_CASE, Case, Run, Task
 from bench.plan.contestants import LEADS_S
 from bench.plan.found import found
 from bench.plan.traffic import bursts
-from router.lab.replay import arguments as words
+from router.lab.flags import count
 from router.lab.replay.workers import Refused
 
 SEEDS, QUICK = PAIRS_MIN, 1
@@ -31,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--azure", metavar="FILE", help="also with the bursts of AzureLLMInferenceTrace_conv.csv")
     add("--mooncake", metavar="FILE", help="also with those of Mooncake's conversation_trace.jsonl")
     add("--case", metavar="NAME", help=f"only this one, such as {WEEK_CASE.name!r}")
-    add("--seeds", type=words.count, default=SEEDS, metavar="N", help=f"default: {SEEDS}")
+    add("--seeds", type=count, default=SEEDS, metavar="N", help=f"default: {SEEDS}")
     add("--runs", metavar="FILE", type=Path, help="keep finished runs here, to continue later")
     add("--quick", action="store_true", help="one seed and lead time, for figures of no worth")
-    add("--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
+    add("--jobs", type=count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
     written.add_arguments(parser)
 
 

@@ -12,7 +12,7 @@ from bench.findings import written
 from bench.findings.command import measured, usable_cpus
 from bench.findings.found import Found
 from bench.predictors import logged, simulated, timings
-from router.lab.replay import arguments as words
+from router.lab.flags import count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-simulated", action="store_true", help="only the files, no simulated engines")
     add("--seed", type=int, default=1, help="of everything random (default: 1)")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
-    add("--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
+    add("--jobs", type=count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
     written.add_arguments(parser)
 
 

@@ -16,7 +16,7 @@ from bench.findings import written
 from bench.findings.command import measured, usable_cpus
 from bench.findings.intervals import PAIRS_MIN
 from bench.promise import cases
-from router.lab.replay import arguments as words
+from router.lab.flags import count
 
 SEEDS: Final = PAIRS_MIN
 
@@ -26,10 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(cases.NAMES).replace("%", "%%")  # argparse formats help texts with `%`
     add("--case", metavar="NAME", help=f"only this one of {names}")
     add("--seed", type=int, default=1, help="the first seed (default: 1)")
-    add("--seeds", type=words.count, default=SEEDS, metavar="N", help=f"default: {SEEDS}")
+    add("--seeds", type=count, default=SEEDS, metavar="N", help=f"default: {SEEDS}")
     add("--runs", metavar="FILE", type=Path, help="keep finished runs here, to continue later")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
-    add("--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
+    add("--jobs", type=count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
     written.add_arguments(parser)
 
 

@@ -21,7 +21,7 @@ from bench.sidecar.found import Row, found
 from bench.sidecar.setups import SIMULATED, SOME, Setup, setups
 from router.config.varied import varied
 from router.core.errors import Reason
-from router.lab.replay import arguments as words
+from router.lab.flags import count
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.scenario import Scenario
 from router.lab.simulator.simulation import simulate
@@ -93,7 +93,7 @@ class _Seen:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("simulated").add_argument
-    add("--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
+    add("--jobs", type=count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
     add("--runs", type=Path, metavar="FILE", help="keep finished runs in FILE, and reuse them")
 
 

@@ -1,4 +1,4 @@
-"""`python -m bench.fleet.simulated PART`: run one part and print its table.
+"""`hedgerow bench simulated PART`: run one part and print its table.
 
 Exit code 0: done; 1: the part could not run, or a goal was missed in a run without `--quick`; 2: an
 argument is invalid.
@@ -15,7 +15,7 @@ from bench.findings.command import measured, mistake, usable_cpus
 from bench.findings.found import Found
 from bench.fleet.simulated import ladder, loads, matrix, oracle, speed
 from policies.contract import policy_names
-from router.lab.replay import arguments as words
+from router.lab.flags import count, positive
 
 QUICK_LOADS = (50, 110)
 
@@ -42,7 +42,7 @@ def _add_ladder(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--speedup",
-        type=words.positive,
+        type=positive,
         metavar="X",
         help="of the trace (default: looked for, so that random choice takes the paper's time)",
     )
@@ -52,7 +52,7 @@ def _add_ladder(parser: argparse.ArgumentParser) -> None:
 def _add_policies(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="A,B", help="only these (default: all)")
     parser.add_argument(
-        "--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)"
+        "--jobs", type=count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)"
     )
 
 
@@ -60,7 +60,7 @@ def _add_speed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="NAME", help=f"default: {matrix.DEFAULT}")
     for flag, default in (("--requests", speed.REQUESTS), ("--replicas", speed.REPLICAS)):
         parser.add_argument(
-            flag, type=words.count, default=default, metavar="N", help=f"default: {default:,}"
+            flag, type=count, default=default, metavar="N", help=f"default: {default:,}"
         )
 
 

@@ -12,17 +12,17 @@ from typing import Any
 from bench.findings.command import usable_cpus
 from bench.findings.found import Found
 from bench.hedging.simulated import cases, frontier, harm, policies, promises, world
-from router.lab.replay import arguments as words
+from router.lab.flags import count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("simulated")
     group.add_argument(
-        "--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)"
+        "--jobs", type=count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)"
     )
     group.add_argument("--cases-only", action="store_true", help="only what goals are set for")
     group.add_argument("--case", metavar="A,B", help="only these cases")
-    group.add_argument("--seeds", type=words.count, metavar="N", help="seeds of each case (10)")
+    group.add_argument("--seeds", type=count, metavar="N", help="seeds of each case (10)")
     group.add_argument(
         "--store",
         metavar="FILE",

@@ -12,13 +12,13 @@ from bench.priority import traffic
 from bench.priority.found import found
 from bench.priority.simulated.task import Length
 from bench.priority.simulated.task import run as run_all
-from router.lab.replay import arguments as words
+from router.lab.flags import count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("simulated")
     group.add_argument(
-        "--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)"
+        "--jobs", type=count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)"
     )
 
 

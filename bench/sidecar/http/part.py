@@ -14,9 +14,9 @@ from bench.sidecar.found import Row, found
 from bench.sidecar.http.stage import measure
 from bench.sidecar.setups import HTTP, setups
 from router.app.emulated_fleet import FleetError
+from router.lab.flags import count
 from router.lab.overhead.processes import Orderly, Placement
 from router.lab.overhead.routers import PeerError
-from router.lab.replay import arguments as words
 from router.lab.replay.workers import Broken
 
 ROUNDS = 5
@@ -24,7 +24,7 @@ ROUNDS = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("over HTTP").add_argument
-    add("--rounds", type=words.count, metavar="N", help=f"default: {ROUNDS}, or 1 with --quick")
+    add("--rounds", type=count, metavar="N", help=f"default: {ROUNDS}, or 1 with --quick")
     add(
         "--pin",
         action=argparse.BooleanOptionalAction,
