@@ -94,19 +94,6 @@ def test_it_names_the_causer_and_its_cost_at_p99(findings: Findings) -> None:
     assert worst is costs
 
 
-def test_the_estimated_delay_is_close_to_the_true_one(
-    asks: list[Ask], records: list[Record], findings: Findings
-) -> None:
-    without = played([ask for ask in asks if ask.tenant != BATCH], TIMING, 3)
-    caused = sum(ttfts(records, CHAT)) - sum(ttfts(without, CHAT))
-    costs = pair(findings, CHAT, BATCH)
-    assert costs is not None
-    assert costs.delay_s == pytest.approx(caused, rel=0.1)
-    mine = party(findings, CHAT)
-    assert costs.delay_s > 0.7 * (mine.ttft.others_s + mine.ttft.itself_s)
-    assert party(findings, BATCH).caused_s == pytest.approx(costs.delay_s)
-
-
 def test_a_tenant_at_other_replicas_causes_and_suffers_nothing(findings: Findings) -> None:
     for other in (CHAT, BATCH):
         assert pair(findings, ELSEWHERE, other) is None
@@ -147,17 +134,6 @@ def test_cached_prompts_are_charged_for_what_was_computed(tmp_path: Path) -> Non
     assert batch.caused_s < 0.2 * len(asks) * TIMING.prefill_alone_s(8010)
     costs = pair(found, CHAT, BATCH)
     assert costs is None or costs.share < 0.25
-
-
-def test_by_class_and_by_model(tmp_path: Path, records: list[Record]) -> None:
-    path = write(tmp_path / "a.log", records)
-    by_class = examine([path], "class")
-    assert {one.label for one in by_class.parties} == {"class high", "class batch", "class normal"}
-    costs = pair(by_class, "class high", "class batch")
-    assert costs is not None and costs.p99_share > 0.7
-    by_model = examine([path], "model")
-    assert [one.label for one in by_model.parties] == ["model m"]
-    assert by_model.pairs and all(one.itself for one in by_model.pairs)
 
 
 def test_a_log_without_tenants_is_grouped_by_address_with_a_note(
@@ -247,31 +223,6 @@ def test_failures_by_replica(tmp_path: Path, records: list[Record]) -> None:
     assert found.failed == 1
     assert party(found, CHAT).failed == 1
     assert party(found, CHAT).ttft.router_s > 0.0
-
-
-def test_a_replica_that_stalls_is_noticed(tmp_path: Path) -> None:
-    rng = Random(8)
-    records = played(chat(rng, rate=0.6, replicas=3), TIMING, 3)
-
-    def slow(record: Record) -> Record:
-        if record.replica != "r1":
-            return record
-        more = 900.0
-        return msgspec.structs.replace(
-            record,
-            ttft_ms=(record.ttft_ms or 0.0) + more,
-            duration_ms=record.duration_ms + more,
-            attempts=[("r1", "primary", "ok", record.duration_ms + more)],
-        )
-
-    found = examine([write(tmp_path / "a.log", sorted(map(slow, records), key=_ended))])
-    shares = {one.name: one.unexplained_share for one in found.replicas}
-    assert shares["r1"] > 0.2
-    assert max(shares["r0"], shares["r2"]) < 0.05
-
-
-def _ended(record: Record) -> float:
-    return record.ts + record.duration_ms * 1e-3
 
 
 def test_many_tenants_cost_no_more_than_a_few(tmp_path: Path) -> None:

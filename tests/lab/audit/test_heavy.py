@@ -34,18 +34,6 @@ def test_weights_are_bounded_and_all_heavy_items_are_kept(
     assert weights == sorted(weights, reverse=True)
 
 
-def test_with_enough_capacity_it_is_exact() -> None:
-    heavy: Heavy[str, list[int]] = Heavy(3, list)
-    for key in "abcabca":
-        heavy.touch(key, 1.0)
-    assert [(key, entry.weight, entry.error) for key, entry in heavy.heaviest()] == [
-        ("a", 3.0, 0.0),
-        ("b", 2.0, 0.0),
-        ("c", 2.0, 0.0),
-    ]
-    assert heavy.displaced == 0
-
-
 def test_a_new_item_replaces_the_lightest_one() -> None:
     heavy: Heavy[str, list[int]] = Heavy(2, list)
     heavy.touch("a", 5.0).append(5)

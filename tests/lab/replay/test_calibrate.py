@@ -18,7 +18,6 @@ from router.core.extras import MissingExtra
 from router.lab.emulator.core.engine_core import CoreConfig
 from router.lab.emulator.core.timing import PROFILES, Timing
 from router.lab.replay.calibrate import Calibration, CalibrationError, calibrate
-from router.lab.replay.calibration.fit import fit
 from router.lab.replay.calibration.samples import Reservoir
 from router.lab.simulator.traffic import TraceError
 from router.observe.log.record import Record
@@ -27,7 +26,7 @@ from tests.lab.audit.engine_logs import Ask, changed, played, write
 TRUE = PROFILES["bloom-176b-a100x8"]
 OTHER = PROFILES["fast"]
 NAMES = [field.name for field in fields(Timing)]
-PREFILL, DECODE = NAMES[:3], NAMES[3:]
+PREFILL = NAMES[:3]
 
 
 def asked(
@@ -109,19 +108,6 @@ def test_cached_prompts_are_fitted_by_what_was_computed(tmp_path: Path) -> None:
         ask.blocks = tuple(1000 * group + n for n in range(blocks))
     found = fitted(tmp_path, played(asks, TRUE, 4))
     assert off(found.timing, TRUE) < 0.10
-
-
-def test_a_fleet_that_is_never_idle(tmp_path: Path) -> None:
-    true = PROFILES["realistic"]
-    asks = asked(requests=2000, replicas=1, quiet=0.5, busy=0.6)
-    # At every moment some request decodes.
-    asks += [Ask(20.0 * n, 50, 2000, "t") for n in range(int(asks[-1].at / 20.0) + 1)]
-    found = fitted(tmp_path, played(asks, true, 1))
-    assert found.prefill is not None and found.prefill.tied[0]
-    assert told(found, "prefill", "per step", "does not determine", "would determine them")
-    assert told(found, "overlapped decoding sequences only")
-    assert off(found.timing, true, ["prefill_token_s", "prefill_square_s"]) < 0.15
-    assert off(found.timing, true, DECODE) < 0.10
 
 
 def test_a_borrowed_square_is_within_what_long_prompts_took(tmp_path: Path) -> None:
@@ -241,16 +227,6 @@ def test_without_scipy_it_says_what_to_install(
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(MissingExtra, match=r"scipy.*\[lab\]"):
         fitted(tmp_path, records)
-
-
-def test_a_column_that_says_nothing_keeps_its_ratio() -> None:
-    rows = [(1.0, float(n % 7)) for n in range(50)]
-    found = fit(rows, [2.0 + 3.0 * x for _, x in rows], (1.0, 1.0), anchor=0)
-    assert found.values == pytest.approx((2.0, 3.0))
-    assert found.tied == (False, False)
-    same = fit([(1.0, 4.0)] * 50, [14.0] * 50, (1.0, 0.5), anchor=0)
-    assert same.values == pytest.approx((14.0 / 3.0, 7.0 / 3.0))
-    assert same.tied == (False, True)
 
 
 def test_a_reservoir_is_fair_and_bounded() -> None:

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from math import inf
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.queueing.ticket import Ticket
-from router.admission.pools import Pools
 from router.config.model import Hedging, Queue, QueueGates
-from router.core.build import is_compiled
 from router.core.errors import Reason
 from router.lab.simulator.scenario import Fault, Scenario
 from router.lab.simulator.simulation import Simulation, simulate
@@ -54,24 +50,6 @@ def test_a_client_leaves_to_the_moment_and_the_engine_stops() -> None:
     )  # the tokens that the client had received
 
 
-@pytest.mark.skipif(is_compiled(), reason="compiled code calls its own methods directly")
-@pytest.mark.parametrize("why", ["leaves_s", "deadline_s"])
-def test_the_queue_charges_the_work_for_a_client_that_saw_nothing(
-    why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in the proxy, an engine that was sent the prompt is assumed to have worked."""
-    charged: list[int] = []
-    settle = Pools.settle
-
-    def listen(pools: Pools, ticket: Ticket, tokens: int, *rest: Any) -> None:
-        charged.append(tokens)
-        settle(pools, ticket, tokens, *rest)
-
-    monkeypatch.setattr(Pools, "settle", listen)
-    play(world(queue=QUEUED), Arrival(0, 0.0, 100, 3), Arrival(1, 0.0, 900, 3, **{why: 0.5}))
-    assert charged == [900]
-
-
 # -- how long they wait ---------------------------------------------------------------------------
 
 
@@ -88,23 +66,6 @@ def test_a_deadline_passes_in_the_queue_and_at_a_replica() -> None:
     assert (kept[0].ended, kept[0].attempts) == (0.3, 1)
     assert (kept[1].ended, kept[1].attempts) == (pytest.approx(0.21), 0)
     assert kept[2].dispatched == 0.3
-
-
-def test_a_deadline_holds_after_a_second_wait() -> None:
-    """The first attempt is lost; its timer rings while the request waits for another replica."""
-    kept = play(
-        world(
-            replicas=2,
-            queue=QUEUED,
-            first_token_s=1.5,
-            faults=(Fault(at=1.0, replica=0, kind="kill", until=inf),),
-        ),
-        Arrival(0, 0.0, 1300, 3, deadline_s=2.5),
-        Arrival(1, 0.3, 1280, 3),
-    )
-    assert (kept[0].attempts, kept[0].replica, kept[0].dispatched) == (2, "r1", kept[1].first)
-    assert kept[1].first == pytest.approx(1.602, abs=0.05)
-    assert (kept[0].reason, kept[0].ended) == (Reason.DEADLINE_PASSED, 2.5)
 
 
 @pytest.mark.parametrize("when", ["before content", "in the answer", "in the queue"])

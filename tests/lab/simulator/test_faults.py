@@ -63,16 +63,6 @@ def test_a_dead_replica_is_down_after_three_probes_and_up_after_one() -> None:
     assert list(seen.values()) == ["ready", "ready", "down", "down", "ready"]
 
 
-def test_a_slow_replica_is_slow_for_as_long() -> None:
-    slow = Fault(at=0.0, replica=0, kind="slow", until=10.0, factor=3.0)
-    kept = Kept()
-    arrivals = [Arrival(0, 1.0, 100, 2), Arrival(1, 11.0, 100, 2)]
-    simulate(world(faults=(slow,)), Script(arrivals), kept)
-    assert kept[0].ttft_s == pytest.approx(3 * 0.110 + 2 * NET)
-    assert kept[0].ended - kept[0].first == pytest.approx(3 * 0.020)
-    assert kept[1].ttft_s == pytest.approx(0.110 + 2 * NET)
-
-
 def test_overlapping_faults_end_one_by_one() -> None:
     faults = (
         Fault(at=0.0, replica=0, kind="slow", until=20.0, factor=2.0),
@@ -91,17 +81,6 @@ def test_overlapping_faults_end_one_by_one() -> None:
     assert found[5] == pytest.approx(0.1 + 2 * NET)
 
 
-def test_a_frozen_replica_goes_on_where_it_stood() -> None:
-    freeze = Fault(at=0.5, replica=0, kind="freeze", until=4.5)
-    kept = Kept()
-    arrivals = [Arrival(0, 0.0, 100, 50), Arrival(1, 1.0, 100, 1)]
-    simulate(world(faults=(freeze,)), Script(arrivals), kept)
-    assert kept[0].reason is kept[1].reason is Reason.OK
-    assert kept[0].first == pytest.approx(0.110 + 2 * NET)
-    assert kept[0].ended == pytest.approx(NET + 0.110 + 49 * 0.020 + 4.0 + 0.100 + NET)
-    assert kept[1].first > 4.5
-
-
 def test_an_answer_that_stops_for_too_long_is_cut_off() -> None:
     freeze = Fault(at=0.5, replica=0, kind="freeze", until=100.0)
     kept = Kept()
@@ -110,23 +89,6 @@ def test_an_answer_that_stops_for_too_long_is_cut_off() -> None:
     assert kept[0].reason is Reason.TOKEN_GAP_TIMEOUT
     assert kept[0].ended == pytest.approx(7.5)
     assert totals.engines[0].aborted == 1
-
-
-def test_a_replica_whose_first_tokens_are_overdue_is_left_for_others() -> None:
-    """As in the proxy: the replica is suspect after 5 s, then ejected, although probes succeed."""
-    freeze = Fault(at=10.0, replica=0, kind="freeze", until=60.0)
-    arrivals = [Arrival(number, float(number), 100, 2) for number in range(50)]
-    kept = Kept()
-    totals = simulate(world(replicas=2, faults=(freeze,)), Script(arrivals), kept)
-    moved = [one for one in kept.outcomes if one.attempts > 1]
-    # Round robin uses the replica until the first request is overdue.
-    first, trials = moved[:3], moved[3:]
-    assert sorted(one.arrival.number for one in first) == [10, 12, 14]
-    assert len(trials) == 1
-    assert totals.ejections == 2
-    assert all(one.reason is Reason.OK and one.attempts <= 2 for one in kept.outcomes)
-    # A request moves when its replica has shown no work for 5 s and is ejected.
-    assert all(one.replica == "r1" and one.ended - one.arrival.at <= 8.5 for one in moved)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from router.config.model import Hedging
 from router.core.errors import Reason
 from router.lab.simulator.outcome import Outcome
-from router.lab.simulator.scenario import Fault, Straggling
+from router.lab.simulator.scenario import Straggling
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.totals import Totals
 from router.lab.simulator.traffic import Arrival
@@ -108,18 +108,3 @@ def test_the_shares_of_stragglers_are_kept() -> None:
 def test_stragglers_that_cannot_be(values: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="straggling"):
         Straggling(**values)
-
-
-def test_no_copy_goes_to_a_replica_whose_streams_stand_still() -> None:
-    """Two of three replicas are frozen, and one of these has a running stream."""
-    frozen = [Fault(at=1.0, replica=number, kind="freeze", until=20.0) for number in (0, 1)]
-    arrivals = [
-        Arrival(0, 0.0, 10, 900),  # runs at r0 and r1 when they freeze
-        Arrival(1, 0.0, 10, 900),
-        Arrival(2, 0.0, 10, 900),
-        high(3, at=4.0),
-    ]
-    found, _ = run(*arrivals, replicas=3, faults=tuple(frozen))
-    (one,) = [outcome for outcome in found if outcome.arrival.number == 3]
-    assert (one.hedged, one.hedge_won, one.replica) == (True, True, "r2")
-    assert one.ttft_s == pytest.approx(DELAY + PREFILL, abs=0.05)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from router.config.keys import KeyLine
-from router.config.model import Hedging, Queue, QueueGates
+from router.config.model import Hedging
 from router.core.errors import Reason
 from router.lab.simulator.scenario import Scenario
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.traffic import Arrival
-from tests.lab.simulator.worlds import CORE, Kept, Script, world
+from tests.lab.simulator.worlds import Kept, Script, world
 
 
 def keyed(*lines: KeyLine, **changes: object) -> Scenario:
@@ -30,20 +30,6 @@ def played(scenario: Scenario, *arrivals: Arrival) -> Kept:
     kept = Kept()
     simulate(scenario, Script(arrivals), kept)
     return kept
-
-
-def test_a_key_with_three_times_the_weight_gets_three_times_as_much() -> None:
-    gates = QueueGates(waiting=1, prefill_tokens=0)
-    rules = Queue(options={"width": 0.0}, gates=gates)
-    arrivals = [asked(n, 0.001 * n, "AB"[n % 2]) for n in range(80)]
-    shares = []
-    for weight in (1.0, 3.0):
-        scenario = keyed(
-            key("a", weight=weight), key("b"), core=replace(CORE, max_num_seqs=1), queue=rules
-        )
-        early = played(scenario, *arrivals).outcomes[:40]
-        shares.append(sum(one.arrival.tenant == "A" for one in early))
-    assert abs(shares[0] - 20) <= 2 and abs(shares[1] - 30) <= 2
 
 
 def test_requests_beyond_a_limit_a_minute_are_refused() -> None:

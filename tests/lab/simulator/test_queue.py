@@ -26,7 +26,7 @@ from router.fleet.learned_capacity import FIRST
 from router.lab.replay.report.slo import Slo
 from router.lab.replay.report.summary import Summary
 from router.lab.simulator.scenario import Fault, Polls, Scenario
-from router.lab.simulator.simulation import Simulation, simulate
+from router.lab.simulator.simulation import simulate
 from router.lab.simulator.totals import Totals
 from router.lab.simulator.traffic import Arrival
 from router.lab.simulator.workloads import Lengths, Mix, Shared, Unique
@@ -65,33 +65,6 @@ def test_too_many_are_refused_at_once() -> None:
     assert [kept[n].reason for n in range(3)] == [Reason.OK, Reason.OK, Reason.QUEUE_FLOW_FULL]
     assert kept[2].ended == kept[2].arrival.at and kept[2].attempts == 0
     assert totals.queues["refused"] == (0, 0, 1, 0, 0)
-
-
-def test_the_priority_of_a_waiting_request_has_its_arrival() -> None:
-    core = replace(CORE, priority_scheduling=True, max_num_seqs=1)  # the second waits at the engine
-    rules = queued(batch_becomes_normal_after_s=0.2)
-    classes = Classes(batch=BatchClass(waiting=1))
-    seen: list[tuple[int, int]] = []
-    simulation = Simulation(
-        world(core=core, queue=rules, classes=classes),
-        Script([Arrival(0, 0.0, 100, 3), Arrival(1, 0.01, 100, 3, priority="batch")]),
-        Kept(),
-    )
-    router, engine = simulation.routers[0], simulation.engines[0]
-    for at in (0.005, 0.05, 0.14):
-        simulation.clock.at(
-            at,
-            lambda now: seen.extend(
-                (x.number, x.engine_priority) for x in router.exchanges.values()
-            ),
-        )
-        simulation.clock.at(
-            at, lambda now: seen.extend((-1, attempt.priority) for attempt in engine.core.queued())
-        )
-    simulation.run()
-    assert {told for number, told in seen if number == 1} == {0}
-    assert {told for number, told in seen if number == 2} == {20}, "two levels of a second each"
-    assert {told for number, told in seen if number == -1} == {20}
 
 
 def _crowd(rate: float, seconds: float) -> Mix:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import msgspec
@@ -10,7 +9,6 @@ import pytest
 
 from router.config.keys import KeyLine
 from router.config.varied import varied
-from router.core.errors import Reason
 from router.lab.simulator.scenario import Fault, Group, Scenario
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.traffic import Arrival
@@ -55,27 +53,3 @@ def test_the_nearest_region_is_used_and_the_distance_counts() -> None:
     assert regions(kept, 10) == ["eu", "us"] * 5
     near_s, far_s = (kept[n].first - kept[n].dispatched for n in (8, 9))
     assert far_s - near_s == pytest.approx(2.0 * (FAR_S - NEAR_S))
-
-
-@pytest.mark.parametrize("queue", [False, True])
-def test_a_limited_tenant_never_leaves_its_region(queue: bool) -> None:
-    """Both replicas of the region are killed for a while, and the other region is overloaded."""
-    faults = tuple(Fault(at=1.0, replica=number, kind="kill", until=4.0) for number in (1, 2))
-    scenario = world(
-        faults=faults,
-        queue={"enabled": queue},
-        hedging={
-            "policy": "fixed",
-            "options": {"delay_s": 0.05},
-            "classes": ("normal",),
-            "budget": 1.0,
-        },
-    )
-    arrivals = [asked(n, 0.02 * n, tenant=("", "LIMITED")[n % 2]) for n in range(400)]
-    kept = played(scenario, *arrivals)
-    limited = Counter(REGION.get(kept[n].replica, "") for n in range(1, 400, 2))
-    others = Counter(REGION.get(kept[n].replica, "") for n in range(0, 400, 2))
-    assert set(limited) <= {"eu", ""} and limited["eu"] > 50
-    assert others["us"] >= 20
-    reasons = {kept[n].reason for n in range(1, 400, 2)}
-    assert Reason.OK in reasons and Reason.INTERNAL not in reasons

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 import pytest
 
-from router.fleet.signals import NO_SIGNALS, Signals
-from router.lab.emulator.core.core_config import CoreConfig
-from router.lab.emulator.core.timing import PROFILES
-from router.lab.simulator.scenario import Fault, Polls, Scenario, equal
+from router.fleet.signals import Signals
+from router.lab.simulator.scenario import Fault, Polls
 from router.lab.simulator.simulation import Simulation, simulate
 from router.lab.simulator.traffic import Arrival
-from router.lab.simulator.workloads import Lengths, Shared, Unique
+from router.lab.simulator.workloads import Shared
 from tests.lab.simulator.worlds import BLOCK, CORE, Kept, Script, world
 
 EXACT = Polls(jitter=0.0, delay_s=0.25)  # exactly every second
@@ -69,17 +66,6 @@ def test_the_figures_are_the_engines_own() -> None:
     assert (load, waiting) == (11, 3)
 
 
-def test_lost_polls_change_nothing_and_old_metrics_expire() -> None:
-    ((signals, _, _),) = watched([], (20.0,), polls=replace(EXACT, loss=1.0))
-    assert signals is NO_SIGNALS
-    kill = Fault(at=10.0, replica=0, kind="kill", until=inf)
-    (alive, _, _), (soon, _, _), (late, _, _) = watched(
-        [], (9.0, 15.0, 25.0), polls=EXACT, faults=(kill,)
-    )
-    assert soon is alive is not NO_SIGNALS
-    assert late is NO_SIGNALS
-
-
 def test_a_poll_of_an_idle_replica_that_is_skipped_changes_nothing() -> None:
     traffic = Shared(
         rate=3.0,
@@ -121,35 +107,3 @@ def test_a_poll_of_an_idle_replica_that_is_skipped_changes_nothing() -> None:
 def test_polls_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="polls"):
         Polls(**wrong)
-
-
-@pytest.mark.parametrize("rate", [0.5, 1.0])
-@pytest.mark.parametrize("batch", [8192, 2048])
-def test_long_prompts_before_their_prefill_are_no_full_engine(batch: int, rate: float) -> None:
-    """Engines of 256 sequences run a few requests, and long prompts wait for their prefill."""
-    core = CoreConfig(
-        max_num_seqs=256, num_blocks=20_000, block_size=16, max_num_batched_tokens=batch
-    )
-    scenario = Scenario(groups=equal(2, core, PROFILES["realistic"]), sample_s=0.0)
-    traffic = Unique(
-        rate=rate,
-        duration_s=200.0,
-        prompt=Lengths(4000.0, 0.8, 24_000),
-        output=Lengths(150.0, 0.5, 500),
-        block_tokens=16,
-        seed=3,
-    )
-    simulation = Simulation(scenario, traffic, Kept())
-    replicas = list(simulation.routers[0].fleet.replicas.values())
-    queues: list[int] = []
-    learned: list[float | None] = []
-
-    def look(now: float) -> None:
-        queues.extend(replica.signals.waiting or 0 for replica in replicas)
-        learned.extend(replica.learned.slots for replica in replicas)
-
-    for number in range(800):
-        simulation.clock.at(number / 4, look)
-    simulation.run()
-    assert sum(map(bool, queues)) > 20  # polls with a queue
-    assert set(learned) == {None}

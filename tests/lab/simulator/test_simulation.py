@@ -7,7 +7,6 @@ import hashlib
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -21,7 +20,7 @@ from router.lab.simulator.simulation import Simulation, simulate
 from router.lab.simulator.totals import Totals
 from router.lab.simulator.traffic import Arrival, Traffic
 from router.lab.simulator.workloads import Chat, Lengths, Mix, Shared, Unique
-from tests.lab.simulator.worlds import BLOCK, CORE, TIMING, Kept, Script, blocks, world
+from tests.lab.simulator.worlds import BLOCK, TIMING, Kept, Script, blocks, world
 from tests.places import ROOT
 
 NET = 0.001
@@ -86,18 +85,6 @@ def test_what_requests_report_as_cached_is_what_the_engines_count() -> None:
     assert cached == sum(engine.cached_tokens for engine in totals.engines) > 0
     prompts = sum(one.arrival.prompt_tokens for one in kept.outcomes)
     assert prompts == sum(engine.prompt_tokens for engine in totals.engines)
-
-
-def test_a_first_token_timeout_aborts_the_request_at_its_engine() -> None:
-    core = replace(CORE, max_num_seqs=1)
-    arrivals = [Arrival(0, 0.0, 100, 500), Arrival(1, 0.1, 100, 5)]
-    kept = Kept()
-    totals = simulate(world(core=core, first_token_s=2.0), Script(arrivals), kept)
-    assert kept[0].reason is Reason.OK
-    assert kept[1].reason is Reason.TTFT_TIMEOUT
-    assert kept[1].ended == pytest.approx(2.1)
-    assert kept[1].ttft_s is None
-    assert totals.engines[0].aborted == 1
 
 
 def test_nothing_arrives_after_until_and_what_is_there_ends() -> None:
@@ -224,17 +211,6 @@ def test_another_process_with_other_hashes_runs_the_same() -> None:
     assert found.stdout.strip() == digest()
 
 
-def test_another_seed_is_another_run() -> None:
-    traffic = Unique(rate=20.0, duration_s=5.0, block_tokens=BLOCK)
-    one, other = Kept(), Kept()
-    simulate(world(replicas=4, policy="random", seed=1), traffic, one)
-    simulate(world(replicas=4, policy="random", seed=2), traffic, other)
-    assert one.lines() != other.lines()
-    assert sorted(o.arrival.number for o in one.outcomes) == sorted(
-        o.arrival.number for o in other.outcomes
-    )
-
-
 def test_what_has_ended_is_gone_at_once() -> None:
     """Memory does not grow with the requests: no reference, not even a cycle, keeps them."""
 
@@ -269,22 +245,6 @@ def test_what_has_ended_is_gone_at_once() -> None:
         assert alive() == before
     finally:
         gc.enable()
-
-
-def test_a_router_counts_as_the_proxy_does() -> None:
-    arrivals = [Arrival(0, 0.01, 100, 3, priority="high"), Arrival(1, 1.0, 100, 50)]
-    fault = Fault(at=1.5, replica=0, kind="kill", until=1000.0)  # during the second answer
-    simulation = Simulation(world(faults=(fault,)), Script(arrivals), kept := Kept())
-    simulation.run()
-    metrics = simulation.routers[0].metrics
-    ends = {(Reason.OK, 200): 1, (Reason.REPLICA_RESET, 200): 1}
-    assert metrics.kinds["chat"].ends == ends
-    assert metrics.classes["high"].ttft.sum == pytest.approx(kept[0].ttft_s)
-    assert metrics.classes["high"].tpot.sum == pytest.approx(kept[0].tpot_s)
-    counted = metrics.models.values()
-    output = sum(each.output for each in counted)
-    assert sum(each.prompt for each in counted) == 100, "only a whole answer tells its prompt"
-    assert 3 + 10 < output < 3 + 50
 
 
 def test_a_leak_is_an_error() -> None:

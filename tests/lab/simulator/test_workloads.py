@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from router.lab.simulator.simulation import simulate
 from router.lab.simulator.traffic import Arrival, HasProgress
 from router.lab.simulator.workloads import (
     Chat,
@@ -20,28 +18,10 @@ from router.lab.simulator.workloads import (
     Synthetic,
     Unique,
 )
-from tests.lab.simulator.worlds import BLOCK, CORE, Kept, world
-
-KINDS: list[type[Synthetic]] = [Shared, Unique, Stragglers, PowerUser, Chat]
 
 
 def made(kind: type[Synthetic], **changes: Any) -> Any:
     return kind(**{"rate": 20.0, "duration_s": 50.0, **changes})
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_blocks_are_the_full_ones_and_spread_over_all_bits(kind: type[Synthetic]) -> None:
-    every = set()
-    for arrival in made(kind):
-        assert len(arrival.blocks) == arrival.prompt_tokens // 128
-        assert len(set(arrival.blocks)) == len(arrival.blocks)
-        every.update(arrival.blocks)
-    assert all(0 <= block < 1 << 64 for block in every)
-    # The prefix index uses the highest six bits of a hash, dicts use the lowest bits.
-    for shift in (58, 0):
-        shards = Counter(block >> shift & 63 for block in every)
-        assert len(shards) == 64
-        assert max(shards.values()) < 3 * len(every) / 64 + 10
 
 
 @pytest.mark.parametrize("kind", [Shared, Unique, Stragglers, PowerUser])
@@ -106,18 +86,6 @@ def test_a_conversation_goes_on_from_all_that_was_said() -> None:
     total = sum(map(len, found.values()))
     assert total / len(found) == pytest.approx(chat.mean_turns, rel=0.2)
     assert total == pytest.approx(100.0 * 20.0, rel=0.25)
-
-
-def test_a_conversation_comes_back_to_what_its_engine_holds() -> None:
-    chat = made(
-        Chat, rate=4.0, duration_s=20.0, block_tokens=BLOCK, message=Lengths(60.0, 0.5, 200)
-    )
-    kept = Kept()
-    simulate(world(core=CORE), chat, kept)
-    later = [one for one in kept.outcomes if one.arrival.number % chat.most_turns]
-    assert len(later) > 10
-    hits = sum(one.cached_tokens for one in later)
-    assert hits > 0.5 * sum(one.arrival.prompt_tokens for one in later)
 
 
 def test_a_mix_is_in_order_and_each_source_is_asked_for_its_own() -> None:

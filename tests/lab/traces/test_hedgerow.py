@@ -196,33 +196,6 @@ def test_what_became_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"stream": False},
-        {"exact": False},
-        {"output_tokens": 1},
-        {"status": 499, "reason": "client_gone"},
-    ],
-    ids=str,
-)
-def test_the_pace_is_that_of_whole_streams(tmp_path: Path, fields: dict[str, Any]) -> None:
-    usual = {"stream": True, "ttft_ms": 40.0, "exact": True}
-    (arrival,) = read(tmp_path, written(record(0.0, **(usual | fields))))
-    assert arrival.logged is not None
-    assert (arrival.logged.tpot_s, arrival.logged.ttft_s) == (None, 0.04)
-
-
-def test_what_the_log_does_not_say_of_a_request_is_unknown(tmp_path: Path) -> None:
-    failed = record(1.0, status=502, reason="server_error", ttft_ms=5.0, prompt_tokens=None)
-    failed.estimated_tokens = 9
-    arrival = read(tmp_path, written(record(0.0), failed))[1]
-    found = arrival.logged
-    assert found is not None
-    assert (found.reason, found.ttft_s, found.wait_s) == ("server_error", None, 0.0)
-    assert (found.prompt_tokens, found.cached_tokens, found.slots) == (None, None, None)
-
-
-@pytest.mark.parametrize(
     ("fields", "tokens"),
     [
         ({"prompt_tokens": 77, "estimated_tokens": 99}, 77),

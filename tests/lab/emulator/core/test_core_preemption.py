@@ -39,29 +39,6 @@ def test_the_latest_goes_when_a_block_is_wanted_and_comes_back_with_what_it_had(
     assert core.kv.used == 0
 
 
-def test_a_prefill_in_chunks_may_have_to_leave_too_and_begins_again() -> None:
-    core = make(num_blocks=7, block_size=4, max_num_seqs=2, max_num_batched_tokens=4)
-    growing, long = Request("growing", 4, 17), Request("long", 20, 1)
-    core.submit(growing, now=0.0)
-    turn(core, until=0.5)
-    core.submit(long, now=0.5)
-    log = turn(core)
-    assert (growing.preemptions, long.preemptions > 0) == (0, True)
-    assert times(log, FINISHED) == {"growing": 17.0, "long": 22.0}
-
-
-def test_what_is_computed_again_hits_its_own_blocks_and_is_counted_nowhere() -> None:
-    core = make(num_blocks=8, block_size=4)
-    a = Request("a", 8, 17, list(range(10, 16)))
-    b = Request("b", 8, 17, list(range(20, 26)))
-    core.submit(a, now=0.0)
-    core.submit(b, now=0.0)
-    turn(core)
-    assert b.preemptions > 0
-    assert (core.prefix_queries, core.prefix_hits, core.prompt_tokens) == (16, 0, 16)
-    assert b.cached_tokens == 0
-
-
 def test_without_preemption_output_is_promised_and_the_queue_waits() -> None:
     core = make(num_blocks=4, block_size=4, reserve_output=True)
     a, b = Request("a", 4, 9), Request("b", 4, 9)

@@ -57,30 +57,6 @@ def test_how_long_a_prompt_takes_alone_depends_on_the_cache_and_the_slowdown() -
     assert core.alone_s(again) == 3.0 * timing.prefill_alone_s(100, 48)
 
 
-def test_a_request_that_arrives_during_a_step_joins_the_next_one() -> None:
-    core = make()
-    core.submit(Request("a", 10, 4), now=0.0)
-    log = turn(core, until=1.5)
-    core.submit(Request("b", 10, 2), now=1.5)
-    log += turn(core)
-    assert [at for at, _, id in log if id == "a"] == [1.0, 2.0, 3.0, 4.0, 4.0]
-    assert [at for at, _, id in log if id == "b"] == [3.0, 4.0, 4.0]
-
-
-def test_a_late_caller_loses_no_time_but_cannot_turn_back_causality() -> None:
-    core = make()
-    core.submit(Request("a", 10, 5), now=0.0)
-    core.advance(0.0)
-    assert [(core.clock, kind) for _ in range(2) for kind, _ in core.advance(3.5)] == [
-        (1.0, FIRST_TOKEN),
-        (2.0, TOKEN),
-    ]
-    core.submit(Request("b", 10, 1), now=3.5)
-    log = turn(core)
-    # The step running at the call began at 2.0; the one that b joins begins after b arrived.
-    assert times(log, FIRST_TOKEN) == {"b": 4.5}
-
-
 def test_a_long_prompt_is_computed_in_chunks_beside_the_decoding() -> None:
     core = make(max_num_seqs=4, max_num_batched_tokens=100)
     core.submit(Request("short", 10, 10), now=0.0)
@@ -117,16 +93,6 @@ def test_the_first_request_waits_for_kv_blocks_and_is_not_overtaken() -> None:
     assert times(turn(core), FIRST_TOKEN) == {"a": 1.0, "big": 12.0, "small": 12.0}
 
 
-def test_promised_blocks_are_there_when_they_are_needed() -> None:
-    core = make(num_blocks=4, block_size=4, reserve_output=True)
-    core.submit(Request("a", 4, 5), now=0.0)  # 1 block now, 2 at its end
-    core.submit(Request("b", 4, 5), now=0.0)
-    core.submit(Request("c", 4, 1), now=0.0)
-    turn(core, until=1.0)
-    assert (core.kv.used, core.waiting) == (4, 1)
-    assert times(turn(core), FINISHED) == {"a": 5.0, "b": 5.0, "c": 6.0}
-
-
 def test_a_prefix_is_hit_in_whole_blocks_and_never_to_the_last_token() -> None:
     core = make(block_size=10)
     core.submit(Request("a", 30, 1, [1, 2, 3]), now=0.0)
@@ -137,16 +103,6 @@ def test_a_prefix_is_hit_in_whole_blocks_and_never_to_the_last_token() -> None:
     turn(core)
     assert (again.cached_tokens, longer.cached_tokens) == (20, 30)
     assert (core.prefix_queries, core.prefix_hits) == (95, 50)
-
-
-def test_generated_blocks_are_hit_by_the_next_turn_of_a_conversation() -> None:
-    core = make(block_size=10)
-    core.submit(Request("turn 1", 15, 26, [1, 2, 3, 4]), now=0.0)  # computes 40 tokens
-    turn(core)
-    following = Request("turn 2", 60, 1, [1, 2, 3, 4, 5, 6])
-    core.submit(following, now=100.0)
-    turn(core)
-    assert following.cached_tokens == 40
 
 
 def test_equal_prompts_in_one_step_share_their_blocks() -> None:
@@ -245,16 +201,3 @@ def test_an_id_in_use_is_refused_and_a_used_one_is_not() -> None:
 def test_sizes_that_cannot_work_are_refused(sizes: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least"):
         make(**sizes)
-
-
-def test_computed_prefill_tokens_include_aborted_ones_and_no_cached_ones() -> None:
-    core = make(block_size=4, max_num_batched_tokens=300)
-    core.submit(Request("a", 400, 1, list(range(100))), now=0.0)
-    turn(core, until=0.5)
-    assert core.prefilled_tokens == 300
-    core.abort("a", now=0.5)
-    turn(core)
-    assert core.prefilled_tokens == 300
-    core.submit(Request("same", 400, 1, list(range(100))), now=5.0)
-    turn(core)
-    assert core.prefilled_tokens == 400

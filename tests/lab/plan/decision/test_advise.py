@@ -180,19 +180,6 @@ def test_a_total_is_named() -> None:
     assert [place.binding for place in advice.places] == ["total of gpu", DEMAND]
 
 
-def test_replicas_of_the_rule_count_for_the_total() -> None:
-    kinds = parse(
-        "types: [{name: gpu, cost: 2, lead: 0, total: 5, "
-        "models: {'*': {throughput: 100}}}]\nutilisation: 1\nscale_in_below: 1"
-    )
-    loads = {Place("m"): 2.0, Place("n"): 6.0}
-    seen = replace(replace_demand(loads), running={Place("m"): {"gpu": 2}})
-    advice = advise(
-        kinds, seen, {place: forecast(x, distrust="?" * (x == 2.0)) for place, x in loads.items()}
-    )
-    assert counts(advice) == {Place("m"): 3, Place("n"): 2}
-
-
 def test_a_model_without_a_type_is_noted() -> None:
     other = Place("x")
     seen = replace(observed(now=1), demand={**observed().demand, other: Series([1], [1], [1])})

@@ -33,15 +33,6 @@ def test_the_replicas(now: int, load: float, count: int) -> None:
     assert scaled(now, load) == count
 
 
-def test_it_does_not_swing() -> None:
-    """A replica that is stopped is not started again for the same load."""
-    for load in (0.05 * number for number in range(200)):
-        for now in range(12):
-            after = scaled(now, load)
-            if after < now:
-                assert scaled(after, load) <= after
-
-
 def test_the_cheapest_type_is_started_and_the_dearest_stopped() -> None:
     def counts(cheap: int, dear: int, tokens: float, high: int = 100) -> dict[str, int]:
         pools = [

@@ -33,7 +33,3 @@ def test_the_day_before_fills_a_gap() -> None:
 
 def test_on_the_first_day_the_window_before_fills_it() -> None:
     assert filled([5.0, 0.0, 0.0, 7.0], [1, 2], 96) == [5.0, 5.0, 5.0, 7.0]
-
-
-def test_a_gap_of_more_than_a_day_repeats_the_last_day() -> None:
-    assert filled([1.0, 2.0, 0.0, 0.0, 0.0, 0.0], [2, 3, 4], 2) == [1.0, 2.0, 1.0, 2.0, 1.0, 0.0]

@@ -28,15 +28,6 @@ def test_the_queries_for_hedgerow() -> None:
     assert one.waiting == 'sum (hedgerow_queue_depth{class!="batch"})'
 
 
-def test_the_queries_for_an_engine() -> None:
-    one = question(counters="vllm", region_label="zone", window_s=1.5)
-    assert one.increase(one.names.requests) == (
-        "sum by (model_name, zone) (increase(vllm:request_success_total[1500ms]))"
-    )
-    assert one.running == "count by (model_name, zone) (vllm:num_requests_running)"
-    assert one.waiting == "sum by (model_name, zone) (vllm:num_requests_waiting)"
-
-
 def test_matchers_are_added_to_every_selector() -> None:
     one = question(match='job="a",env=~"p.*"', region_label="exported_region")
     assert one.increase(one.names.output) == (

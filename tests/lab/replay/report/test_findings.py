@@ -11,30 +11,6 @@ LATE = steady(3.0)  # every request misses an SLO of one second
 FAST = steady(0.3)
 
 
-def test_how_many_replicas_each_policy_needs() -> None:
-    made = replay(
-        run("kv_aware", steady(0.4), replicas=8),
-        run("random", LATE, replicas=8),
-        run("kv_aware", [*LATE[:1], *FAST[1:]] * 6, replicas=9),
-        run("random", FAST, replicas=9),
-    )
-    assert findings(made)[1] == (
-        "Replicas for 99 % of requests within the SLO: 8 with kv_aware; 9 with random."
-    )
-
-
-def test_a_policy_that_needs_more_than_the_largest_fleet() -> None:
-    made = replay(
-        run("kv_aware", LATE, replicas=8),
-        run("random", LATE, replicas=8),
-        run("kv_aware", FAST, replicas=9),
-        run("random", LATE, replicas=9),
-    )
-    assert findings(made)[1] == (
-        "Replicas for 99 % of requests within the SLO: 9 with kv_aware; more than 9 with random."
-    )
-
-
 def test_a_smaller_fleet_that_does_as_well_and_none_that_is_enough() -> None:
     half, fewer = [*LATE[:10], *FAST[10:]], [*LATE[:15], *FAST[15:]]
     made = replay(

@@ -113,23 +113,6 @@ def test_what_the_simulation_does_not_answer_is_slower_than_all() -> None:
     assert rows["all", "TTFT p50"].simulated == pytest.approx(200.0, 0.01)
 
 
-def test_several_classes_and_groups_are_reported_separately() -> None:
-    slow = [
-        outcome(
-            logged=said(ttft_s=0.4, replica="gpu-b"), ttft_s=0.8, replica="r1", priority="batch"
-        )
-        for _ in range(50)
-    ]
-    rows = rows_of(*slow, *(outcome(logged=said()) for _ in range(50)))
-    assert {part for part, _ in rows} == {
-        *("all", "class batch", "class normal", "group 1: small", "group 2: large")
-    }
-    assert rows["class batch", "TTFT p50"].logged == pytest.approx(400.0, 0.01)
-    assert rows["class normal", "TTFT p50"].logged == pytest.approx(100.0, 0.01)
-    assert rows["group 2: large", "TTFT p50"].simulated == pytest.approx(800.0, 0.01)
-    assert rows["group 1: small", "TTFT p50"].simulated == pytest.approx(200.0, 0.01)
-
-
 def test_a_request_counts_for_the_group_that_it_went_to_on_each_side() -> None:
     """In the log the requests went to the large replicas, in the simulation to the small ones."""
     moved = [outcome(logged=said(replica="gpu-b"), replica="r0") for _ in range(50)]
