@@ -91,13 +91,6 @@ def test_a_log_is_predicted_as_its_router_would_have(tmp_path: Path) -> None:
         assert errors.mape is not None and errors.mape < 5.0
 
 
-def test_answers_that_are_not_streamed_are_load_only(tmp_path: Path) -> None:
-    whole = line(1100.5, 5000, stream=False)
-    found = logged.requests(str(log_file(tmp_path, whole)))
-    (row,) = logged.play(found)
-    assert row.ttft.count == 80
-
-
 @pytest.mark.parametrize(
     ("flag", "text", "problem"),
     [

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from bench.findings import written
-from bench.priority import cli, goals, orders, traffic
-from bench.priority.found import found
+from bench.priority import cli, goals, orders
 from bench.priority.http import stage
 from bench.priority.http import traffic as texts
 from bench.priority.rows import Row, times
@@ -55,21 +52,6 @@ def test_what_comes_by_itself_does_not_depend_on_the_answers() -> None:
     assert following.number != first.number and not plain.follow(first, 20.0)
 
 
-def test_text_lengths_follow_the_distribution() -> None:
-    script = texts.script(1, texts.Size.quick())
-    by_class: dict[str, int] = {}
-    for conversation in script.conversations:
-        by_class[conversation.urgency] = by_class.get(conversation.urgency, 0) + 1
-        assert conversation.user.startswith(conversation.urgency)
-    assert by_class["batch"] + by_class["low"] == traffic.CLIENTS and set(by_class) == set(
-        traffic.CLASSES
-    )
-    once, again = (list(islice(texts.work("1.7"), 5)) for _ in range(2))
-    assert once == again
-    assert {len(said.document) for said in once} == {4 * traffic.BATCH.document_tokens}
-    assert len({said.question for said in once}) == 5
-
-
 # -- figures and goals ----------------------------------------------------------------------------
 
 
@@ -85,21 +67,6 @@ def test_the_worst_order_stands_for_all() -> None:
     assert (hits.here, hits.met, hits.note) == ("50%", False, "worst: strict")
     assert (fair_loss.here, fair_loss.met) == ("-2.0%", True)
     assert (fair_hits.here, fair_hits.met) == ("75%", True)
-
-
-def test_the_table_shows_losses_and_gains() -> None:
-    rows = [row(orders.NONE, 900.0, 0.8), row("fifo", 1000.0, 0.72), row("fair", 980.0, 0.6)]
-    rows[1].problems.append("the machine was busy")
-    seen = found("t", "m", rows)
-    text = written.text([seen])
-    assert "fifo!" in text and "! fifo: the machine was busy" in text
-    named = {
-        (r[0].text, c.key): cell.text
-        for r in seen.table.rows
-        for c, cell in zip(seen.table.columns, r, strict=True)
-    }
-    assert named["fair", "lost"] == "-2.00" and named["fair", "held"] == "75.0"
-    assert named[orders.NONE, "lost"] == "–" and named["fair", "high_p99"] == "1.00"
 
 
 # -- the whole way --------------------------------------------------------------------------------

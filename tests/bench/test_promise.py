@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.findings.intervals import PAIRS_MIN
 from bench.promise import cases, cli, goals
-from bench.promise.coverage import Coverage, Recorded, mean_columns
+from bench.promise.coverage import Coverage, Recorded
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.traffic import Arrival
 
@@ -66,39 +65,6 @@ def test_goals_are_judged_by_the_worst_class() -> None:
     assert coverage.here == "70.0%"
     assert coverage.note == "worst: batch; fewer than 1000 estimates: batch"
     assert width.note.startswith("worst: low;")
-
-
-def several(*above: int, name: str = "high") -> list[Coverage]:
-    """One run for each number of first tokens after their intervals; 50 are before them."""
-    return [replace(GOOD, name=name, above=count) for count in above]
-
-
-def test_a_missed_class_is_worse_than_an_open_one() -> None:
-    """The open class has the larger mean distance."""
-    missed = several(*[90] * PAIRS_MIN, name="low")
-    unsure = several(0, 0, 0, 0, 400, name="batch")
-    good = several(*[50] * PAIRS_MIN)
-    (coverage, width) = goals.judge_runs([good, unsure, missed])
-    assert coverage.missed and coverage.note == "worst: low; open for batch"
-    assert width.met and width.note == "worst: high"
-
-
-def test_a_row_has_the_means_of_the_runs_and_the_range_of_their_coverage() -> None:
-    figures = {
-        column.key: column.value(several(50, 150)) for column in mean_columns() if column.is_number
-    }
-    assert figures["covered"] == pytest.approx(85.0)
-    assert figures["lowest"] == pytest.approx(80.0)
-    assert figures["highest"] == pytest.approx(90.0)
-    assert figures["relative"] == pytest.approx(0.2)
-    nothing = [replace(GOOD, estimated=0, below=0, above=0, width_s=None)]
-    (lowest,) = [column.value(nothing) for column in mean_columns() if column.key == "lowest"]
-    assert lowest is None
-
-
-def test_an_unknown_case_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--case", "30 %") == 2
-    assert "known: 50 %" in capsys.readouterr().err
 
 
 def test_a_quick_run_end_to_end(

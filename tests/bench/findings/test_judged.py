@@ -12,7 +12,6 @@ from bench.findings.judged import (
     judged_distance,
     judged_interval,
     judged_ratio,
-    judged_share,
 )
 from bench.overhead.goals import missed
 
@@ -55,14 +54,6 @@ def test_what_cannot_be_compared_is_not_measured(ours: list[float], theirs: list
     verdict = judged_ratio("p99", "", ours, theirs, 1.0)
     assert (verdict.met, verdict.missed, verdict.here) == (False, False, "-")
     assert verdict.words() == "not measured: nothing to compare"
-
-
-def test_a_share_is_judged_by_its_mean() -> None:
-    assert judged_share("copies", "", [0.01, 0.02, 0.01, 0.02, 0.01], 0.05).met
-    assert judged_share("copies", "", [0.06, 0.07, 0.06, 0.07, 0.06], 0.05).missed
-    none = judged_share("copies", "", [0.0] * 5, 0.05)
-    assert none.met and none.here == "0.00% (0.00% to 0.00%)"
-    assert not judged_share("copies", "", [], 0.05).met
 
 
 @pytest.mark.parametrize(

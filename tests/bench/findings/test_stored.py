@@ -15,7 +15,6 @@ from bench.findings import stored
 from bench.findings.stored import Store
 from bench.priority.simulated.contests import SATURATED, SHIPPED, Length
 from bench.priority.simulated.contests import Task as PriorityTask
-from router.lab.replay.workers import Broken
 from router.lab.simulator.scenario import Scenario
 
 SCENARIO = PriorityTask(SATURATED, SHIPPED, 1, Length()).scenario
@@ -80,13 +79,6 @@ def test_results_of_other_code_are_not_used(
     run(path, 1)
     monkeypatch.setattr(stored, "digest", lambda *folders: "changed")
     assert run(path, 1) == [1]
-
-
-def test_a_run_is_kept_although_a_later_one_fails(tmp_path: Path) -> None:
-    path, ran = tmp_path / "runs", list[int]()
-    with pytest.raises(Broken, match="broken"):
-        Store(path, Figures).run([Counted(1, ran), Counted(2, ran, fails=True)], 1)
-    assert run(path, 1) == []
 
 
 @pytest.mark.parametrize("part", ["{", '{"run": "0123', '{"run": "01", "figures": {"seed'])

@@ -6,7 +6,7 @@ import pytest
 
 from bench.findings.intervals import MET, MISSED
 from bench.findings.judged import Judged
-from bench.fleet import goals, report
+from bench.fleet import goals
 from bench.fleet.paired import Paired
 from bench.fleet.run import Row
 from bench.fleet.scenarios import Outcome, judge
@@ -47,15 +47,6 @@ def test_the_best_other_contestant_is_the_measure() -> None:
     assert "best: sglang-router" in p99.words()
 
 
-def test_the_p99_is_compared_with_that_of_the_best_mean() -> None:
-    tail = scaled("haproxy", 0.99)
-    for row in tail:
-        assert row.summary is not None
-        row.summary = summary(row.summary.ttft_mean, 5.0)
-    _, _, p99 = verdicts(scaled(OWN, 1.0), scaled(AGAIN, 1.0), tail, scaled("nginx", 1.1))
-    assert p99.met and "best: haproxy" in p99.words()
-
-
 def test_failed_requests_of_ours_are_a_goal_missed() -> None:
     own = scaled(OWN, 1.0)
     own[2].summary = summary(None, share=0.0)
@@ -74,20 +65,6 @@ def test_every_goal_of_a_run_is_judged() -> None:
     outcomes = [Outcome("cold start", 1.2, 64), Outcome("one prompt", None, problems=["ended"])]
     found = goals.judge(rows, outcomes, OWN, ["chat", "shared", "unique"])
     assert [v.met for v in found] == [True] * 10 + [False]
-
-
-def test_a_run_is_printed_whole() -> None:
-    rows = [*scaled(OWN, 1.0), Row("nginx", "chat", absent="not installed")]
-    rows[1].problems.append("2 × status 503")
-    outcome = Outcome("cold start", 1.25, 64, [8.0, 10.0])
-    found = goals.judge([], [], OWN, ["chat"])
-    whole = report.Report({"CPUs": 2}, "8 engines.", OWN, [], rows, [outcome], found)
-    for words in (report.text(whole), report.markdown(whole)):
-        assert "! chat, round 2, hedgerow kv_aware: 2 × status 503" in words
-        assert "nginx: not measured: not installed" in words
-        assert "cold start" in words and "1.25" in words and "8 10" in words
-        assert "Hedgerow is not in this run" in words
-    assert whole.as_json()["hotspots"][0]["hotspot"] == 1.25
 
 
 def test_a_scenario_is_judged_by_the_engines_counts() -> None:

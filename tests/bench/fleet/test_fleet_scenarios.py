@@ -9,24 +9,6 @@ from bench.fleet import engines, scenarios
 SPEC = engines.Spec()
 
 
-def test_one_system_prompt_and_different_questions() -> None:
-    script = scenarios.system_prompt(50, 0.7, 1, SPEC)
-    assert len({c.system for c in script.conversations}) == 1
-    assert len({c.turns[0].text[:64] for c in script.conversations}) == 50
-
-
-def test_identical_prompts_come_in_one_instant() -> None:
-    script = scenarios.identical(64, 1)
-    assert len(script.conversations) == 64
-    assert len({(c.at, c.system, c.turns) for c in script.conversations}) == 1
-
-
-def test_a_cold_start_has_no_two_alike_and_all_of_one_length() -> None:
-    script = scenarios.cold_start(40, 0.7, 1, SPEC)
-    assert len({c.turns[0].text[:64] for c in script.conversations}) == 40
-    assert len({len(c.turns[0].text) for c in script.conversations}) == 1
-
-
 def test_counting_begins_before_the_first_request() -> None:
     for script in (
         scenarios.system_prompt(20, 0.7, 1, SPEC),

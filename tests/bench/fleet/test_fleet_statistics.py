@@ -90,8 +90,3 @@ def test_failing_fast_is_slow() -> None:
     assert statistics.summarise(played(records), slo_s=1.0).ttft_mean == pytest.approx(0.22)
     assert statistics.summarise(played([record(None, "x")]), slo_s=1.0).ttft_mean is None
     assert seen.errors == {"stream without [DONE]": 1, "x": 1}
-
-
-def test_a_restarted_engine_counts_from_nothing() -> None:
-    pair = [[counters(100), counters(50)], [counters(110), counters(7)]]
-    assert statistics.differences(pair, "requests") == [10, 7]

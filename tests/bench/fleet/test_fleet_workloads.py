@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from statistics import fmean
 
 import msgspec
 import pytest
@@ -40,32 +39,11 @@ def test_every_customer_asks_once_before_measuring_and_each_user_after() -> None
     assert {len(prefix) for prefix in prefixes} == {workloads.PREFIX_TOKENS * 4}
 
 
-def test_conversations_have_several_turns_and_time_to_think() -> None:
-    script = workloads.chat(60.0, 1, workloads.Size(chat_warm_s=30.0, chat_s=30.0))
-    turns = [len(c.turns) for c in script.conversations]
-    assert fmean(turns) == pytest.approx(workloads.mean_turns(), rel=0.1)
-    assert max(turns) <= workloads.CHAT_MOST_TURNS and min(turns) == 1
-    assert len({c.system for c in script.conversations}) == 1
-    thinking = [t.think_s for c in script.conversations for t in c.turns[1:]]
-    assert fmean(thinking) == pytest.approx(workloads.CHAT_THINK_S, rel=0.1)
-    assert all(c.turns[0].think_s == 0 for c in script.conversations)
-    # The requested rate is that of requests, not of conversations.
-    assert len(script.sizes()) / script.until == pytest.approx(60.0, rel=0.15)
-
-
 def test_every_conversation_fits_into_the_smallest_engine() -> None:
     limit = engines.Spec(groups=QUICK.groups).blocks * engines.BLOCK_TOKENS
     for name, make in workloads.WORKLOADS.items():
         longest = max(p + o for p, o in make(60.0, 3, workloads.Size()).sizes())
         assert longest < limit, name
-
-
-def test_unique_prompts_share_not_one_block() -> None:
-    script = workloads.unique(40.0, 1, workloads.Size())
-    starts = [c.turns[0].text[: engines.BLOCK_TOKENS * 4] for c in script.conversations]
-    assert len(set(starts)) == len(starts) > 500
-    assert not any(c.system for c in script.conversations)
-    assert set(script.reusable()) == {0.0}
 
 
 def test_sizes_count_the_history_and_reuse_what_came_before() -> None:

@@ -78,22 +78,6 @@ def test_the_engine_that_holds_the_prompt_answers(seen: WithOracle) -> None:
     assert seen.ask(prompt=prompt, cache_salt="another").headers[REPLICA] == "emulated-0"
 
 
-def test_of_equal_engines_the_less_loaded_one_answers(seen: WithOracle) -> None:
-    """With both engines stopped no first token ever comes, so load decides."""
-    for url in seen.urls:
-        seen.http.post(f"{url}/emulator/faults", json={"freeze": True})
-    socks = []
-    for number in range(4):
-        socks.append(raw_post(seen.oracle, "/v1/completions", LONG))
-        seen.until(
-            lambda number=number: sum(seen.state(i)["waiting"] for i in (0, 1)) == number + 1,  # type: ignore[misc]
-            "sent",
-        )
-    assert [seen.state(i)["waiting"] for i in (0, 1)] == [2, 2]
-    for sock in socks:
-        sock.close()
-
-
 def test_a_disconnect_cancels_the_request_at_its_engine(seen: WithOracle) -> None:
     body = {"prompt": "go on", "max_tokens": 1500, "ignore_eos": True, "stream": True}
     aborted = seen.state(0)["aborted"]

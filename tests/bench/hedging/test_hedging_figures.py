@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from bench.hedging.simulated import nodes
 from bench.hedging.simulated.cases import CASES, Length, task
 from bench.hedging.simulated.figures import Figures, Measured
@@ -28,15 +26,3 @@ def test_the_engines_tokens_are_those_of_the_routers_requests() -> None:
     asked = sum(seen.prefill_tokens for seen in result.classes.values())
     assert Figures.of(one, result).prefilled_tokens == asked > 0
     assert Measured(one).run() == Figures.of(one, result)
-
-
-def test_the_tokens_of_neighbours_are_not_counted() -> None:
-    busy = replace(made("neighbour"), measure_from=0.0)
-    neighbours = (
-        AT["neighbour"].scenario(Hedging(), 1, replace(BRIEF, measured_s=2000.0)).neighbours
-    )
-    first = replace(neighbours[0], at=1.0)
-    busy = replace(busy, scenario=replace(busy.scenario, neighbours=(first,)))
-    computed = Figures.of(busy, busy.run()).prefilled_tokens
-    usual = Figures.of(made(), made().run()).prefilled_tokens
-    assert computed == pytest.approx(usual, rel=0.3)

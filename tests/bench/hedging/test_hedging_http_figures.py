@@ -8,13 +8,9 @@ from typing import Any
 import pytest
 
 from bench.fleet.script import Conversation, Script, Turn
-from bench.hedging.http import own
 from bench.hedging.http.figures import Figures, Times, figures
-from bench.hedging.http.found import found
 from bench.hedging.http.judge import judge
-from bench.hedging.http.run import Options, Results
 from bench.hedging.http.stage import Row
-from router.lab.overhead.processes import Placement
 
 
 def record(due: float, ttft: float | None, urgency: str = "", error: str = "") -> dict[str, Any]:
@@ -95,21 +91,3 @@ def test_hedging_is_judged_against_the_same_without_and_the_best_of_the_others()
     assert others.met and extra.met
     missed = judge(rows("slow-requests", adaptive=0.5, off=1.0))[0]
     assert not missed.met
-
-
-def test_where_hedging_cannot_help_it_must_not_harm() -> None:
-    assert judge(rows("busy", adaptive=1.01, off=1.0))[0].met
-    assert not judge(rows("busy", adaptive=1.1, off=1.0))[0].met
-
-
-def test_a_run_is_printed_completely() -> None:
-    seen = rows("slow-requests", adaptive=0.3, off=1.0)
-    seen[0].problems.append("2 × status 503")
-    seen[0].hedges = {own.WON: 3.0}
-    seen.append(Row("envoy", "envoy hedging", "slow-requests", absent="not installed"))
-    whole = found(Results(Options(), Placement(), 200.0, 0.25, seen))
-    assert "! slow-requests, adaptive: 2 × status 503" in whole.remarks
-    assert f"slow-requests, adaptive says of itself: {own.WON} 3" in whole.remarks
-    assert "slow-requests, envoy hedging: not measured: not installed" in whole.remarks
-    assert len(whole.table.rows) == 2
-    assert len(whole.as_json()["rows"]) == 3

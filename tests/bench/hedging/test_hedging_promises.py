@@ -81,18 +81,6 @@ def test_every_promise_is_met_at_its_limit_and_missed_above() -> None:
     assert missed(p99=0.4, copy_tokens=5.1) == named("tokens of copies", "kept")
 
 
-def test_a_goal_that_no_hedger_can_meet_is_open_and_says_so() -> None:
-    """The stragglers change the p99 by a third only, and hedging changes nothing."""
-    case = AT["kv"]
-    found: Rows = {("calm", WITHOUT): Row(AT["calm"], WITHOUT, [replace(PLAIN, p99=0.75)] * 5)}
-    for label in (WITHOUT, WITH, AGAIN):
-        found[case.name, label] = Row(case, label, [PLAIN] * 5)
-        found["calm", label] = Row(AT["calm"], label, [replace(PLAIN, p99=0.75)] * 5)
-    p99 = next(one for one in promises.judge(found) if one.name == "kv: high, p99 TTFT")
-    assert not p99.met and not p99.missed
-    assert p99.words() == "open: short by 150 %, out of reach: -25% without stragglers"
-
-
 # -- bad hedgers, simulated ------------------------------------------------------------------------
 
 SHORT = Length(measured_s=60.0, seeds=PAIRS_MIN, nodes=2, warm_s=15.0)
@@ -126,12 +114,3 @@ def test_every_case_has_its_stragglers(case: Case) -> None:
     assert bool(scenario.neighbours) == (case.name in {"neighbour", "kv"})
     assert bool(scenario.straggling.share) == (case.name == "late")
     assert case.scenario(Hedging(policy="off"), 1, lasting).faults == scenario.faults
-
-
-def test_the_replicas_of_a_node_are_slow_together() -> None:
-    scenario = AT["node"].scenario(Hedging(), 1, SHORT)
-    together: dict[float, list[int]] = {}
-    for fault in scenario.faults:
-        together.setdefault(fault.at, []).append(fault.replica)
-    nodes = ([0, 1, 2, 3], [4, 5, 6, 7])
-    assert together and all(replicas in nodes for replicas in together.values())

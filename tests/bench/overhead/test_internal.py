@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,7 @@ import uvloop
 
 from bench.overhead import internal, works
 from bench.overhead.marks import Marks
-from bench.overhead.memory import Router
 from bench.overhead.parts import PARTS
-from router.lab.overhead import shapes
 
 
 class Pairs(Marks):
@@ -48,25 +45,6 @@ def test_each_operation_of_a_work_is_marked(
         return await work(Pairs(), 30)
 
     assert uvloop.run(run()) == (0.0 if name in differences else 1.0)
-
-
-def test_ten_requests_wait_in_the_shallow_queue(tmp_path: Path) -> None:
-    async def run() -> None:
-        prompt = shapes.Prompt("127.0.0.1:8080")
-        router = Router(tmp_path, 16, max_inflight=3)
-        for client in range(16):
-            router.send(prompt.next(), client)
-            for _ in range(3):
-                await asyncio.sleep(0)
-        for _ in range(40):
-            assert router.at_replicas == 6
-            client = await router.answer()
-            assert router.is_idle(client)
-            router.send(prompt.next(), client)
-            await asyncio.sleep(0)
-        router.close()
-
-    uvloop.run(run())
 
 
 def test_every_part_is_measured() -> None:

@@ -48,14 +48,6 @@ def test_streams_are_read_to_their_end(ports: list[int], tmp_path: Path) -> None
     assert found.answers * 100 <= sent <= (found.answers + 4) * 100
 
 
-def test_errors_are_read_without_zeros() -> None:
-    text = (
-        '{"answers":7,"bytes":4900,"seconds":1.000100,"p50_us":120,"p99_us":400,'
-        '"connect":0,"read":2,"write":0,"status":0,"timeout":1}'
-    )
-    assert wrk.read(text) == wrk.Found(7, 4900, 1.0001, 120, 400, {"read": 2, "timeout": 1})
-
-
 @pytest.mark.parametrize("size", [0, 16 * 1024])
 def test_the_upstream_knows_a_whole_request_from_a_part(size: int) -> None:
     request = shapes.Prompt("127.0.0.1", size).next()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.overhead import cli, install, peers, plan, roster, wrk
+from bench.overhead import cli, plan, roster, wrk
 from router.lab.overhead import processes, routers
 
 BRIEF = plan.Plan(
@@ -35,17 +35,6 @@ def test_the_series_measures_the_upstream_without_a_complaint() -> None:
     assert "json_c4_us" not in row.figures  # without a router there is no router CPU
 
 
-def test_without_wrk_the_run_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(wrk, "find", lambda: None)
-    [row] = cli.run(["direct"], BRIEF, processes.Placement())
-    assert "apt install wrk" in capsys.readouterr().err
-    assert "apt install wrk" in wrk.used(None)
-    assert not BY_WRK & row.figures.keys()
-    assert row.figures["pace_kept"] > 0
-
-
 def site(folder: Path) -> routers.Site:
     return routers.Site(folder, (1, 2), processes.Placement())
 
@@ -57,26 +46,6 @@ def test_a_peer_that_is_not_installed_says_how_to_get_it(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(routers.PeerError, match="--install-peers"):
         roster.PEERS[name](site(tmp_path)).version()
-
-
-def test_an_unpacked_debian_package_is_used_with_its_libraries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(peers.shutil, "which", lambda *_, **__: None)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = install.cache() / "debian-haproxy"
-    library = folder / "usr/lib/x86_64-linux-gnu/liblua5.3.so.0"
-    program = folder / "usr/sbin/haproxy"
-    for file in (library, program):
-        file.parent.mkdir(parents=True, exist_ok=True)
-    library.touch()
-    assert install.unpacked("haproxy") is None  # incompletely unpacked
-    program.write_text('#!/bin/sh\necho "HAProxy version 2.6.12 $LD_LIBRARY_PATH"\n')
-    program.chmod(0o755)
-    peer = peers.Haproxy(site(tmp_path))
-    assert peer.program() == str(program)
-    assert peer.version() == "2.6.12"
-    assert str(library.parent) in peer.said("-v")
 
 
 def test_a_router_that_ends_at_its_start_is_reported_with_its_output(tmp_path: Path) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pickle
 
-import pytest
-
 from bench.findings.stored import name
-from bench.plan.case import LATE_H, REGIONS_CASE, WEEK_CASE, Case, Task
-from bench.plan.traffic import DAY, STEP_S, Bursts, seeded
+from bench.plan.case import REGIONS_CASE, WEEK_CASE, Case, Task
+from bench.plan.traffic import Bursts, seeded
 
 
 def test_a_task_is_known_by_everything_that_decides_its_result() -> None:
@@ -24,22 +22,8 @@ def test_a_task_is_known_by_everything_that_decides_its_result() -> None:
     assert name(pickle.loads(pickle.dumps(tasks[4]))) == name(tasks[4])
 
 
-def test_a_task_has_a_label_for_errors() -> None:
-    assert Task(WEEK_CASE, 2).policy == "week, seed 2"
-    assert Task(WEEK_CASE, 2).scenario.replicas > 20
-
-
 def test_the_demand_of_a_case() -> None:
     assert WEEK_CASE.world(3, 300.0).demands[""] == seeded(3)
     trace = Case("x", Bursts("x", (0.5, 1.5), 0.9)).world(1, 300.0).demands[""]
     assert (trace.name, trace.prompt_share) == ("x", 0.9)
     assert list(REGIONS_CASE.world(3, 300.0).demands) == ["eu", "us"]
-
-
-def test_the_days_of_regions_begin_at_different_times() -> None:
-    demands = REGIONS_CASE.world(1, 300.0).demands
-    noon = {
-        region: max(range(DAY), key=lambda step, one=one: sum(one.tokens[step::DAY]))  # type: ignore[misc]
-        for region, one in demands.items()
-    }
-    assert (noon["us"] - noon["eu"]) * STEP_S / 3600.0 == pytest.approx(LATE_H, abs=2.0)

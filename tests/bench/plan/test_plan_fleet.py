@@ -36,28 +36,11 @@ def of_counts(controller: Callable[[int, int], int]) -> Controller:
     return lambda step, seen: {KEY: controller(step, seen.present[KEY])}
 
 
-def test_a_fleet_that_is_too_small_is_late_after_the_slo() -> None:
-    # The backlog grows by one replica's throughput each second.
-    assert played([2.0], 1).attainment == pytest.approx(SLO_S / STEP_S)
-
-
-def test_a_backlog_is_served_later() -> None:
-    found = played([2.0, 0.0, 0.5], 1)
-    assert found.attainment == pytest.approx((2.0 * SLO_S / STEP_S + 0.5) / 2.5)
-
-
 def test_a_start_serves_after_the_lead_time_and_costs_before() -> None:
     found = played([1.0, 2.0], 1, lambda step, present: 2)
     assert found.attainment == 1.0
     assert found.gpu_hours == pytest.approx(2 * 2 * STEP_S / 3600.0)
     assert played([2.0, 2.0], 1, lambda step, present: 2).attainment < 0.1
-
-
-def test_the_newest_starts_are_cancelled_first() -> None:
-    wanted = [2, 4, 2, 1]
-    found = played([0.5] * 4, 1, lambda step, present: wanted[step], 3.0 * STEP_S)
-    assert found.gpu_hours == pytest.approx(sum(wanted) * STEP_S / 3600.0)
-    assert found.attainment == 1.0
 
 
 def test_a_controller_sees_the_replicas_and_the_queue() -> None:
@@ -123,16 +106,6 @@ def test_another_region_serves_a_share_if_it_has_free_replicas(spill: float, mov
     found = run(regions([4.0], [3.0], spill=spill), 0, FLEET, unchanged)
     assert found is not None
     assert found.attainment == pytest.approx((3.0 + moved + own_in_time) / 7.0)
-
-
-def test_each_kind_has_its_cost() -> None:
-    kinds = (Kind("a", cost=2.0), Kind("b", cost=0.5))
-    world = regions([1.0] * 12, [1.0] * 12, kinds)
-    fleet = {PoolKey("eu", "a"): 3, PoolKey("us", "b"): 2}
-    found = run(world, 0, fleet, unchanged)
-    assert found is not None
-    assert found.gpu_hours == pytest.approx(5.0)
-    assert found.cost == pytest.approx(3 * 2.0 + 2 * 0.5)
 
 
 def test_replicas_are_reclaimed_at_random() -> None:

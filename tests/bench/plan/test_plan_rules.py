@@ -35,12 +35,6 @@ def test_the_reactive_rule_sees_the_last_step_only() -> None:
     assert asked(rule, 2, 2) == 8
 
 
-def test_the_reactive_rule_stops_one_replica_at_a_time() -> None:
-    rule = reactive_controller(world(2.0), 0.8)
-    assert asked(rule, 1, 4) == 4  # 50 % are above half of the threshold
-    assert asked(rule, 1, 8) == 7
-
-
 @pytest.mark.parametrize("make", [reactive_controller, hpa_controller])
 def test_the_waiting_tokens_are_demand(make: type) -> None:
     assert asked(make(world(2.0), 0.5), 1, 4, queue=1.0) == 6
@@ -61,11 +55,3 @@ def test_sageserves_rule_starts_one_replica_at_a_time() -> None:
     assert asked(rule, 1, 4) == 5
     assert asked(rule, 1, 5, serving=4) == 5  # the first one does not serve yet
     assert asked(rule, 1, 18) == 18
-
-
-def test_sageserves_rule_stops_below_its_lower_threshold() -> None:
-    rule = sageserve_controller(world(2.0))
-    assert asked(rule, 1, 8) == 8
-    assert asked(rule, 1, 12) == 8
-    assert asked(rule, 1, 12, serving=11) == 12
-    assert asked(sageserve_controller(world(0.0)), 1, 3) == 1

@@ -18,7 +18,7 @@ from bench.priority.simulated.contests import (
     Length,
     Task,
 )
-from bench.priority.simulated.seen import Run, covered_s, jain
+from bench.priority.simulated.seen import Run
 
 SEEDS = range(1, PAIRS_MIN + 1)
 
@@ -39,18 +39,6 @@ def runs(
 
 
 # -- figures --------------------------------------------------------------------------------------
-
-
-def test_jains_index_is_one_if_all_are_equal_and_one_of_n_if_one_has_everything() -> None:
-    assert jain([3.0, 3.0, 3.0]) == pytest.approx(1.0)
-    assert jain([0.0, 0.0, 5.0]) == pytest.approx(1 / 3)
-    assert jain([3.0, 1.0, 1.0, 1.0]) == pytest.approx(0.75)
-    assert jain([0.0, 0.0]) == 1.0
-
-
-def test_stays_that_overlap_count_once() -> None:
-    assert covered_s([(5.0, 6.0), (0.0, 2.0), (1.0, 3.0), (1.5, 1.7)]) == pytest.approx(4.0)
-    assert covered_s([]) == 0.0
 
 
 # -- verdicts -------------------------------------------------------------------------------------

@@ -64,16 +64,6 @@ def test_regret_is_against_the_best_of_each_scenario() -> None:
     assert matrix._supports(list(rows.values())).startswith("The table speaks for b ")
 
 
-def test_the_default_is_judged_against_the_best_of_the_others() -> None:
-    def row(policy: str, worst: float) -> matrix.Row:
-        return matrix.Row(policy, [1.0], [1.0], [worst])
-
-    verdict = matrix._judge([row("kv_aware", 2.0), row("a", 4.0), row("b", 8.0)])
-    assert (verdict.value, verdict.met) == (0.5, True)
-    assert not matrix._judge([row("kv_aware", 2.0), row("a", 1.0)]).met
-    assert matrix._judge([row("a", 1.0)]).value is None
-
-
 # -- the loads ------------------------------------------------------------------------------------
 
 
@@ -99,18 +89,6 @@ def test_where_affinity_begins_to_pay_is_said_in_loads() -> None:
     assert loads.begins_to_pay(same, "random").count("nowhere") == 2
     assert "better at every load" in loads.begins_to_pay(points([0.5] * 3, [1.0] * 3), "random")
     assert loads.begins_to_pay(same, "least_load") == ""
-
-
-def test_the_goals_of_the_loads_are_ratios_of_goodput() -> None:
-    found = points([1.0, 1.0, 1.0], [1.0, 1.0, 9.0])
-    verdicts = {v.name: v for v in loads.judge(found)}
-    overload = verdicts["goodput at 110 %: random over ours"]
-    assert (overload.value, overload.met) == (0.0, True)
-    assert verdicts["goodput at 50 %: random over ours"].value == 1.0
-    missing = verdicts["goodput at 50 %: least_load over ours"]
-    assert missing.value is None and "least_load" in missing.note
-    lost = loads.judge(points([9.0] * 3, [1.0] * 3))[0]
-    assert lost.value is None and lost.note == "ours is zero"
 
 
 # -- the ladder -----------------------------------------------------------------------------------

@@ -9,11 +9,8 @@ import pytest
 
 from bench.fleet.simulated.matrix import task
 from bench.fleet.simulated.worlds import (
-    FLEET,
     Warmed,
     World,
-    cold_rate,
-    shared,
     worlds,
 )
 
@@ -30,17 +27,6 @@ def test_every_scenario_can_be_pickled_and_run(world: World) -> None:
     for fault in told.scenario.faults:
         assert 0.0 < fault.at < fault.until < world.seconds
         assert fault.replica < world.fleet.replicas
-
-
-def test_the_load_is_a_share_of_what_the_cold_fleet_carries() -> None:
-    half, full = (
-        World(name="", unit="", words="", make=shared, load=load, requests=900)
-        for load in (0.5, 1.0)
-    )
-    assert full.rate == pytest.approx(cold_rate(FLEET, [(7200.0, 200)]))
-    assert half.rate == pytest.approx(full.rate / 2)
-    assert half.seconds == pytest.approx(2 * full.seconds)
-    assert len(list(half.traffic(1))) == pytest.approx(900, rel=0.15)
 
 
 def test_every_group_asks_once_before_the_rest_comes() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.fleet.truth.figures import KINDS, compare, figures, offset_s
+from bench.fleet.truth.figures import KINDS, figures, offset_s
 from bench.fleet.truth.outcomes import NOTHING, Outcomes
 from router.core.errors import Reason
 from router.lab.simulator.outcome import Outcome
@@ -63,27 +63,6 @@ def test_figures_are_those_of_measured_requests() -> None:
         "failed": 0.0,
     }
     assert found.keys() == {kind.name for kind in KINDS}
-
-
-def test_a_request_without_an_answer_is_the_slowest_and_no_throughput() -> None:
-    found = figures(
-        played(record(0.0, 0.1, 1.0, 10), record(0.0, 0.2, 2.0, 5, error="cut")), slo_s=1.0
-    )
-    assert found["TTFT p50"] == pytest.approx(100.0)
-    assert found["TTFT p99"] is None  # infinity is not reported as a figure
-    assert (found["requests"], found["output tokens"]) == (0.5, 5.0)
-    assert (found["failed"], found["in SLO"]) == (1.0, 50.0)
-
-
-def test_several_runs_are_compared_by_their_medians() -> None:
-    def run(ttft: float | None) -> dict[str, float | None]:
-        return {kind.name: ttft for kind in KINDS}
-
-    (row, *_) = compare("w", [run(10.0), run(30.0), run(11.0)], [run(12.0)])
-    assert (row.workload, row.name, row.measured, row.simulated) == ("w", "TTFT p50", 11.0, 12.0)
-    assert (row.measured_range, row.simulated_range) == ((10.0, 30.0), None)
-    (row, *_) = compare("w", [run(10.0), run(None)], [run(12.0)])
-    assert (row.measured, row.error) == (None, None)  # a figure missing in one run has no median
 
 
 def test_the_offset_is_between_the_same_requests() -> None:

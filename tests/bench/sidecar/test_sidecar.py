@@ -7,13 +7,10 @@ from statistics import fmean
 
 import pytest
 
-from bench.findings import written
 from bench.priority.http import traffic as texts
 from bench.priority.traffic import CLASSES
 from bench.sidecar.figures import HIGH_S, Counted, Figures
-from bench.sidecar.found import Row, found
 from bench.sidecar.http.load import dealt
-from bench.sidecar.http.stage import figures
 from bench.sidecar.setups import Setup
 from bench.sidecar.simulated import Length, Task
 from tests.addons.needed import needs
@@ -71,46 +68,7 @@ def test_fairness_is_that_of_the_tenants_of_class_batch() -> None:
     assert isclose(seen.figures(0.0).jain, (110 + 330) ** 2 / (2 * (110**2 + 330**2)))
 
 
-def test_records_of_the_load_generator_become_figures() -> None:
-    record = {
-        "user": "batch-0",
-        "due": 2.5,
-        "seconds": 1.0,
-        "ttft": 0.25,
-        "prompt_tokens": 90,
-        "output_tokens": 10,
-        "error": "",
-    }
-    records = [{**record, "urgency": name} for name in CLASSES]
-    records.append({**record, "urgency": "high", "error": "status 500"})
-    found = figures({"records": records}, 0.3, texts.Size.quick())
-    assert (found.ttft_mean_s["high"], found.in_slo, found.errors) == (0.25, 0.5, 1)
-    assert found.tokens_s == 40 / 4.0
-
-
 # -- the table ------------------------------------------------------------------------------------
-
-
-def test_each_kind_is_compared_with_one_router_of_the_same_kind() -> None:
-    def runs(high: float, hits: float) -> list[Figures]:
-        times = dict.fromkeys(CLASSES, 1.0)
-        return [
-            Figures({**times, "high": high * seed}, times, 0.9, hits, 1.0, 100.0)
-            for seed in range(1, 6)
-        ]
-
-    rows = [
-        Row(Setup(1), runs(0.2, 0.7)),
-        Row(Setup(4), runs(0.5, 0.4)),
-        Row(Setup(1, is_exact=True), runs(0.1, 0.7)),
-        Row(Setup(4, is_exact=True), runs(0.1, 0.6)),
-    ]
-    rows[1].runs[0].problems.append("the router used 90% of a CPU")
-    text = written.text([found("title", "method", rows)])
-    assert "2.50 (2.50 to 2.50)" in text
-    assert "-30.0 (-30.0 to -30.0)" in text and "-10.0 (-10.0 to -10.0)" in text
-    assert text.count("1.00 (1.00 to 1.00)") == 3
-    assert "! 4 routers, kv_aware: the router used 90% of a CPU" in text
 
 
 # -- short simulations ----------------------------------------------------------------------------
@@ -140,8 +98,3 @@ def test_routers_with_kv_events_find_more_in_the_caches(simulated: dict[Setup, F
         simulated[one].hit_rate for one in (Setup(1), Setup(4), Setup(4, is_exact=True))
     )
     assert blind < exact - 0.05 and exact < alone + 0.05
-
-
-@needs("kv_events")
-def test_one_router_is_the_fairest(simulated: dict[Setup, Figures]) -> None:
-    assert simulated[Setup(1)].jain > simulated[Setup(4)].jain
