@@ -54,8 +54,8 @@ def _traffic(trace: Trace, facts: TraceFacts, scenario: Scenario, closed_loop: b
     if facts.duration_s > 0.0:
         text += f" in {facts.duration_s:,.0f} s, {number(facts.rate)}/s"
     text += (
-        f"; on average {facts.input.mean:,.0f} prompt tokens and {facts.output.mean:,.0f} output "
-        "tokens"
+        f"; on average {facts.prompt_tokens:,.0f} prompt tokens and {facts.output_tokens:,.0f} "
+        "output tokens"
     )
     if facts.reuse is None:
         text += "; no information about prefixes, so there are no cache hits"

@@ -64,35 +64,29 @@ async def two_regions(
         yield router, eu, us
 
 
-def test_lines_go_to_the_allowed_region_only(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        async with two_regions(tmp_path, Slow()) as (router, eu, us):
-            async with sdk(router, LIMITED) as client:
-                batch = await submit(client, numbered(20))
-                assert len(await results(client, await until(client, batch.id))) == 20
-            assert (len(eu.requests), len(us.requests)) == (20, 0)
-
-    story()
+@scenario
+async def test_lines_go_to_the_allowed_region_only(tmp_path: Path) -> None:
+    async with two_regions(tmp_path, Slow()) as (router, eu, us):
+        async with sdk(router, LIMITED) as client:
+            batch = await submit(client, numbered(20))
+            assert len(await results(client, await until(client, batch.id))) == 20
+        assert (len(eu.requests), len(us.requests)) == (20, 0)
 
 
-def test_lines_that_wait_for_their_region_delay_no_other_owner(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        slow = Slow()
-        async with two_regions(tmp_path, slow) as (router, eu, us):
-            await eu.stop_listening()
-            fleet = router.app.parts.fleet
-            await eventually(lambda: "eu-1" not in fleet.serving.ready_ids, "the region is down")
-            async with sdk(router, LIMITED) as limited, sdk(router, FREE) as free:
-                first = await submit(limited, numbered(2 * AHEAD))
-                await eventually(lambda: waiting(router) >= AHEAD, "its lines wait")
-                second = await submit(free, numbered(200))
-                assert len(await results(free, await until(free, second.id))) == 200
-                assert slow.most > LEAST
-                assert len(us.requests) == 200
-                eu.start(eu.port)
-                assert len(await results(limited, await until(limited, first.id))) == 2 * AHEAD
+@scenario
+async def test_lines_that_wait_for_their_region_delay_no_other_owner(tmp_path: Path) -> None:
+    slow = Slow()
+    async with two_regions(tmp_path, slow) as (router, eu, us):
+        await eu.stop_listening()
+        fleet = router.app.parts.fleet
+        await eventually(lambda: "eu-1" not in fleet.serving.ready_ids, "the region is down")
+        async with sdk(router, LIMITED) as limited, sdk(router, FREE) as free:
+            first = await submit(limited, numbered(2 * AHEAD))
+            await eventually(lambda: waiting(router) >= AHEAD, "its lines wait")
+            second = await submit(free, numbered(200))
+            assert len(await results(free, await until(free, second.id))) == 200
+            assert slow.most > LEAST
             assert len(us.requests) == 200
-
-    story()
+            eu.start(eu.port)
+            assert len(await results(limited, await until(limited, first.id))) == 2 * AHEAD
+        assert len(us.requests) == 200

@@ -91,142 +91,119 @@ async def test_replicas_that_want_the_clients_key_get_it_again_when_he_asks(tmp_
     assert b"sk-passes-through" not in on_disk(tmp_path)
 
 
-def test_lines_of_a_known_key_go_on_by_its_name(tmp_path: Path) -> None:
+@scenario
+async def test_lines_of_a_known_key_go_on_by_its_name(tmp_path: Path) -> None:
     keys = Keys(file=keys_file(tmp_path, key("acme", KEY)), required=True)
-
-    @scenario
-    async def story() -> None:
-        folder = tmp_path / "b"
-        async with (
-            half_done(folder, KEY, keys=keys) as batch_id,
-            open_door(folder, json_ok, keys=keys) as router,
-        ):
-            # Since the restart, no client has sent a request.
-            await eventually(lambda: len(router.replica.requests) == 20, "all lines are sent")
-            for seen in router.replica.requests:
-                for name in ("authorization", "x-api-key", "x-router-owner"):
-                    assert seen.header(name) is None, name
-                assert router.app.parts.dispatcher.tenants.token not in str(seen.headers)
-            assert (await router.ask(chat(f"Authorization: Bearer {KEY}"), "POST")).status == 200
-            async with sdk(router, KEY) as client:
-                assert len(await results(client, await until(client, batch_id))) == 20
-            lines = await router.log(21, kind="chat")
-            assert len({entry["tenant"] for entry in lines}) == 1, "one tenant, asked so or so"
-            assert [entry["class"] for entry in lines].count("batch") == 20
-
-    story()
+    folder = tmp_path / "b"
+    async with (
+        half_done(folder, KEY, keys=keys) as batch_id,
+        open_door(folder, json_ok, keys=keys) as router,
+    ):
+        # Since the restart, no client has sent a request.
+        await eventually(lambda: len(router.replica.requests) == 20, "all lines are sent")
+        for seen in router.replica.requests:
+            for name in ("authorization", "x-api-key", "x-router-owner"):
+                assert seen.header(name) is None, name
+            assert router.app.parts.dispatcher.tenants.token not in str(seen.headers)
+        assert (await router.ask(chat(f"Authorization: Bearer {KEY}"), "POST")).status == 200
+        async with sdk(router, KEY) as client:
+            assert len(await results(client, await until(client, batch_id))) == 20
+        lines = await router.log(21, kind="chat")
+        assert len({entry["tenant"] for entry in lines}) == 1, "one tenant, asked so or so"
+        assert [entry["class"] for entry in lines].count("batch") == 20
 
 
-def test_what_a_key_may_holds_for_its_lines(tmp_path: Path) -> None:
+@scenario
+async def test_what_a_key_may_holds_for_its_lines(tmp_path: Path) -> None:
     file = keys_file(
         tmp_path, key("acme", KEY, concurrency=2, models=("m",)), key("umbrella", OTHER)
     )
-
-    @scenario
-    async def story() -> None:
-        gate = Gate()
-        async with (
-            open_door(tmp_path / "b", gate, keys=Keys(file=file)) as router,
-            sdk(router, KEY) as acme,
-            sdk(router, OTHER) as umbrella,
-        ):
-            wanted = jsonl(*(line(f"r{n}") for n in range(6)), line("odd", model="secret-model"))
-            batch = await submit(acme, wanted)
-            accounts = router.app.parts.dispatcher.tenants._accounts
-            await eventually(lambda: "acme" in accounts, "a request of the key")
-            await eventually(lambda: accounts["acme"].under_way == 2, "as many as it may")
-            # Limits are per owner: umbrella's lines are not delayed by acme's pauses.
-            other = await submit(umbrella, numbered(20))
-            await eventually(lambda: gate.inside >= 2 + FIRST, "umbrella has its lines under way")
-            assert accounts["acme"].under_way == 2
-            gate.open.set()
-            await until(umbrella, other.id)
-            found = await results(acme, await until(acme, batch.id))
-            assert found["odd"]["response"]["status_code"] == 403
-            assert [found[f"r{n}"]["response"]["status_code"] for n in range(6)] == [200] * 6
-
-    story()
+    gate = Gate()
+    async with (
+        open_door(tmp_path / "b", gate, keys=Keys(file=file)) as router,
+        sdk(router, KEY) as acme,
+        sdk(router, OTHER) as umbrella,
+    ):
+        wanted = jsonl(*(line(f"r{n}") for n in range(6)), line("odd", model="secret-model"))
+        batch = await submit(acme, wanted)
+        accounts = router.app.parts.dispatcher.tenants._accounts
+        await eventually(lambda: "acme" in accounts, "a request of the key")
+        await eventually(lambda: accounts["acme"].under_way == 2, "as many as it may")
+        # Limits are per owner: umbrella's lines are not delayed by acme's pauses.
+        other = await submit(umbrella, numbered(20))
+        await eventually(lambda: gate.inside >= 2 + FIRST, "umbrella has its lines under way")
+        assert accounts["acme"].under_way == 2
+        gate.open.set()
+        await until(umbrella, other.id)
+        found = await results(acme, await until(acme, batch.id))
+        assert found["odd"]["response"]["status_code"] == 403
+        assert [found[f"r{n}"]["response"]["status_code"] for n in range(6)] == [200] * 6
 
 
-def test_keys_of_one_name_own_the_same(tmp_path: Path) -> None:
+@scenario
+async def test_keys_of_one_name_own_the_same(tmp_path: Path) -> None:
     file = keys_file(tmp_path, key("acme", KEY), key("acme", NEXT_KEY), key("umbrella", OTHER))
-
-    @scenario
-    async def story() -> None:
-        async with (
-            open_door(tmp_path / "b", json_ok, keys=Keys(file=file)) as router,
-            sdk(router, KEY) as before,
-            sdk(router, NEXT_KEY) as after,
-            sdk(router, OTHER) as other,
-        ):
-            batch = await until(before, (await submit(before, numbered(2))).id)
-            assert len(await results(after, batch)) == 2
-            with pytest.raises(openai.NotFoundError):
-                await other.batches.retrieve(batch.id)
-            listed = await router.ask(request("/v1/batches", f"x-api-key: {KEY}"))
-            assert [found["id"] for found in listed.json()["data"]] == [batch.id]
-
-    story()
+    async with (
+        open_door(tmp_path / "b", json_ok, keys=Keys(file=file)) as router,
+        sdk(router, KEY) as before,
+        sdk(router, NEXT_KEY) as after,
+        sdk(router, OTHER) as other,
+    ):
+        batch = await until(before, (await submit(before, numbered(2))).id)
+        assert len(await results(after, batch)) == 2
+        with pytest.raises(openai.NotFoundError):
+            await other.batches.retrieve(batch.id)
+        listed = await router.ask(request("/v1/batches", f"x-api-key: {KEY}"))
+        assert [found["id"] for found in listed.json()["data"]] == [batch.id]
 
 
-def test_a_key_that_is_taken_back_has_no_more_lines_sent(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        gate = Gate()
-        file = keys_file(tmp_path, key("acme", KEY, concurrency=1), key("umbrella", OTHER))
-        async with (
-            open_door(tmp_path / "b", gate, keys=Keys(file=file)) as router,
-            sdk(router, KEY) as client,
-        ):
-            batch = await submit(client, numbered(10))
-            await eventually(lambda: gate.inside == 1, "one line is under way")
-            keys_file(tmp_path, key("umbrella", OTHER))
-            await router.app.reload()
-            gate.open.set()
-            runner = runner_of(router)
-            await eventually(lambda: not runner.running, "it is over")
-            keys_file(tmp_path, key("acme", KEY), key("umbrella", OTHER))
-            await router.app.reload()
-            found = await results(client, await until(client, batch.id))
-            statuses = sorted(r["response"]["status_code"] for r in found.values())
-            assert statuses == [200] + [401] * 9
-
-    story()
+@scenario
+async def test_a_key_that_is_taken_back_has_no_more_lines_sent(tmp_path: Path) -> None:
+    gate = Gate()
+    file = keys_file(tmp_path, key("acme", KEY, concurrency=1), key("umbrella", OTHER))
+    async with (
+        open_door(tmp_path / "b", gate, keys=Keys(file=file)) as router,
+        sdk(router, KEY) as client,
+    ):
+        batch = await submit(client, numbered(10))
+        await eventually(lambda: gate.inside == 1, "one line is under way")
+        keys_file(tmp_path, key("umbrella", OTHER))
+        await router.app.reload()
+        gate.open.set()
+        runner = runner_of(router)
+        await eventually(lambda: not runner.running, "it is over")
+        keys_file(tmp_path, key("acme", KEY), key("umbrella", OTHER))
+        await router.app.reload()
+        found = await results(client, await until(client, batch.id))
+        statuses = sorted(r["response"]["status_code"] for r in found.values())
+        assert statuses == [200] + [401] * 9
 
 
-def test_nobody_else_may_ask_by_a_name(tmp_path: Path) -> None:
+@scenario
+async def test_nobody_else_may_ask_by_a_name(tmp_path: Path) -> None:
     keys = Keys(file=keys_file(tmp_path, key("acme", KEY)), required=True)
-
-    @scenario
-    async def story() -> None:
-        async with (
-            open_door(tmp_path / "b", json_ok, keys=keys) as router,
-            sdk(router, KEY) as acme,
-        ):
-            await acme.files.create(file=numbered(1), purpose="batch")
-            for said in ("key:acme", "0123456789abcdef0123456789abcdef key:acme", " key:acme", ""):
-                field = f"X-Router-Owner: {said}"
-                assert (await router.ask(chat(field), "POST")).status == 401, said
-                assert (await router.ask(request("/v1/files", field))).status == 401, said
-            assert router.replica.requests == []
-
-    story()
+    async with (
+        open_door(tmp_path / "b", json_ok, keys=keys) as router,
+        sdk(router, KEY) as acme,
+    ):
+        await acme.files.create(file=numbered(1), purpose="batch")
+        for said in ("key:acme", "0123456789abcdef0123456789abcdef key:acme", " key:acme", ""):
+            field = f"X-Router-Owner: {said}"
+            assert (await router.ask(chat(field), "POST")).status == 401, said
+            assert (await router.ask(request("/v1/files", field))).status == 401, said
+        assert router.replica.requests == []
 
 
-def test_a_token_of_the_routers_own_needs_no_clients_secret(tmp_path: Path) -> None:
+@scenario
+async def test_a_token_of_the_routers_own_needs_no_clients_secret(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("ours")
-
-    @scenario
-    async def story() -> None:
-        config: dict[str, Any] = {"upstream": Upstream(token_file=str(token))}
-        folder = tmp_path / "b"
-        async with (
-            half_done(folder, "sk-mine", **config),
-            open_door(folder, json_ok, **config) as router,
-        ):
-            await eventually(lambda: len(router.replica.requests) == 20, "nobody was waited for")
-            told = {seen.header("authorization") for seen in router.replica.requests}
-            assert told == {"Bearer ours"}
-
-    story()
+    config: dict[str, Any] = {"upstream": Upstream(token_file=str(token))}
+    folder = tmp_path / "b"
+    async with (
+        half_done(folder, "sk-mine", **config),
+        open_door(folder, json_ok, **config) as router,
+    ):
+        await eventually(lambda: len(router.replica.requests) == 20, "nobody was waited for")
+        told = {seen.header("authorization") for seen in router.replica.requests}
+        assert told == {"Bearer ours"}

@@ -51,30 +51,26 @@ def test_a_handover_goes_on_if_the_folder_of_batches_is_not_released(
     story()
 
 
-def test_the_lines_of_a_batch_use_the_budget_of_their_owner(
+@scenario
+async def test_the_lines_of_a_batch_use_the_budget_of_their_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("router.addons.batches.run.concurrency_window.PAUSE_MAX_S", 0.05)
-
-    @scenario
-    async def story() -> None:
-        rules = keys(tmp_path, tokens_per_day=1)
-        async with (
-            open_door(tmp_path, tells, keys=rules) as router,
-            sdk(router, "acme-key") as client,
-        ):
-            batch = await submit(client, numbered(3))
-            await eventually(
-                lambda: any(line["reason"] == "insufficient_quota" for line in router.lines()),
-                "a line is refused",
-            )
-            assert len(router.replica.requests) >= 1
-            seen = await client.batches.retrieve(batch.id)
-            # The other lines wait until the budget renews; they have not failed.
-            assert (seen.status, seen.request_counts.failed) == ("in_progress", 0)  # type: ignore[union-attr]
-            keys(tmp_path, tokens_per_day=1e6)
-            await router.app.reload()
-            done = await until(client, batch.id)
-            assert len(await results(client, done)) == 3
-
-    story()
+    rules = keys(tmp_path, tokens_per_day=1)
+    async with (
+        open_door(tmp_path, tells, keys=rules) as router,
+        sdk(router, "acme-key") as client,
+    ):
+        batch = await submit(client, numbered(3))
+        await eventually(
+            lambda: any(line["reason"] == "insufficient_quota" for line in router.lines()),
+            "a line is refused",
+        )
+        assert len(router.replica.requests) >= 1
+        seen = await client.batches.retrieve(batch.id)
+        # The other lines wait until the budget renews; they have not failed.
+        assert (seen.status, seen.request_counts.failed) == ("in_progress", 0)  # type: ignore[union-attr]
+        keys(tmp_path, tokens_per_day=1e6)
+        await router.app.reload()
+        done = await until(client, batch.id)
+        assert len(await results(client, done)) == 3

@@ -77,22 +77,19 @@ class Published:
 
 
 @pytest.mark.parametrize("resource", [SLICES, PODS])
-def test_no_request_fails_when_kubernetes_changes(resource: str, tmp_path: Path) -> None:
-    @long_scenario
-    async def story() -> None:
-        async with api_server() as server:
-            publish = Published(server, resource)
+@long_scenario
+async def test_no_request_fails_when_kubernetes_changes(resource: str, tmp_path: Path) -> None:
+    async with api_server() as server:
+        publish = Published(server, resource)
 
-            async def test(engines: list[Emulated]) -> None:
-                members = {engine.url: 1 for engine in engines}
-                await publish(members)
-                what = {"pods": "app=vllm"} if resource == PODS else {"service": "vllm"}
-                source = KubernetesReplicas(kubeconfig=kubeconfig(tmp_path, server.url), **what)
-                rules = Discovery(kubernetes=(source,), ttl_min_s=FAST_S, retry_max_s=FAST_S)
-                async with running(discovery=rules, health={"slow_start_s": 0.0}) as router:
-                    await under_load(router, engines, publish, members)
-                    assert server.count(watch="true") > 1
+        async def test(engines: list[Emulated]) -> None:
+            members = {engine.url: 1 for engine in engines}
+            await publish(members)
+            what = {"pods": "app=vllm"} if resource == PODS else {"service": "vllm"}
+            source = KubernetesReplicas(kubeconfig=kubeconfig(tmp_path, server.url), **what)
+            rules = Discovery(kubernetes=(source,), ttl_min_s=FAST_S, retry_max_s=FAST_S)
+            async with running(discovery=rules, health={"slow_start_s": 0.0}) as router:
+                await under_load(router, engines, publish, members)
+                assert server.count(watch="true") > 1
 
-            await with_engines(test)
-
-    story()
+        await with_engines(test)

@@ -133,59 +133,52 @@ async def until(source: KubernetesSource, wanted: str) -> Look:
             await asyncio.sleep(min(look.wait_s, FAST_S))
 
 
-def test_a_watch_that_is_cut_anywhere(tmp_path: Path) -> None:
+@long_scenario
+async def test_a_watch_that_is_cut_anywhere(tmp_path: Path) -> None:
     """Each event is used as a whole or not at all, and none is lost."""
 
     def where(version: int) -> str:
         return f"10.{version // 250}.{version % 250}.1"
 
-    @long_scenario
-    async def story() -> None:
-        cut, now = 0, 1000
+    cut, now = 0, 1000
 
-        def answer(target: str) -> bytes | None:
-            nonlocal now
-            if not is_watch(target):
-                return body(listing(now, where(now)))
-            first = version_of(target) + 1
-            now = max(now, first + 1)
-            return chunked(event(first, where(first)), event(first + 1, where(first + 1)))[:cut]
+    def answer(target: str) -> bytes | None:
+        nonlocal now
+        if not is_watch(target):
+            return body(listing(now, where(now)))
+        first = version_of(target) + 1
+        now = max(now, first + 1)
+        return chunked(event(first, where(first)), event(first + 1, where(first + 1)))[:cut]
 
-        async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
-            await source.look()
-            used = set[int]()
-            for size in range(0, 900, 29):
-                cut = size
-                before = int(source._endpoints.version)
-                while not ((look := await source.look()).problem or look.wait_s):
-                    if look.found:
-                        version = int(source._endpoints.version)
-                        assert addresses(look) == [where(version)]
-                        used.add(version - before)
-                if look.problem:  # Such a watch has failed, so there is a new list.
-                    assert addresses(await source.look()) == [where(now)]
-            assert used == {1, 2}
-
-    story()
+    async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
+        await source.look()
+        used = set[int]()
+        for size in range(0, 900, 29):
+            cut = size
+            before = int(source._endpoints.version)
+            while not ((look := await source.look()).problem or look.wait_s):
+                if look.found:
+                    version = int(source._endpoints.version)
+                    assert addresses(look) == [where(version)]
+                    used.add(version - before)
+            if look.problem:  # Such a watch has failed, so there is a new list.
+                assert addresses(await source.look()) == [where(now)]
+        assert used == {1, 2}
 
 
-def test_a_list_that_is_cut_everywhere_changes_nothing(tmp_path: Path) -> None:
+@scenario
+async def test_a_list_that_is_cut_everywhere_changes_nothing(tmp_path: Path) -> None:
     whole = body(listing(7, "10.0.0.1"))
-
-    @scenario
-    async def story() -> None:
-        cut = 0
-        async with (
-            serving(lambda target: whole[:cut]) as url,
-            source_at(kubeconfig(tmp_path, url)) as source,
-        ):
-            for cut in range(0, len(whole), 23):
-                look = await source.look()
-                assert (look.found, bool(look.problem)) == (None, True), cut
-            cut = len(whole)
-            assert addresses(await source.look()) == ["10.0.0.1"]
-
-    story()
+    cut = 0
+    async with (
+        serving(lambda target: whole[:cut]) as url,
+        source_at(kubeconfig(tmp_path, url)) as source,
+    ):
+        for cut in range(0, len(whole), 23):
+            look = await source.look()
+            assert (look.found, bool(look.problem)) == (None, True), cut
+        cut = len(whole)
+        assert addresses(await source.look()) == ["10.0.0.1"]
 
 
 def endless(target: str) -> bytes:
@@ -220,20 +213,16 @@ WRONG: dict[str, bytes | Answer] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_list(tmp_path: Path, name: str) -> None:
+@scenario
+async def test_a_wrong_list(tmp_path: Path, name: str) -> None:
     wrong = WRONG[name]
-
-    @scenario
-    async def story() -> None:
-        answer: Answer = (lambda target: wrong) if isinstance(wrong, bytes) else wrong
-        async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
-            for _ in range(2):
-                look = await source.look()
-                assert (look.found, bool(look.problem)) == (None, True)
-                assert len(look.problem) < 1000
-                assert 0 < look.wait_s < 1
-
-    story()
+    answer: Answer = (lambda target: wrong) if isinstance(wrong, bytes) else wrong
+    async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
+        for _ in range(2):
+            look = await source.look()
+            assert (look.found, bool(look.problem)) == (None, True)
+            assert len(look.problem) < 1000
+            assert 0 < look.wait_s < 1
 
 
 @pytest.mark.parametrize(
@@ -249,29 +238,27 @@ def test_a_wrong_list(tmp_path: Path, name: str) -> None:
     ],
     ids=lambda line: line[:24].decode("latin-1"),
 )
-def test_a_wrong_event_leads_to_a_new_list(tmp_path: Path, line: bytes) -> None:
-    @scenario
-    async def story() -> None:
-        lists = 0
+@scenario
+async def test_a_wrong_event_leads_to_a_new_list(tmp_path: Path, line: bytes) -> None:
+    lists = 0
 
-        def answer(target: str) -> bytes | None:
-            nonlocal lists
-            if is_watch(target):
-                return chunked(line)
-            lists += 1
-            return body(listing(5, f"10.0.0.{lists}"))
+    def answer(target: str) -> bytes | None:
+        nonlocal lists
+        if is_watch(target):
+            return chunked(line)
+        lists += 1
+        return body(listing(5, f"10.0.0.{lists}"))
 
-        async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
-            for _ in range(3):
-                before = lists
-                while not (look := await source.look()).problem:
-                    assert addresses(look) in ([], [f"10.0.0.{lists}"])
-                assert (look.found, lists > before) == (None, True)
-
-    story()
+    async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
+        for _ in range(3):
+            before = lists
+            while not (look := await source.look()).problem:
+                assert addresses(look) in ([], [f"10.0.0.{lists}"])
+            assert (look.found, lists > before) == (None, True)
 
 
-def test_large_events_and_many_events_at_once(tmp_path: Path) -> None:
+@scenario
+async def test_large_events_and_many_events_at_once(tmp_path: Path) -> None:
     large = made(6, "10.0.0.2")
     large["metadata"]["annotations"] = {"x": "y" * (2 << 20)}
     events = {6: json.dumps({"type": "MODIFIED", "object": large}).encode() + b"\n"}
@@ -284,96 +271,81 @@ def test_large_events_and_many_events_at_once(tmp_path: Path) -> None:
         rest = [line for version, line in events.items() if version >= first]
         return chunked(*(rest[:1] if first == 6 else rest), b"") if rest else None
 
-    @scenario
-    async def story() -> None:
-        async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
-            assert addresses(await source.look()) == ["10.0.0.1"]
-            await until(source, "10.0.0.2")
-            await until(source, "10.0.4.249")
-
-    story()
+    async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
+        assert addresses(await source.look()) == ["10.0.0.1"]
+        await until(source, "10.0.0.2")
+        await until(source, "10.0.4.249")
 
 
-def test_too_many_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@scenario
+async def test_too_many_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("router.addons.kubernetes.source._OBJECTS_MAX", 60)
-
-    @scenario
-    async def story() -> None:
-        async with api_server() as server:
-            for n in range(60):
-                server.put(SLICES, slice_of(f"s{n}", endpoint(f"10.0.0.{n + 1}")))
-            async with source_at(kubeconfig(tmp_path, server.url)) as source:
-                assert len(addresses(await source.look())) == 60
-                server.put(SLICES, slice_of("s60", endpoint("10.0.0.61")))
-                for _ in ("watch", "list"):
-                    assert (await source.look()).problem == "names more than 60 objects"
-
-    story()
+    async with api_server() as server:
+        for n in range(60):
+            server.put(SLICES, slice_of(f"s{n}", endpoint(f"10.0.0.{n + 1}")))
+        async with source_at(kubeconfig(tmp_path, server.url)) as source:
+            assert len(addresses(await source.look())) == 60
+            server.put(SLICES, slice_of("s60", endpoint("10.0.0.61")))
+            for _ in ("watch", "list"):
+                assert (await source.look()).problem == "names more than 60 objects"
 
 
-def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
+@scenario
+async def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
     def only_lists(target: str) -> bytes | None:
         return None if is_watch(target) else body(listing(1, "10.0.0.1"))
 
-    @scenario
-    async def story() -> None:
-        async with (
-            serving(lambda target: None) as url,
-            source_at(kubeconfig(tmp_path, url)) as source,
-        ):
-            (await source._connected())._timeout_s = 0.2
-            assert (await source.look()).problem == "no answer within 0.2 s"
-        async with (
-            serving(only_lists) as url,
-            source_at(kubeconfig(tmp_path, url)) as source,
-        ):
-            assert addresses(await source.look()) == ["10.0.0.1"]
-            (await source._connected())._timeout_s = 0.2
-            assert (await source.look()).problem == "no answer within 0.2 s"
-
-    story()
+    async with (
+        serving(lambda target: None) as url,
+        source_at(kubeconfig(tmp_path, url)) as source,
+    ):
+        (await source._connected())._timeout_s = 0.2
+        assert (await source.look()).problem == "no answer within 0.2 s"
+    async with (
+        serving(only_lists) as url,
+        source_at(kubeconfig(tmp_path, url)) as source,
+    ):
+        assert addresses(await source.look()) == ["10.0.0.1"]
+        (await source._connected())._timeout_s = 0.2
+        assert (await source.look()).problem == "no answer within 0.2 s"
 
 
-def test_a_look_that_is_cancelled_at_any_time_leaves_nothing_behind(tmp_path: Path) -> None:
+@scenario
+async def test_a_look_that_is_cancelled_at_any_time_leaves_nothing_behind(tmp_path: Path) -> None:
     """The scenario checks the tasks and the open files."""
+    async with api_server(loopback_tls()) as server:
+        server.put(SLICES, slice_of("s", endpoint("10.0.0.1")))
+        path = kubeconfig(tmp_path, server.url)
+        for turns in (*range(0, 40, 2), *range(40, 400, 40)):
+            async with source_at(path) as source:
 
-    @scenario
-    async def story() -> None:
-        async with api_server(loopback_tls()) as server:
-            server.put(SLICES, slice_of("s", endpoint("10.0.0.1")))
-            path = kubeconfig(tmp_path, server.url)
-            for turns in (*range(0, 40, 2), *range(40, 400, 40)):
-                async with source_at(path) as source:
+                async def looks(source: KubernetesSource = source) -> None:
+                    while True:
+                        await source.look()
 
-                    async def looks(source: KubernetesSource = source) -> None:
-                        while True:
-                            await source.look()
-
-                    task = asyncio.create_task(looks())
-                    for _ in range(turns):
-                        await asyncio.sleep(0)
-                    task.cancel()
-                    await asyncio.gather(task, return_exceptions=True)
-            await eventually(lambda: server.watching == 0, "the end of all watches")
-
-    story()
+                task = asyncio.create_task(looks())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        await eventually(lambda: server.watching == 0, "the end of all watches")
 
 
-def test_an_error_never_has_the_token(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        status = json.dumps({"code": 403, "message": f"no permission for {TOKEN}"}).encode()
-        refusal = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n" % len(status) + status
-        async with (
-            serving(lambda target: refusal) as url,
-            source_at(kubeconfig(tmp_path, url)) as source,
-        ):
-            assert (await source.look()).problem == "403 Forbidden"
-
-    story()
+@scenario
+async def test_an_error_never_has_the_token(tmp_path: Path) -> None:
+    status = json.dumps({"code": 403, "message": f"no permission for {TOKEN}"}).encode()
+    refusal = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n" % len(status) + status
+    async with (
+        serving(lambda target: refusal) as url,
+        source_at(kubeconfig(tmp_path, url)) as source,
+    ):
+        assert (await source.look()).problem == "403 Forbidden"
 
 
-def test_an_expired_token_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@scenario
+async def test_an_expired_token_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The service account of a pod. The client itself reads its token once a minute, by the clock
     on the wall."""
     token, namespace = tmp_path / "token", tmp_path / "namespace"
@@ -382,59 +354,51 @@ def test_an_expired_token_is_read_again(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", LOOPBACK_CERT)
     monkeypatch.setattr(client, "_NAMESPACE_FILE", namespace)
-
-    @scenario
-    async def story() -> None:
-        async with api_server(loopback_tls()) as server:
-            host, _, port = server.url.removeprefix("https://").partition(":")
-            monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
-            monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
-            server.token = "first"
-            server.put(SLICES, slice_of("s", endpoint("10.0.0.1")))
-            async with source_at("", kubeconfig=None) as source:
-                assert addresses(await source.look()) == ["10.0.0.1"]
-                for number in range(2, 5):
-                    server.token = f"token-{number}"
-                    token.write_text(f"token-{number}")
-                    server.disconnect()
-                    server.put(SLICES, slice_of("s", endpoint(f"10.0.0.{number}")))
-                    look = await until(source, f"10.0.0.{number}")
-                    assert look.problem == ""
-                # Revoked, and not replaced: the fleet stays.
-                server.token = "revoked"
+    async with api_server(loopback_tls()) as server:
+        host, _, port = server.url.removeprefix("https://").partition(":")
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+        server.token = "first"
+        server.put(SLICES, slice_of("s", endpoint("10.0.0.1")))
+        async with source_at("", kubeconfig=None) as source:
+            assert addresses(await source.look()) == ["10.0.0.1"]
+            for number in range(2, 5):
+                server.token = f"token-{number}"
+                token.write_text(f"token-{number}")
                 server.disconnect()
-                async with asyncio.timeout(PATIENCE_S):
-                    while not (look := await source.look()).problem:
-                        pass
-                assert (look.found, look.problem) == (None, "401 Unauthorized")
-                token.unlink()
-                assert "token file does not exist" in (await source.look()).problem
-                token.write_text("revoked")
-                assert addresses(await source.look()) == ["10.0.0.4"]
+                server.put(SLICES, slice_of("s", endpoint(f"10.0.0.{number}")))
+                look = await until(source, f"10.0.0.{number}")
+                assert look.problem == ""
+            # Revoked, and not replaced: the fleet stays.
+            server.token = "revoked"
+            server.disconnect()
+            async with asyncio.timeout(PATIENCE_S):
+                while not (look := await source.look()).problem:
+                    pass
+            assert (look.found, look.problem) == (None, "401 Unauthorized")
+            token.unlink()
+            assert "token file does not exist" in (await source.look()).problem
+            token.write_text("revoked")
+            assert addresses(await source.look()) == ["10.0.0.4"]
 
-    story()
 
-
-def test_a_missing_permission_is_named(tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        async with api_server() as server:
-            server.put(SLICES, slice_of("s", endpoint("10.0.0.1")))
-            server.verbs.clear()
-            async with source_at(kubeconfig(tmp_path, server.url)) as source:
-                who = 'User "system:serviceaccount:a:b"'
-                refused = f"403 endpointslices is forbidden: {who} cannot "
-                assert (await source.look()).problem == refused + "list"
-                server.verbs.add("list")
-                assert addresses(await source.look()) == ["10.0.0.1"]
-                assert (await source.look()).problem == refused + "watch"
-                # Without the permission to watch, each look after the pause is a list.
-                assert addresses(await source.look()) == ["10.0.0.1"]
-                server.verbs.add("watch")
-                server.put(SLICES, slice_of("s", endpoint("10.0.0.2")))
-                await until(source, "10.0.0.2")
-
-    story()
+@scenario
+async def test_a_missing_permission_is_named(tmp_path: Path) -> None:
+    async with api_server() as server:
+        server.put(SLICES, slice_of("s", endpoint("10.0.0.1")))
+        server.verbs.clear()
+        async with source_at(kubeconfig(tmp_path, server.url)) as source:
+            who = 'User "system:serviceaccount:a:b"'
+            refused = f"403 endpointslices is forbidden: {who} cannot "
+            assert (await source.look()).problem == refused + "list"
+            server.verbs.add("list")
+            assert addresses(await source.look()) == ["10.0.0.1"]
+            assert (await source.look()).problem == refused + "watch"
+            # Without the permission to watch, each look after the pause is a list.
+            assert addresses(await source.look()) == ["10.0.0.1"]
+            server.verbs.add("watch")
+            server.put(SLICES, slice_of("s", endpoint("10.0.0.2")))
+            await until(source, "10.0.0.2")
 
 
 PROBLEMS: dict[str, tuple[str, str]] = {
@@ -448,23 +412,19 @@ PROBLEMS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_a_wrong_kubeconfig(tmp_path: Path, name: str) -> None:
+@scenario
+async def test_a_wrong_kubeconfig(tmp_path: Path, name: str) -> None:
     text, problem = PROBLEMS[name]
-
-    @scenario
-    async def story() -> None:
-        path = Path(kubeconfig(tmp_path, "https://127.0.0.1:1"))
-        key = text.partition(": ")[0]
-        whole = path.read_text()
-        if key in whole and key:
-            path.write_text(re.sub(f"{key}: .*", text, whole))
-        elif text:
-            path.write_text(text)
-        else:
-            path.unlink()
-        async with source_at(str(path)) as source:
-            look = await source.look()
-            assert problem in look.problem
-            assert look.wait_s > 0
-
-    story()
+    path = Path(kubeconfig(tmp_path, "https://127.0.0.1:1"))
+    key = text.partition(": ")[0]
+    whole = path.read_text()
+    if key in whole and key:
+        path.write_text(re.sub(f"{key}: .*", text, whole))
+    elif text:
+        path.write_text(text)
+    else:
+        path.unlink()
+    async with source_at(str(path)) as source:
+        look = await source.look()
+        assert problem in look.problem
+        assert look.wait_s > 0

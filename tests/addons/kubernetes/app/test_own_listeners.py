@@ -18,23 +18,20 @@ from tests.harness.running import running, scenario
 
 
 @pytest.mark.parametrize("kind", [PODS, SLICES])
-def test_kubernetes_adds_none_of_them(kind: str, tmp_path: Path) -> None:
-    @scenario
-    async def story() -> None:
-        async with api_server() as server:
-            source = (kubernetes.pods if kind == PODS else kubernetes.service)(server, tmp_path)
-            first = free_port(3)
-            if kind == PODS:
-                marks = {"hedgerow.dev/port": str(first)}
-                server.put(PODS, pod_of("own", "127.0.0.1", annotations=marks))
-                server.put(PODS, pod_of("b", "127.0.0.3", annotations=marks))
-            else:
-                own, b = endpoint("127.0.0.1", "own"), endpoint("127.0.0.3", "b")
-                server.put(SLICES, slice_of("s1", own, b, port=first))
-            admin = Admin(listen=f"127.0.0.1:{first}")
-            rules = kubernetes.rules(source)
-            async with running(json_ok, discovery=rules, admin=admin) as router:
-                assert {*states(router)} == {"r0", f"default/b:{first}"}
-                await is_refused(router, source.name)
-
-    story()
+@scenario
+async def test_kubernetes_adds_none_of_them(kind: str, tmp_path: Path) -> None:
+    async with api_server() as server:
+        source = (kubernetes.pods if kind == PODS else kubernetes.service)(server, tmp_path)
+        first = free_port(3)
+        if kind == PODS:
+            marks = {"hedgerow.dev/port": str(first)}
+            server.put(PODS, pod_of("own", "127.0.0.1", annotations=marks))
+            server.put(PODS, pod_of("b", "127.0.0.3", annotations=marks))
+        else:
+            own, b = endpoint("127.0.0.1", "own"), endpoint("127.0.0.3", "b")
+            server.put(SLICES, slice_of("s1", own, b, port=first))
+        admin = Admin(listen=f"127.0.0.1:{first}")
+        rules = kubernetes.rules(source)
+        async with running(json_ok, discovery=rules, admin=admin) as router:
+            assert {*states(router)} == {"r0", f"default/b:{first}"}
+            await is_refused(router, source.name)
