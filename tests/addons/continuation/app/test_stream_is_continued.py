@@ -6,6 +6,7 @@ The engines are simulated: each continues after the text in its request, as vLLM
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -77,6 +78,13 @@ class Fleet:
             act = self.plan[number] if number < len(self.plan) else whole
             await act(connection, stream(kind, f"r{number}", after, usage=usage))
             is_open = connection.sock.fileno() >= 0
+
+
+def continuing(
+    fleet: Fleet, replicas: int = 2, **config: Any
+) -> AbstractAsyncContextManager[Router]:
+    """A router with continuation in front of replicas of this fleet."""
+    return running(*[fleet] * replicas, **{"replica": VLLM, "continuation": ON, **config})
 
 
 async def whole(connection: ReplicaConnection, events: list[bytes]) -> None:
@@ -164,7 +172,7 @@ def assert_unbroken(told: Told, kind: str, first: str = "r0") -> None:
 @scenario
 async def test_one_unbroken_stream(kind: str, broken: Break, asks: bool) -> None:
     fleet = Fleet(broken)
-    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+    async with continuing(fleet) as router:
         found = router.usages()
         options = {"stream_options": {"include_usage": True}} if asks else {}
         answer = await router.ask(asking(kind, **options))
@@ -193,7 +201,7 @@ async def test_one_unbroken_stream(kind: str, broken: Break, asks: bool) -> None
 @scenario
 async def test_the_other_replica_is_asked_for_what_is_left() -> None:
     fleet = Fleet(resets(4))
-    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+    async with continuing(fleet) as router:
         await router.ask(asking("chat", max_tokens=100, seed=7, user="a"))
         first, second = (request.json() for request in fleet.asked)
         assert second == {
@@ -219,9 +227,7 @@ async def test_off_the_truncation_stays() -> None:
 @scenario
 async def test_a_replica_that_stops_in_the_middle() -> None:
     fleet = Fleet(stops(4))
-    async with running(
-        fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.6}
-    ) as router:
+    async with continuing(fleet, timeouts={"token_gap_s": 0.6}) as router:
         answer = await router.ask(asking("chat"))
         assert_unbroken(read(bytes(answer.body)), "chat")
         (line,) = await router.log()
@@ -258,7 +264,7 @@ async def test_an_engine_that_reports_its_failure(
     last: list[bytes], joined: bool, size: int
 ) -> None:
     fleet = Fleet(fails(4, *last, joined=joined, size=size))
-    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+    async with continuing(fleet) as router:
         answer = await router.ask(asking("chat"))
         if last == [DEAD[:-1]]:  # the error never became a complete event
             assert bytes(answer.body).endswith(DEAD[:-1])
@@ -278,7 +284,7 @@ async def test_its_error_is_relayed_if_no_replica_continues(
 ) -> None:
     """The error is relayed byte for byte, and the client's connection stays open."""
     fleet = Fleet(fails(4, *last, joined=joined))
-    async with running(fleet, replica=VLLM, continuation=ON) as router:
+    async with continuing(fleet, 1) as router:
         client = await router.client()
         await client.send(asking("chat"))
         answer = await client.recv_response()
@@ -298,7 +304,7 @@ async def dies_and_resets(connection: ReplicaConnection, events: list[bytes]) ->
 @scenario
 async def test_its_error_is_relayed_if_it_does_not_end() -> None:
     fleet = Fleet(dies_and_resets)
-    async with running(fleet, replica=VLLM, continuation=ON) as router:
+    async with continuing(fleet, 1) as router:
         answer = await router.ask(asking("chat"))
         assert_cut_stream(answer, Reason.REPLICA_RESET)
         assert bytes(answer.body).startswith(b"".join([*stream("chat", "r0")[:4], DEAD]))
@@ -308,7 +314,7 @@ async def test_its_error_is_relayed_if_it_does_not_end() -> None:
 async def test_an_error_of_the_clients_is_an_answer() -> None:
     refusal = event({"error": {"message": "too long", "code": 400}})
     fleet = Fleet(fails(4, refusal, DONE))
-    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+    async with continuing(fleet) as router:
         answer = await router.ask(asking("chat"))
         assert answer.complete
         assert bytes(answer.body).endswith(refusal + DONE)
@@ -328,7 +334,7 @@ async def test_an_error_of_the_clients_is_an_answer() -> None:
 @scenario
 async def test_what_cannot_be_continued(more: dict[str, Any], outcome: Outcome) -> None:
     fleet = Fleet(resets(4))
-    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+    async with continuing(fleet) as router:
         assert_cut_stream(await router.ask(asking("chat", **more)), Reason.REPLICA_RESET)
         assert outcomes(router) == {outcome: 1}
         assert len(fleet.asked) == 1
@@ -337,9 +343,7 @@ async def test_what_cannot_be_continued(more: dict[str, Any], outcome: Outcome) 
 @scenario
 async def test_a_request_too_large_to_be_kept() -> None:
     fleet = Fleet(resets(4))
-    async with running(
-        fleet, fleet, replica=VLLM, continuation=ON, limits={"retry_body": 100}
-    ) as router:
+    async with continuing(fleet, limits={"retry_body": 100}) as router:
         assert_cut_stream(await router.ask(asking("chat", user="u" * 100)), Reason.REPLICA_RESET)
         assert len(fleet.asked) == 1
 
@@ -358,9 +362,7 @@ async def test_engines_that_cannot_continue(engine: str | None) -> None:
 async def test_one_that_stops_and_then_one_that_dies() -> None:
     """The stream breaks twice and is continued twice; the client gets one stream."""
     fleet = Fleet(stops(4), resets(3))
-    async with running(
-        fleet, fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.6}
-    ) as router:
+    async with continuing(fleet, 3, timeouts={"token_gap_s": 0.6}) as router:
         answer = await router.ask(asking("chat", stream_options={"include_usage": True}))
         told = read(bytes(answer.body))
         assert_unbroken(told, "chat")
@@ -391,9 +393,7 @@ FAILS = SSE_HEAD + chunk(role() + event({"error": {"message": "boom", "code": 50
 @scenario
 async def test_a_replica_that_does_not_continue_is_replaced(data: bytes, reason: Reason) -> None:
     fleet = Fleet(stops(4), answers(data))
-    async with running(
-        fleet, fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.6}
-    ) as router:
+    async with continuing(fleet, 3, timeouts={"token_gap_s": 0.6}) as router:
         answer = await router.ask(asking("chat"))
         assert_unbroken(read(bytes(answer.body)), "chat")
         assert outcomes(router) == {Outcome.CONTINUED: 1}
@@ -406,7 +406,7 @@ async def test_a_replica_that_does_not_continue_is_replaced(data: bytes, reason:
 async def test_what_no_replica_would_take_is_cut(data: bytes) -> None:
     """The client gets the error of the break, not that of the continuation request."""
     fleet = Fleet(resets(4), answers(data), answers(data))
-    async with running(fleet, fleet, fleet, replica=VLLM, continuation=ON) as router:
+    async with continuing(fleet, 3) as router:
         answer = await router.ask(asking("chat"))
         assert_cut_stream(answer, Reason.REPLICA_RESET)
         assert b"no such field" not in answer.body
@@ -417,7 +417,7 @@ async def test_what_no_replica_would_take_is_cut(data: bytes) -> None:
 @scenario
 async def test_the_client_leaves_between_two_replicas() -> None:
     fleet = Fleet(resets(4), silence)
-    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+    async with continuing(fleet) as router:
         client = await router.client()
         await client.send(asking("chat"))
         await eventually(lambda: len(fleet.asked) == 2, "the other replica is asked")
@@ -430,9 +430,7 @@ async def test_the_client_leaves_between_two_replicas() -> None:
 @scenario
 async def test_the_router_stops_between_two_replicas() -> None:
     fleet = Fleet(resets(4), silence)
-    async with running(
-        fleet, fleet, replica=VLLM, continuation=ON, drain={"grace_s": 0.1}
-    ) as router:
+    async with continuing(fleet, drain={"grace_s": 0.1}) as router:
         client = await router.client()
         await client.send(asking("chat"))
         await eventually(lambda: len(fleet.asked) == 2, "the other replica is asked")
@@ -454,7 +452,7 @@ async def test_the_length_that_one_replica_promised_is_not_passed_on(version: st
         connection.rst()
 
     fleet = Fleet(sized)
-    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+    async with continuing(fleet) as router:
         answer = await router.ask(chat(stream=True, version=version))
         assert answer.complete
         assert answer.header("content-length") is None

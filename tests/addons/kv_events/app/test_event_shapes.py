@@ -108,38 +108,21 @@ SHAPES: dict[str, Shape] = {
     "regular": with_fields(group_idx=0, kv_cache_spec_kind="full_attention"),
     "sliding window only": with_fields(group_idx=0, kv_cache_spec_kind="sliding_window"),
     "mamba only": changed(lambda e: [state(e, group_idx=0, kv_cache_spec_kind="mamba")]),
-    "mamba without kind": changed(lambda e: [state(e, group_idx=0)]),
     "unknown kind": with_fields(group_idx=0, kv_cache_spec_kind="striped_attention"),
     "window without kind": changed(lambda e: [*window(e)]),
-    "window without group": changed(
-        lambda e: [{k: v for k, v in one.items() if k != "group_idx"} for one in window(e)]
-    ),
     "window, then full, without kinds": changed(lambda e: [*window(e), fields(e, group_idx=1)]),
     "mamba, then full, without kinds": changed(
         lambda e: [state(e, group_idx=0), fields(e, group_idx=1)]
     ),
-    "window, then full, with kinds": changed(
-        lambda e: [
-            fields(e, group_idx=0, kv_cache_spec_kind="sliding_window"),
-            fields(e, group_idx=1, kv_cache_spec_kind="full_attention"),
-        ]
-    ),
-    "adapter as a number": with_fields(lora_id=1),
     "unknown keys of each block": changed(lambda e: [keyed(e, ["unit 7"])]),
-    "unknown keys in pairs": changed(lambda e: [keyed(e, [["lora", "adapter"]])]),
     "an unknown key of the first block": changed(
         lambda e: [fields(e, extra_keys=[["unit 7"], *[None] * (len(e.hashes) - 1)])]
     ),
     "new event names": renamed,
-    "stored under a new name": changed(lambda e: [fields(e, type="BlockCached")]),
     "another name of the medium": with_fields(medium="HBM"),
     "large and small blocks": changed(smaller_blocks),
     "no token ids": changed(lambda e: [fields(e, token_ids=None)]),
-    "pairs as token ids": changed(
-        lambda e: [fields(e, token_ids=[[one, one] for one in e.tokens])]
-    ),
     "other token ids": changed(lambda e: [fields(e, token_ids=[t + 1 for t in e.tokens])]),
-    "an event of numbers": changed(lambda e: [3]),
     "no event": changed(lambda e: []),
 }
 
