@@ -516,12 +516,6 @@ class ExactIndex:
         self._next_bit <<= 1
         return bit
 
-    def blocks_of(self, key: Hashable) -> Iterator[int]:
-        """Return the router's hashes of a replica's GPU blocks, in no order (for tests)."""
-        for rank in self._ranks.get(key, ()):
-            for shard in self._holders[key, rank].gpu:
-                yield from shard.values()
-
 
 def _bits(mask: int) -> Iterator[int]:
     """Return the bits of a mask, each as a number."""

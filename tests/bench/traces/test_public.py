@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bench.traces import PublicTrace
 from bench.traces.mooncake import chained
+from bench.traces.public import spread
 from bench.traces.reuse import reuse_bound
 from router.fleet.prefix.index import SHARDS
 from router.lab.simulator.traffic import Arrival, TraceError
@@ -81,6 +82,12 @@ def test_rows_of_azure_have_no_blocks() -> None:
 def test_times_that_are_not_rounded_are_not_spread(tmp_path: Path) -> None:
     trace = opened(tmp_path, json_lines(*(mooncake_row(at) for at in (0, 3000, 4017, 9000))))
     assert [a.at for a in trace] == [0.0, 3.0, 4.017, 9.0]
+
+
+def test_a_slot_that_is_short_ends_where_the_next_begins() -> None:
+    found = list(spread([Arrival(n, n // 100, 1, 1) for n in range(200)], 3.0, 1))
+    assert all(arrival.at < 1.0 for arrival in found[:100])
+    assert max(arrival.at for arrival in found) > 3.0
 
 
 def test_a_part_begins_at_zero() -> None:

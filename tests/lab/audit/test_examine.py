@@ -274,3 +274,15 @@ def test_waits_in_the_queue_by_class(tmp_path: Path, records: list[Record]) -> N
     assert (high.waited, high.wait_p50_s, high.in_vain) == (0, None, 0)
     assert (batch.waited, batch.in_vain) == (batch.requests, 1)
     assert batch.wait_p50_s == pytest.approx(2.0, rel=0.02)
+
+
+def test_the_estimate_without_others_is_close_to_the_true_value(
+    asks: list[Ask], records: list[Record], findings: Findings
+) -> None:
+    alone = ttfts(played([ask for ask in asks if ask.tenant == CHAT], TIMING, 3), CHAT)
+    seen = ttfts(records, CHAT)
+    mine = party(findings, CHAT)
+    assert mine.ttft_p99_s == pytest.approx(at(seen, 0.99), rel=0.1)
+    assert mine.without_others_p99_s is not None
+    assert at(alone, 0.99) < at(seen, 0.99) / 10  # otherwise the next assertion proves nothing
+    assert mine.without_others_p99_s < 2.0 * at(alone, 0.99)
