@@ -99,3 +99,15 @@ def test_every_computed_token_of_a_prefill_is_counted() -> None:
     again = 8 + core.generated(b)
     turn(core)
     assert core.prefilled_tokens == 16 + again
+
+
+def test_what_is_computed_again_hits_its_own_blocks_and_is_counted_nowhere() -> None:
+    core = make(num_blocks=8, block_size=4)
+    a = Request("a", 8, 17, list(range(10, 16)))
+    b = Request("b", 8, 17, list(range(20, 26)))
+    core.submit(a, now=0.0)
+    core.submit(b, now=0.0)
+    turn(core)
+    assert b.preemptions > 0
+    assert (core.prefix_queries, core.prefix_hits, core.prompt_tokens) == (16, 0, 16)
+    assert b.cached_tokens == 0

@@ -201,3 +201,24 @@ def test_an_id_in_use_is_refused_and_a_used_one_is_not() -> None:
 def test_sizes_that_cannot_work_are_refused(sizes: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least"):
         make(**sizes)
+
+
+def test_without_prefix_caching_nothing_is_hit_or_counted() -> None:
+    core = make(block_size=10, prefix_caching=False)
+    for id in "ab":
+        core.submit(Request(id, 30, 1, [1, 2, 3]), now=0.0)
+        turn(core)
+    assert (core.prefix_queries, core.prefix_hits, core.kv.cached) == (0, 0, 0)
+
+
+def test_computed_prefill_tokens_include_aborted_ones_and_no_cached_ones() -> None:
+    core = make(block_size=4, max_num_batched_tokens=300)
+    core.submit(Request("a", 400, 1, list(range(100))), now=0.0)
+    turn(core, until=0.5)
+    assert core.prefilled_tokens == 300
+    core.abort("a", now=0.5)
+    turn(core)
+    assert core.prefilled_tokens == 300
+    core.submit(Request("same", 400, 1, list(range(100))), now=5.0)
+    turn(core)
+    assert core.prefilled_tokens == 400
