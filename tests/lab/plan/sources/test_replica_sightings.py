@@ -79,3 +79,7 @@ def test_running_replicas_are_counted_by_type() -> None:
     assert sightings.unknown(1, TWO) == ["d", "e"]
     assert sightings.unknown(20, TWO) == [], "they run no more"
     assert sightings.unknown(1, ONE) == ["a", "b", "c", "e"]
+
+
+def test_windows_with_few_answers_measure_nothing() -> None:
+    assert seen({"a": (0, 19)}).throughput() == {}
