@@ -103,16 +103,14 @@ def _count(
     waits: Windows,
 ) -> None:
     logged = arrival.logged
-    served = "" if logged is None else logged.model
+    assert logged is not None  # the reader of access logs sets it
     is_batch = arrival.priority == CLASSES[BATCH]
-    home = region if logged is None else logged.client_region or region
-    place = windows.place(served or arrival.model or "", home)
-    cached = 0 if logged is None else logged.cached_tokens or 0
+    home = logged.client_region or region
+    place = windows.place(logged.model or arrival.model or "", home)
+    cached = logged.cached_tokens or 0
     prompt, output = max(arrival.prompt_tokens - cached, 0), arrival.output_tokens
     share = batch if is_batch else 1.0
     windows.add(place, at, 1.0, share * prompt, share * output)
-    if logged is None:
-        return
     waited = logged.wait_s >= _WAITED_S and not is_batch
     if logged.replica and logged.is_ok:
         sightings.add(

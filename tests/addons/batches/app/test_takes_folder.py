@@ -14,7 +14,6 @@ import pytest
 from aiohttp import web
 
 from router.addons.batches.server import BatchServer
-from router.addons.batches.store.rows import Batch
 from router.addons.batches.store.store import Store
 from router.config.model import Batches
 from tests.harness.messages import request
@@ -65,39 +64,28 @@ async def changes_hands(old: BatchServer, server: BatchServer) -> None:
     transport.close()
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        (Store, "unfinished", sqlite3.OperationalError("disk I/O error")),
+        (web.AppRunner, "setup", OSError(errno.EMFILE, os.strerror(errno.EMFILE))),
+    ],
+    ids=["the batches cannot be read", "the server cannot be built"],
+)
 @scenario
-async def test_the_unfinished_batches_cannot_be_read_at_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_it_is_tried_again_after_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception
 ) -> None:
-    fails, unfinished = 2, Store.unfinished
+    fails, real = 2, getattr(owner, name)
 
-    def failing(self: Store) -> list[Batch]:
+    def failing(self: object) -> object:
         nonlocal fails
         if fails:
             fails -= 1
-            raise sqlite3.OperationalError("disk I/O error")
-        return unfinished(self)
+            raise error
+        return real(self)
 
     async with two_servers(tmp_path) as (old, new):
-        monkeypatch.setattr(Store, "unfinished", failing)
-        await changes_hands(old, new)
-        assert fails == 0
-
-
-@scenario
-async def test_the_server_cannot_be_built_at_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fails, setup = 2, web.AppRunner.setup
-
-    async def failing(self: web.AppRunner) -> None:
-        nonlocal fails
-        if fails:
-            fails -= 1
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        await setup(self)
-
-    async with two_servers(tmp_path) as (old, new):
-        monkeypatch.setattr(web.AppRunner, "setup", failing)
+        monkeypatch.setattr(owner, name, failing)
         await changes_hands(old, new)
         assert fails == 0
