@@ -235,3 +235,19 @@ def test_a_reload_changes_the_caps_of_what_comes() -> None:
     one.feed(token("ab"))
     assert one.asked(body_of("chat")) is Outcome.SIZE
     assert kept.held == 0
+
+
+def test_a_recorded_stream_goes_on_in_another() -> None:
+    found = read_response((RECORDINGS / "chat_stream_usage.http").read_bytes())
+    assert found is not None
+    first = b"".join(stream("chat", "r0")[:4])
+    one = open_stream()
+    seen = one.feed(first)
+    assert one.usage(False).output_tokens == 4
+    assert isinstance(one.asked(body_of("chat")), list)
+    one.resumes(UsageTap())
+    seen += one.feed(bytes(found.body)) + one.flush()
+    told = read(seen)
+    assert told.text == "The fox met" + read(bytes(found.body)).text
+    assert (told.roles, told.done, told.finish) == (1, 1, ["length"])
+    assert told.usage == {"prompt_tokens": 25, "completion_tokens": 7, "total_tokens": 32}

@@ -167,3 +167,21 @@ def test_settings_of_the_source_apply_unless_the_pod_states_them() -> None:
 def test_a_wrong_type_makes_the_object_invalid(change: Any) -> None:
     with pytest.raises(Invalid):
         decoded(EndpointSlice, json.dumps({**slice_of("s"), **change}).encode())
+
+
+def test_a_slice_without_endpoints_or_ports() -> None:
+    assert in_slice({**slice_of("s"), "endpoints": None}) == []
+    assert in_slice(slice_of("s", {"addresses": []})) == []
+    every = {**slice_of("s", endpoint("10.0.0.1")), "ports": None}
+    assert problem(in_slice(every)) == "10.0.0.1: has no port: set port"
+    assert replica(in_slice(every, KubernetesReplicas(service="v", port=80))).url.endswith(":80")
+
+
+@pytest.mark.parametrize("name", ["a b", "x" * 300, "../b", "ä"])
+def test_a_name_that_is_no_id(name: str) -> None:
+    assert "must" in problem(in_pod(pod_of(name, "10.0.0.1")))
+
+
+def test_pods_of_two_clusters_have_different_ids() -> None:
+    source = KubernetesReplicas(pods="a", kubeconfig="/k", context="eu")
+    assert replica(in_pod(pod_of("a", "10.0.0.1"), source)).id == "eu/default/a:8000"

@@ -98,3 +98,8 @@ def test_a_host_that_is_not_the_replica_keeps_its_own_last_answer(
         assert asked == ["events.test"] * 2
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize("endpoint", ["ipc:///run/kv", "tcp://10.0.0.7:5557", "tcp://[fd00::7]:1"])
+def test_an_endpoint_without_a_name_stays(endpoint: str) -> None:
+    assert resolved(Resolver("10.0.0.1"), at(endpoint)) == at(endpoint)

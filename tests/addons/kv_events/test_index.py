@@ -452,3 +452,35 @@ class Comparison(RuleBasedStateMachine):
 
 
 Comparison.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_only_the_gpu_is_a_hit() -> None:
+    index = made("x")
+    tell(index, "x", stored([1], A), stored([1], A, medium="CPU"))
+    assert len(index) == 2
+    tell(index, "x", removed([1]))
+    assert index.match(prompt(*A)) == {} and len(index) == 1
+    tell(index, "x", stored([2], B, parent=1))  # the block's parent is in host memory
+    tell(index, "x", stored([1], A))
+    assert index.match(prompt(*A, *B)) == {"x": 2}
+    tell(index, "x", removed([1], "CPU"), removed([1], "CPU"), removed([1], "DISK"))
+    assert index.match(prompt(*A, *B)) == {"x": 2}
+    assert len(index) == 2
+
+
+def test_media_are_bounded() -> None:
+    index = made("x")
+    tell(index, "x", stored([1], A))
+    tell(index, "x", *(stored([1], A, medium=f"tier {n}") for n in range(100)))
+    assert len(index) < 20
+
+
+def test_what_was_cleared_makes_room_first() -> None:
+    index = ExactIndex(entries=100)
+    index.add("x")
+    index.add("y")
+    tell(index, "x", *(stored([n], [n, 2, 3, 4]) for n in range(90)))
+    index.clear("x")
+    tell(index, "y", *(stored([n], [n, 2, 3, 4]) for n in range(100)))
+    assert index.stats.evicted == 0
+    assert index.entries("y") == len(index) == 100

@@ -238,3 +238,11 @@ def test_what_is_known_is_always_one_whole_piece(
     assert world.known[-1] == (world.process, len(world.history) - 1)
     if has_replay and len(world.history) <= buffer and "fail" not in events:
         assert world.known[0] == (world.process, 0) and world.complete
+
+
+def test_reconnecting_without_replay_drops_everything() -> None:
+    stream, counters = begun()
+    assert brief(stream.connected(again=False)) == []
+    assert brief(stream.connected(again=True)) == [False]
+    assert brief(stream.live(message(4))) == [False, b"0.4"]
+    assert counters.reconnects == 1

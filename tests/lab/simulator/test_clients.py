@@ -135,3 +135,8 @@ def test_every_client_has_one_end_and_nothing_is_held(
             assert one.ended == arrival.at + arrival.leaves_s
         elif one.reason is Reason.DEADLINE_PASSED:
             assert one.ended == arrival.at + arrival.deadline_s
+
+
+def test_no_time_was_left() -> None:
+    one = play(world(), Arrival(0, 3.0, 100, 3, deadline_s=0.0))[0]
+    assert (one.reason, one.ended, one.attempts) == (Reason.DEADLINE_PASSED, 3.0, 0)

@@ -118,3 +118,20 @@ def test_a_drained_replica_ends_its_requests_and_gets_no_more() -> None:
     assert all(one.reason is Reason.OK for one in kept.outcomes)
     assert [kept[number].replica for number in range(3)] == ["r0", "r1", "r1"]
     assert {kept[3].replica, kept[4].replica} == {"r0", "r1"}
+
+
+def test_a_replica_whose_first_tokens_are_overdue_is_left_for_others() -> None:
+    """As in the proxy: the replica is suspect after 5 s, then ejected, although probes succeed."""
+    freeze = Fault(at=10.0, replica=0, kind="freeze", until=60.0)
+    arrivals = [Arrival(number, float(number), 100, 2) for number in range(50)]
+    kept = Kept()
+    totals = simulate(world(replicas=2, faults=(freeze,)), Script(arrivals), kept)
+    moved = [one for one in kept.outcomes if one.attempts > 1]
+    # Round robin uses the replica until the first request is overdue.
+    first, trials = moved[:3], moved[3:]
+    assert sorted(one.arrival.number for one in first) == [10, 12, 14]
+    assert len(trials) == 1
+    assert totals.ejections == 2
+    assert all(one.reason is Reason.OK and one.attempts <= 2 for one in kept.outcomes)
+    # A request moves when its replica has shown no work for 5 s and is ejected.
+    assert all(one.replica == "r1" and one.ended - one.arrival.at <= 8.5 for one in moved)

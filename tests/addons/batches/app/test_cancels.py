@@ -5,12 +5,13 @@ window.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from router.addons.batches.run import sending
+from router.addons.batches.run import runner, sending
 from router.addons.batches.store.store import Store
 from tests.addons.batches.app.helpers import open_door, results, runner_of, sdk, submit, until
 from tests.addons.batches.lines import numbered
@@ -113,3 +114,23 @@ async def test_time_is_over_in_the_middle(tmp_path: Path) -> None:
         assert set(codes) == {"batch_expired"}
         assert batch.request_counts is not None
         assert batch.request_counts.completed == 100 - len(codes) >= FIRST
+
+
+@scenario
+async def test_cancelled_during_a_step_with_a_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defect occurs while the file is checked, after the client has cancelled the batch."""
+    is_cancelled = False
+
+    def late_defect(*args: object) -> Iterator[None]:
+        while not is_cancelled:
+            yield
+        defect()
+
+    monkeypatch.setattr(runner, "validate", late_defect)
+    async with open_door(tmp_path, json_ok) as router, sdk(router) as client:
+        batch = await submit(client, numbered(5))
+        await client.batches.cancel(batch.id)
+        is_cancelled = True
+        assert (await until(client, batch.id)).status == "cancelled"

@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from tests.addons.batches.app.helpers import held, open_door, results, sdk, submit, until
+from tests.addons.batches.app.helpers import held, open_door, results, runner_of, sdk, submit, until
 from tests.addons.batches.lines import numbered
 from tests.harness.behaviours import json_ok
 from tests.harness.process import RouterProcess, serving, write_config
@@ -91,3 +91,29 @@ async def test_some_of_the_disk_stays_free(tmp_path: Path) -> None:
         assert (refused.value.status_code, refused.value.code) == (507, "storage_full")
         assert list((tmp_path / "files").iterdir()) == []
         assert (await client.files.list()).data == []
+
+
+@scenario
+async def test_results_wait_until_enough_of_the_disk_is_free(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async with (
+        open_door(tmp_path, held(go), batches={"concurrency": 4}) as router,
+        sdk(router) as client,
+    ):
+        batch_server = router.app.parts.addons["batches"]
+        assert batch_server._blobs is not None
+        batch = await submit(client, numbered(LINES))
+        await eventually(lambda: bool(router.replica.requests), "lines are under way")
+        batch_server._blobs._least_free = 1 << 60
+        go.set()
+        recorder = runner_of(router).lines._recorder
+        await eventually(lambda: recorder.is_stuck, "nothing is written any more")
+        shown = (await client.batches.retrieve(batch.id)).request_counts
+        assert shown is not None
+        assert shown.completed == 0
+        assert len(router.replica.requests) < LINES, "nothing more is sent meanwhile"
+        batch_server._blobs._least_free = 0
+        batch = await until(client, batch.id)
+        assert set(await results(client, batch)) == {f"r{n}" for n in range(LINES)}
+        assert len(router.replica.requests) == LINES

@@ -181,7 +181,7 @@ async def test_without_a_queue_the_answers_tell(tmp_path: Path) -> None:
         while await connection.recv_request():
             if inside >= slots:
                 refused += 1
-                await connection.send(json_response({}, 503, "Retry-After: 0"))
+                await connection.send(json_response({}, 429, "Retry-After: 0"))
                 continue
             inside += 1
             await asyncio.sleep(0.005)

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes.aio.config import incluster_config
 
 from router.addons.kubernetes import client
@@ -428,3 +429,62 @@ async def test_a_wrong_kubeconfig(tmp_path: Path, name: str) -> None:
         look = await source.look()
         assert problem in look.problem
         assert look.wait_s > 0
+
+
+@scenario
+async def test_an_event_without_an_end(tmp_path: Path) -> None:
+    def answer(target: str) -> bytes:
+        return chunked(b"x" * (9 << 20)) if is_watch(target) else body(listing(5, "10.0.0.1"))
+
+    async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
+        while not (look := await source.look()).problem:
+            pass
+        assert look.problem == "an event is larger than 8 MiB"
+
+
+@scenario
+async def test_a_server_that_ends_each_watch_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a watch reports no change, so the objects are listed after a pause."""
+    # A busy test machine may need more than a second.
+    monkeypatch.setattr("router.addons.kubernetes.source._SHORT_S", PATIENCE_S)
+    lists = 0
+
+    def answer(target: str) -> bytes:
+        nonlocal lists
+        if is_watch(target):
+            return chunked(b"")
+        lists += 1
+        return body(listing(lists, f"10.0.0.{lists}"))
+
+    async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
+        for number in range(1, 4):
+            assert addresses(await source.look()) == [f"10.0.0.{number}"]
+            look = await source.look()
+            assert (look.found, look.problem) == (None, "a watch ended at once")
+            assert look.wait_s > 0
+
+
+@pytest.mark.parametrize("kind", ["exec", "auth-provider"])
+@scenario
+async def test_a_program_for_credentials_is_not_run(tmp_path: Path, kind: str) -> None:
+    """Another user of the file may have one."""
+    mark = tmp_path / "ran"
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "name": "gcp",
+        "command": "touch",
+        "args": [str(mark)],
+    }
+    async with api_server() as server:
+        server.put(SLICES, slice_of("s", endpoint("10.0.0.1")))
+        path = Path(kubeconfig(tmp_path, server.url, **{kind: plugin}))
+        async with source_at(str(path)) as source:
+            assert f"'{kind}' of the user in" in (await source.look()).problem
+            assert not mark.exists()
+            content = yaml.safe_load(path.read_text())
+            content["users"].append({"name": "v", "user": {"token": TOKEN}})
+            content["contexts"][0]["context"]["user"] = "v"
+            path.write_text(yaml.safe_dump(content))
+            assert addresses(await source.look()) == ["10.0.0.1"]

@@ -299,3 +299,33 @@ def test_tokenizers_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         assert provider.running == 0
 
     run()
+
+
+@scenario
+async def test_a_prompt_of_token_ids_is_known_at_once() -> None:
+    async with asking() as asker:
+        question = asker.ask(Facts("completions", "m", prompt=raw(IDS)))
+        assert question.is_done and question.chains is not None
+        assert question.chains.of(4) == TokenChains(pack(IDS)).of(4)
+        question.cancel()
+
+
+@scenario
+async def test_waiting_callers_are_called_back_when_it_stops() -> None:
+    async with asking(hang) as asker:
+        asker.ask(facts())
+        await asker.provider.stop()
+        assert asker.told == [None]
+        assert asker.ask(facts("later")).is_done
+
+
+def test_a_template_that_refuses_is_none(tmp_path: Path) -> None:
+    save(tmp_path, template="{{ raise_exception('no') }}")
+
+    @scenario
+    async def run() -> None:
+        async with asking(m=tmp_path) as asker:
+            assert await asker.answer(facts()) is None
+            assert asker.provider.counters.failed == 1
+
+    run()

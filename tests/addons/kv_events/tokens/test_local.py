@@ -181,3 +181,21 @@ def test_files_that_cannot_be_used(tmp_path: Path, name: str, content: str) -> N
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         LocalTokenizer(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("prompt", [[7, 8, 9], [[7, 8, 9]]])
+def test_token_ids_are_taken_as_they_are(tokenizer: LocalTokenizer, prompt: Any) -> None:
+    assert ids(tokenizer.tokens(Facts("completions", "m", prompt=raw(prompt)))) == [7, 8, 9]
+
+
+def test_parts_of_text_are_joined(tokenizer: LocalTokenizer) -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    found = tokenizer.tokens(chat_facts([{"role": "user", "content": parts}]))
+    assert found == tokenizer.tokens(chat_facts([{"role": "user", "content": "one\ntwo"}]))
+
+
+def test_one_template_of_several(tmp_path: Path) -> None:
+    named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": CHATML}]
+    found = LocalTokenizer(save(tmp_path, template=named)).tokens(chat_facts(chat("a")))
+    text = "<|im_start|>system\na<|im_end|>\n<|im_start|>assistant\n"
+    assert ids(found) == whole("byte_level", text)

@@ -58,3 +58,11 @@ def test_arguments_of_calls_are_mappings() -> None:
     source = "{{ messages[0].tool_calls[0].function.arguments.x }}{{ messages[0].content }}"
     assert render(source, [message]) == "1"
     assert call["function"]["arguments"] == '{"x": 1}'  # type: ignore[index]
+
+
+def test_variables() -> None:
+    source = "{{ add_generation_prompt }} {{ enable_thinking }} {{ tools is none }}"
+    assert render(source, enable_thinking=False) == "True False True"
+    assert render(source, add_generation_prompt=False) == "False  True"
+    assert render("{{ tools[0].name }}", tools=[{"name": "f"}]) == "f"
+    assert render("{{ tools is none }}", tools=[]) == "True"

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from router.addons.spot_notices.watcher import SpotWatcher
 from router.config.model import Spot, SpotMetadata
 from router.fleet.notice import UNSTATED, Notice
@@ -159,3 +161,23 @@ async def test_a_compressed_answer_is_not_expanded() -> None:
 async def looks(cloud: Engine, count: int = 3) -> None:
     asked = len(cloud.asked)
     await eventually(lambda: len(cloud.asked) >= asked + count, "looks at the service")
+
+
+@scenario
+async def test_an_answer_that_is_no_session_token_is_not_kept() -> None:
+    imds = Imds()
+    imds.token = "<html>\r\n</html>"
+    async with serving(imds) as cloud, watching("aws", cloud.server.url) as heard:
+        await eventually(lambda: len(heard.problems) > 1, "two failed looks")
+        imds.token = "t1"
+        imds.action = body(json.dumps({"action": "stop", "time": "2126-01-01T00:00:00Z"}))
+        await eventually(lambda: len(heard.notices) == 1, "the notice")
+
+
+def test_a_state_of_another_version_is_left_out() -> None:
+    watcher = Heard().watcher()
+    for state in (b'{"notices": []}', b'[["file", 1]]', b"[[]]"):
+        watcher.continues(msgspec.Raw(state))
+        assert watcher.state() is None
+    watcher.continues(msgspec.Raw(b'[["/a", ["key", 1.0, ["r0"], ""]]]'))
+    assert watcher.state() == [("/a", Notice("key", 1.0, ("r0",)))]
