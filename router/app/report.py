@@ -232,7 +232,7 @@ def hedging(parts: Parts) -> dict[str, Any]:
                 "is_warm": ttfts.is_warm,
                 "delay_factor": ttfts.ratio,
                 "delay_s": ttfts.seconds,
-                "predicted_s": {str(n): ttfts.fit.predict(n) for n in _PREDICTED},
+                "predicted_s": {str(n): ttfts.predict(n, 1.0) for n in _PREDICTED},
             }
             for name, streamed, ttfts in parts.hedger.times.entries()
         ],

@@ -20,15 +20,17 @@ over the coefficients, O(features^2).
 
 A single outlier has a limited effect: a relative residual counts for no more than `HUBER` in
 `scale` and in `shape` (Huber's loss). The two must have the same loss; otherwise they would drift
-in opposite directions. The first samples have no limit, because the engine may be faster or slower
-than assumed by any factor.
+in opposite directions. The engine may be faster or slower than assumed by any factor, so the first
+samples have no limit. Instead, they set `scale` to the median of their ratios to the assumption. The
+assumption counts as one more sample, with the ratio 1.
 
 Must never: read a clock, keep a sample, or return a negative coefficient.
 """
 
 from __future__ import annotations
 
-from math import exp, log
+from bisect import insort
+from math import exp
 from typing import Final
 
 SCALE_S: Final = 15.0
@@ -37,11 +39,14 @@ SHAPE_S: Final = 120.0
 # forgotten more slowly: the effective number of samples is at least SHAPE_S / SHAPE_GAP_S.
 SCALE_GAP_S: Final = 3.0
 SHAPE_GAP_S: Final = 2.0
-# For this many first samples, the scale is about the mean of their ratios of actual to predicted.
+# For this many first samples, the scale is the median of their ratios to the first coefficients.
 FIRST: Final = 8
-TAUGHT: Final = 3  # Coefficients learned from other replicas have the weight of this many samples.
-UNBOUNDED: Final = 2  # Number of first samples whose errors are not limited.
+UNFITTED: Final = 2  # Number of first samples that the shape ignores: their scale may be wrong.
 HUBER: Final = 0.5
+HUBER_SPREADS: Final = 1.0
+SPREAD_LEAST: Final = 0.03
+SPREAD_WEIGHT: Final = 0.1
+SPREADS_MOST: Final = 6.0
 # Weight of the first shape in the fit, compared with a weight of 1 for each sample. It is the
 # square of a sample's relative error, divided by the square of the shape's relative uncertainty.
 RIDGE: Final = 0.05
@@ -57,7 +62,8 @@ class RelativeFit:
     __slots__ = (
         "_at",
         "_basis",
-        "_count",
+        "_first_scale",
+        "_firsts",
         "_moments",
         "_prior",
         "_shape",
@@ -65,6 +71,7 @@ class RelativeFit:
         "_targets",
         "samples",
         "scale",
+        "spread",
     )
 
     def __init__(self, basis: list[float]) -> None:
@@ -72,13 +79,16 @@ class RelativeFit:
         size = len(basis)
         self.samples = 0  # Number of learned samples.
         self.scale = 1.0
+        self.spread = HUBER  # The mean relative residual, without the excess of outliers.
         self._basis = basis
         self._shape = [1.0] * size
         self._prior = [1.0] * size  # The shape before the first sample.
         self._moments = [0.0] * (size * size)
         self._targets = [0.0] * size
         self._shares = [0.0] * size  # A buffer that each call of `learn` uses again.
-        self._count = 0  # Number of samples in the mean of the first samples, at most FIRST.
+        self._first_scale = 1.0  # The scale before the first sample.
+        # Sorted: 1, and the ratios of the first samples to the first coefficients; at last empty.
+        self._firsts = [1.0]
         self._at = 0.0  # Time of the last sample, in monotonic seconds.
 
     def start(self, coefficients: list[float]) -> None:
@@ -92,7 +102,7 @@ class RelativeFit:
         for index in range(len(self._basis)):
             self._prior[index] = coefficients[index] / (self._basis[index] * self.scale)
             self._shape[index] = self._prior[index]
-        self._count = TAUGHT
+        self._first_scale = self.scale
 
     def coefficient(self, index: int) -> float:
         """Return the learned seconds per unit of one feature; never negative."""
@@ -121,28 +131,48 @@ class RelativeFit:
         predicted_s = self.predict(features)
         ratio = min(max(took_s, SHORTEST_S), LONGEST_S) / predicted_s
         elapsed_s = max(0.0, now - self._at) if self.samples else 0.0
+        limit = min(HUBER, HUBER_SPREADS * self.spread)
+        off = min(abs(ratio - 1.0), SPREADS_MOST * self.spread)
+        self.spread = max(SPREAD_LEAST, self.spread + SPREAD_WEIGHT * (off - self.spread))
         self._at = now
         self.samples += 1
-        if self._count < FIRST:
-            self._count += 1
-            gain = 1.0 / self._count
+        if self.samples <= FIRST:
+            step = self._median(features, took_s) / self.scale
         else:
             gain = 1.0 - exp(-min(elapsed_s, SCALE_GAP_S) / SCALE_S)
-        if self._count > UNBOUNDED:
-            step = exp(gain * min(max(ratio - 1.0, -HUBER), HUBER))
-        else:
-            step = exp(gain * log(ratio))
+            step = exp(gain * min(max(ratio - 1.0, -limit), limit))
         self.scale *= step
         fade = exp(-min(elapsed_s, SHAPE_GAP_S) / SHAPE_S)
-        self._fit(features, predicted_s * step, ratio / step, fade)
+        if self.samples > UNFITTED:
+            self._fit(features, predicted_s * step, ratio / step, limit, fade)
 
-    def _fit(self, features: list[float], predicted_s: float, ratio: float, fade: float) -> None:
+    def _median(self, features: list[float], took_s: float) -> float:
+        """Add one of the first samples. Returns the median scale of the samples so far."""
+        total = 0.0
+        for index in range(len(self._basis)):
+            total += self._prior[index] * self._basis[index] * features[index]
+        firsts, first_scale = self._firsts, self._first_scale
+        insort(firsts, max(took_s, SHORTEST_S) / max(SHORTEST_S, first_scale * total))
+        # Of two middle values, the upper one is used: too long a prediction does less harm.
+        median = firsts[len(firsts) // 2]
+        if self.samples == FIRST:
+            firsts.clear()
+        return first_scale * median
+
+    def _fit(
+        self,
+        features: list[float],
+        predicted_s: float,
+        ratio: float,
+        limit: float,
+        fade: float,
+    ) -> None:
         """Add a sample that took `ratio` times `predicted_s`, and improve the shape."""
         basis, shares, targets = self._basis, self._shares, self._targets
         moments, shape, prior = self._moments, self._shape, self._prior
         size = len(basis)
         residual = abs(ratio - 1.0)
-        weight = 1.0 if residual <= HUBER else HUBER / residual
+        weight = 1.0 if residual <= limit else limit / residual
         scale = self.scale / predicted_s
         for row in range(size):
             shares[row] = scale * basis[row] * features[row]
@@ -152,6 +182,8 @@ class RelativeFit:
             start = row * size
             for column in range(size):
                 moments[start + column] = fade * moments[start + column] + share * shares[column]
+        if self.samples <= FIRST:
+            return
         for _ in range(SWEEPS):
             for row in range(size):
                 start = row * size

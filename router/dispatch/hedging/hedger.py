@@ -152,7 +152,8 @@ class Hedger:
         if now >= self._tick_at:
             self._tick(now)
         ttfts = self.times.of(view.model, view.stream, now)
-        if now >= ttfts.refresh_at and ttfts.refresh(now):
+        if now >= ttfts.refresh_at:
+            ttfts.refresh(now)
             self._plan(ttfts)
         attempt.ahead = attempt.at.pending_tokens
         attempt.predicted_s = self.times.predict(ttfts, attempt)
@@ -262,7 +263,7 @@ class Hedger:
             causes.append(Cause.SILENT)
         else:
             again_at = min(again_at, silent_at)
-        if not ttfts.fit.answers and ttfts.ratio:
+        if not ttfts.answers and ttfts.ratio:
             pass
         elif now - primary.began >= _NEARLY * ttfts.ratio * predicted_s:
             causes.append(Cause.LATE)

@@ -29,7 +29,7 @@ MODELS_MAX: Final = 256
 _IDLE_S: Final = 60.0
 _LEAST_S: Final = 1e-4  # The shortest possible time to first content, in seconds.
 # Number of answers from which on the usual time is known. Before that, the fitted line of a model
-# that is ten times as quick as assumed may still be the assumed one (`ttft_fit.py`).
+# that is ten times as quick as assumed may still be the assumed one.
 _KNOWN: Final = 2
 
 
@@ -112,10 +112,10 @@ class LearnedTimes:
         whole_s = 0.0
         if not is_streamed:
             ttfts = self._wholes.get(name)
-            if ttfts is not None and ttfts.fit.answers >= _KNOWN:
+            if ttfts is not None and ttfts.answers >= _KNOWN:
                 whole_s = self._usual_s(ttfts, replica, tokens)
         ttfts = self._streams.get(name)
-        if ttfts is not None and ttfts.fit.answers >= _KNOWN:
+        if ttfts is not None and ttfts.answers >= _KNOWN:
             return self._usual_s(ttfts, replica, tokens), whole_s
         # Whole answers alone do not show the time to the first token, so it stays the assumed one.
         return (STREAMS.base_s + STREAMS.token_s * tokens if whole_s else 0.0), whole_s
@@ -126,7 +126,7 @@ class LearnedTimes:
         While a replica hangs, its factor grows with each attempt that is cancelled there. The
         replica may have hung since it joined, so the factor does not count before its first answer.
         """
-        progress, line_s = replica.progress, ttfts.fit.predict(tokens)
+        progress, line_s = replica.progress, ttfts.predict(tokens, 1.0)
         own_s = progress.whole_s
         if ttfts.is_streamed:
             own_s = progress.first_s * max(1.0, tokens / max(progress.first_tokens, 1.0))
@@ -169,7 +169,7 @@ class LearnedTimes:
         if ttfts is None:
             line_s = STREAMS.base_s + STREAMS.token_s * attempt.tokens
         else:
-            line_s = ttfts.fit.predict(attempt.tokens)
+            line_s = ttfts.predict(attempt.tokens, 1.0)
         self._of(attempt.at).work.add(line_s, now)
 
     def busy_share(self, replica: Replica, now: float) -> float:
@@ -183,7 +183,7 @@ class LearnedTimes:
         """Learn from an attempt that shows its first content now."""
         took_s = _without_network(now - attempt.began, attempt.at)
         speed = self._speed(attempt.at, ttfts.is_streamed)
-        line_s = ttfts.fit.predict(attempt.ahead)
+        line_s = ttfts.predict(attempt.ahead, 1.0)
         ttfts.shown(attempt.ahead, took_s, speed.factor, now)
         if not ttfts.is_cold:
             speed.shown(took_s, line_s, now)
@@ -194,7 +194,7 @@ class LearnedTimes:
             return
         waited_s = _without_network(now - attempt.began, attempt.at)
         speed = self._speed(attempt.at, ttfts.is_streamed)
-        line_s = ttfts.fit.predict(attempt.ahead)
+        line_s = ttfts.predict(attempt.ahead, 1.0)
         ttfts.cut(attempt.ahead, waited_s, speed.factor, attempt.is_silent, now)
         if not (ttfts.is_cold or attempt.is_silent):
             speed.cut(waited_s, line_s, now)

@@ -1,6 +1,6 @@
 """Learns a replica's speed, as a factor on the predicted time to first content of its pool.
 
-A fleet may have several GPU types. One fitted line (`ttft_fit.py`) cannot predict the times of all
+A fleet may have several GPU types. One fitted line (`ttfts.py`) cannot predict the times of all
 types. The slower replicas would always be late: all their requests would be copied and lose to the
 copies, and the replicas would become suspect. So each replica has a factor, learned from the times
 of its own answers relative to the prediction of the line.

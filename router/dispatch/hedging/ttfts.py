@@ -8,8 +8,8 @@ A ratio is a measured time divided by the time that the line predicts. All ratio
 line, not the line at the dispatch. In the first seconds the line may change by large factors. With
 old lines, the error of the line would seem to be the variation of the model's times.
 
-Must never: grow with the number of requests, or compute both the line and the curve in one call.
-Each computation takes about 0.04 ms (compiled), and delays a request.
+Must never: grow with the number of requests, or compute the curve more than once a second. This
+computation takes about 0.04 ms (compiled), and delays a request.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import Final
 
 from policies.hedging.curve import Curve
+from router.core.relative_fit import FIRST, RelativeFit
 from router.dispatch.hedging.ratios import Ratios
-from router.dispatch.hedging.ttft_fit import LEAST, TtftFit
 from router.dispatch.hedging.ttft_prior import STREAMS, WHOLES
 from router.wire.sweep import NEVER
 
@@ -36,13 +36,13 @@ class Ttfts:
     def __init__(self, now: float, is_streamed: bool) -> None:
         self.is_streamed = is_streamed
         prior = STREAMS if is_streamed else WHOLES
-        self.fit = TtftFit(prior.base_s, prior.token_s)
+        self.fit = RelativeFit([prior.base_s, prior.token_s])
+        self.answers = 0  # Number of learned answers.
         self._prior = prior
         self._ratios = Ratios(now)
         self.curve: Curve = self._ratios.curve(prior.shares, WARM)
         self.used_at = now
-        self.refresh_at = now + REFRESH_S  # Time at which `refresh` must compute again.
-        self._refit_at = self._redraw_at = now + REFRESH_S
+        self.refresh_at = now + REFRESH_S  # Time from which on `refresh` is due.
         # The plan of the policy: a copy is considered when both `ratio` times the prediction and
         # `seconds` have passed. NEVER: no copy is sent.
         self.ratio = NEVER
@@ -51,7 +51,7 @@ class Ttfts:
     @property
     def is_cold(self) -> bool:
         """Whether the fitted line still depends on the prior."""
-        return self.fit.answers < LEAST
+        return self.answers < FIRST
 
     @property
     def is_warm(self) -> bool:
@@ -65,18 +65,20 @@ class Ttfts:
         `tokens`: uncached prompt tokens that wait at the replica, including the request's own.
         `speed`: the replica's factor.
         """
-        return self.fit.predict(tokens) * speed
+        return self.fit.predict([1.0, float(tokens)]) * speed
 
     def shown(self, tokens: int, took_s: float, speed: float, now: float) -> None:
         """Learn from a first content. `tokens`: as in `predict`, at the time of the dispatch."""
         took_s /= speed
+        features = [1.0, float(tokens)]
         # Without enough answers, the line must include this answer before the ratio is computed.
-        if self.is_cold:
-            self.fit.add(tokens, took_s, now)
-            self._ratios.add(took_s / self.fit.predict(tokens))
+        if not self.is_cold:
+            self._ratios.add(took_s / self.fit.predict(features))
+            self.fit.learn(features, took_s, now)
         else:
-            self._ratios.add(took_s / self.fit.predict(tokens))
-            self.fit.add(tokens, took_s, now)
+            self.fit.learn(features, took_s, now)
+            self._ratios.add(took_s / self.fit.predict(features))
+        self.answers += 1
 
     def cut(self, tokens: int, waited_s: float, speed: float, is_silent: bool, now: float) -> None:
         """Learn from an attempt that ended after `waited_s` without content.
@@ -85,33 +87,21 @@ class Ttfts:
         that hangs in a small fleet gets so many requests that the line would follow their waits.
         """
         waited_s /= speed
-        self._ratios.add_cut(waited_s / self.fit.predict(tokens))
+        features = [1.0, float(tokens)]
+        self._ratios.add_cut(waited_s / self.fit.predict(features))
         if not is_silent:
-            self.fit.add_cut(tokens, waited_s, now)
+            self.fit.learn_longer(features, waited_s, now)
 
-    def refresh(self, now: float) -> bool:
-        """Compute either the curve or the line again, depending on which is due.
-
-        Returns True if the curve was computed; then a new plan is needed.
-        """
-        is_curve = now >= self._redraw_at
-        if is_curve:
-            self._redraw_at = now + REFRESH_S
-            self._redraw(now)
-        elif now >= self._refit_at:
-            self._refit_at = now + REFRESH_S
-            self.fit.refit(self._ratios.since)
-        self.refresh_at = min(self._redraw_at, self._refit_at)
-        return is_curve
-
-    def outdate(self) -> None:
-        """Let the next request compute the curve again, because a new policy needs a new plan."""
-        self._redraw_at = self.refresh_at = 0.0
-
-    def _redraw(self, now: float) -> None:
+    def refresh(self, now: float) -> None:
+        """Compute the curve again. Call this method from `refresh_at` on; then make a new plan."""
+        self.refresh_at = now + REFRESH_S
         if now - self.used_at > FORGET_S:
             self._ratios = Ratios(now)
         self.used_at = now
         self._ratios.slide(now)
         missing = max(0, WARM - self._ratios.shown)
         self.curve = self._ratios.curve(self._prior.shares, missing)
+
+    def outdate(self) -> None:
+        """Let the next request compute the curve again, because a new policy needs a new plan."""
+        self.refresh_at = 0.0

@@ -798,11 +798,11 @@ def test_a_wait_while_the_client_pauses_is_not_learned() -> None:
     world.of("b").leaves()
     assert replica.ttft_s is None
     ((_, _, ttfts),) = world.hedger.times.entries()
-    assert ttfts.fit.answers == 0 and ttfts._ratios._counts == [0] * len(ttfts._ratios._counts)
+    assert ttfts.answers == 0 and ttfts._ratios._counts == [0] * len(ttfts._ratios._counts)
     world.arrives("c", streamed=True, hedged=False)
     world.time.passes(1.0)
     world.of("c").whole(*world.of("c").driver.live)
-    assert replica.ttft_s == 1.0 and ttfts.fit.answers == 1
+    assert replica.ttft_s == 1.0 and ttfts.answers == 1
     world.check_empty()
 
 
@@ -983,10 +983,10 @@ def test_the_hedger_does_not_learn_from_the_rest_of_a_stream() -> None:
     ((_, _, learned),) = world.hedger.times.entries()
     happen(world, "0.5s passes")
     play(world, "r0 shows a -> show a from r0")
-    answers = learned.fit.answers
+    answers = learned.answers
     assert answers > 0
     play(world, "r0 resets a -> continue a to r1")
     play(world, "r1 shows a -> show a from r1")
-    assert learned.fit.answers == answers
+    assert learned.answers == answers
     play(world, "r1 ends a -> release a at r1; end a: ok")
     world.check_empty()
