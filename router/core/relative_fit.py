@@ -18,11 +18,15 @@ No coefficient is ever negative. The normal equations are solved by coordinate d
 from the previous solution and limits each coefficient to at least 0. Each sample costs two sweeps
 over the coefficients, O(features^2).
 
-A single outlier has a limited effect: a relative residual counts for no more than `HUBER` in
-`scale` and in `shape` (Huber's loss). The two must have the same loss; otherwise they would drift
-in opposite directions. The engine may be faster or slower than assumed by any factor, so the first
-samples have no limit. Instead, they set `scale` to the median of their ratios to the assumption. The
-assumption counts as one more sample, with the ratio 1.
+A single outlier has a limited effect: a relative residual counts for no more than `HUBER`, and for
+no more than `HUBER_SPREADS` times the usual residual (`spread`), in `scale` and in `shape` (Huber's
+loss). So stragglers do not change the fit. If the speed changes, all residuals are large, and the
+limit grows within a few samples. `scale` and `shape` must have the same loss; otherwise they would
+drift in opposite directions.
+
+The engine may be faster or slower than assumed by any factor, so the first samples have no limit.
+Instead, they set `scale` to the median of their ratios to the assumption. The assumption counts as
+one more sample, with the ratio 1.
 
 Must never: read a clock, keep a sample, or return a negative coefficient.
 """
@@ -39,11 +43,16 @@ SHAPE_S: Final = 120.0
 # forgotten more slowly: the effective number of samples is at least SHAPE_S / SHAPE_GAP_S.
 SCALE_GAP_S: Final = 3.0
 SHAPE_GAP_S: Final = 2.0
+# A sample that comes sooner after the previous one is not learned. 20 samples per second suffice,
+# and the cost of learning does not grow with the rate of requests.
+LEAST_GAP_S: Final = 0.05
 # For this many first samples, the scale is the median of their ratios to the first coefficients.
 FIRST: Final = 8
 UNFITTED: Final = 2  # Number of first samples that the shape ignores: their scale may be wrong.
+# The largest relative residual that counts, and the same as a multiple of the usual residual.
 HUBER: Final = 0.5
-HUBER_SPREADS: Final = 1.0
+HUBER_SPREADS: Final = 1.5
+# The usual residual is a mean, in which one sample counts for at most SPREADS_MOST times the mean.
 SPREAD_LEAST: Final = 0.03
 SPREAD_WEIGHT: Final = 0.1
 SPREADS_MOST: Final = 6.0
@@ -128,9 +137,12 @@ class RelativeFit:
 
     def learn(self, features: list[float], took_s: float, now: float) -> None:
         """Learn that `features` took `took_s` seconds. `now` is in monotonic seconds."""
-        predicted_s = self.predict(features)
-        ratio = min(max(took_s, SHORTEST_S), LONGEST_S) / predicted_s
         elapsed_s = max(0.0, now - self._at) if self.samples else 0.0
+        if elapsed_s < LEAST_GAP_S and self.samples > FIRST:
+            return
+        predicted_s = self.predict(features)
+        took_s = min(max(took_s, SHORTEST_S), LONGEST_S)
+        ratio = took_s / predicted_s
         limit = min(HUBER, HUBER_SPREADS * self.spread)
         off = min(abs(ratio - 1.0), SPREADS_MOST * self.spread)
         self.spread = max(SPREAD_LEAST, self.spread + SPREAD_WEIGHT * (off - self.spread))
@@ -152,7 +164,7 @@ class RelativeFit:
         for index in range(len(self._basis)):
             total += self._prior[index] * self._basis[index] * features[index]
         firsts, first_scale = self._firsts, self._first_scale
-        insort(firsts, max(took_s, SHORTEST_S) / max(SHORTEST_S, first_scale * total))
+        insort(firsts, took_s / max(SHORTEST_S, first_scale * total))
         # Of two middle values, the upper one is used: too long a prediction does less harm.
         median = firsts[len(firsts) // 2]
         if self.samples == FIRST:

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.core.relative_fit import FIRST, HUBER, RIDGE, SHORTEST_S, RelativeFit
+from router.core.relative_fit import (
+    FIRST,
+    HUBER,
+    LEAST_GAP_S,
+    RIDGE,
+    SHORTEST_S,
+    RelativeFit,
+)
 
 BASIS = [0.1, 2e-4, 6e-8, 1e-3]
 TRUE = [0.02, 1e-4, 1e-8, 5e-4]  # faster than the assumption by different factors
@@ -104,6 +111,34 @@ def test_an_outlier_among_the_first_is_forgotten_soon() -> None:
     fit.learn(x, 50.0 * actual(x, TRUE), 0.0)
     play(fit, rng, 30.0, 1.0, at=1.0)
     assert mape(fit) < 0.3
+
+
+@pytest.mark.parametrize("first", [0, 3, 20])
+def test_stragglers_do_not_move_the_prediction(first: int) -> None:
+    """Every twentieth sample takes ten times as long. The mean would be 45 % too long."""
+    fit, rng = RelativeFit(BASIS), Random(9)
+    for number in range(600):
+        x = features(rng)
+        times = 10.0 if number % 20 == first else 1.0
+        fit.learn(x, times * actual(x, TRUE) * rng.lognormvariate(0.0, 0.05), float(number))
+    assert mape(fit) < 0.06
+
+
+@pytest.mark.parametrize("factor", [0.02, 0.1, 1.0, 30.0])
+def test_two_samples_of_three_are_right_whatever_was_assumed(factor: float) -> None:
+    """The first sample may be a straggler."""
+    fit = RelativeFit(BASIS)
+    for number, times in enumerate((10.0, 1.0, 1.0, 1.0)):
+        x = [1.0, 1000.0 + number, 0.0, 0.0]
+        fit.learn(x, times * factor * actual(x, BASIS), float(number))
+    assert fit.coefficients() == pytest.approx([factor * each for each in BASIS])
+
+
+def test_the_cost_of_learning_does_not_grow_with_the_rate() -> None:
+    fit = RelativeFit(BASIS)
+    play(fit, Random(1), 10.0, 1000.0)
+    assert fit.samples <= FIRST + 10.0 / LEAST_GAP_S
+    assert mape(fit) < 0.08
 
 
 def test_a_censored_time_below_the_prediction_teaches_nothing() -> None:

@@ -50,11 +50,6 @@ class Ratios:
         self._counts = [0] * (2 * BINS)  # The counts of all slices together.
         self._latest = 0  # Number of samples in the latest slice from attempts that showed content.
 
-    @property
-    def since(self) -> float:
-        """The time at which the sliding window begins."""
-        return self._began[0]
-
     def add(self, ratio: float) -> None:
         """Add the ratio of an attempt that showed its first content."""
         self._add(bin_of(ratio))

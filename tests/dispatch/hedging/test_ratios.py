@@ -54,7 +54,7 @@ def test_it_is_the_curve_of_all_samples_in_the_window(seed: int) -> None:
             slices.append([])
             began.append(now)
             del slices[:-SLICES], began[:-SLICES]
-        assert ratios.since == began[0]
+        assert ratios._began[0] == began[0]
         if second % 10 < 9:
             continue
         samples = [sample for one in slices for sample in one]
