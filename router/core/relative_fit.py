@@ -51,7 +51,7 @@ FIRST: Final = 8
 UNFITTED: Final = 2  # Number of first samples that the shape ignores: their scale may be wrong.
 # The largest relative residual that counts, and the same as a multiple of the usual residual.
 HUBER: Final = 0.5
-HUBER_SPREADS: Final = 1.5
+HUBER_SPREADS: Final = 1.25
 # The usual residual is a mean, in which one sample counts for at most SPREADS_MOST times the mean.
 SPREAD_LEAST: Final = 0.03
 SPREAD_WEIGHT: Final = 0.1

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from policies.hedging.curve import Curve
-from router.core.relative_fit import FIRST, RelativeFit
+from router.core.relative_fit import FIRST, SHORTEST_S, RelativeFit
 from router.dispatch.hedging.ratios import Ratios
 from router.dispatch.hedging.ttft_prior import STREAMS, WHOLES
 from router.wire.sweep import NEVER
@@ -36,7 +36,10 @@ class Ttfts:
     def __init__(self, now: float, is_streamed: bool) -> None:
         self.is_streamed = is_streamed
         prior = STREAMS if is_streamed else WHOLES
-        self.fit = RelativeFit([prior.base_s, prior.token_s])
+        self._fit = RelativeFit([prior.base_s, prior.token_s])
+        # The fitted line: these seconds, and the seconds per token.
+        self._base_s = prior.base_s
+        self._token_s = prior.token_s
         self.answers = 0  # Number of learned answers.
         self._prior = prior
         self._ratios = Ratios(now)
@@ -65,19 +68,18 @@ class Ttfts:
         `tokens`: uncached prompt tokens that wait at the replica, including the request's own.
         `speed`: the replica's factor.
         """
-        return self.fit.predict([1.0, float(tokens)]) * speed
+        return max(SHORTEST_S, self._base_s + self._token_s * tokens) * speed
 
     def shown(self, tokens: int, took_s: float, speed: float, now: float) -> None:
         """Learn from a first content. `tokens`: as in `predict`, at the time of the dispatch."""
         took_s /= speed
-        features = [1.0, float(tokens)]
         # Without enough answers, the line must include this answer before the ratio is computed.
-        if not self.is_cold:
-            self._ratios.add(took_s / self.fit.predict(features))
-            self.fit.learn(features, took_s, now)
+        if self.is_cold:
+            self._learn(tokens, took_s, now)
+            self._ratios.add(took_s / self.predict(tokens, 1.0))
         else:
-            self.fit.learn(features, took_s, now)
-            self._ratios.add(took_s / self.fit.predict(features))
+            self._ratios.add(took_s / self.predict(tokens, 1.0))
+            self._learn(tokens, took_s, now)
         self.answers += 1
 
     def cut(self, tokens: int, waited_s: float, speed: float, is_silent: bool, now: float) -> None:
@@ -87,10 +89,16 @@ class Ttfts:
         that hangs in a small fleet gets so many requests that the line would follow their waits.
         """
         waited_s /= speed
-        features = [1.0, float(tokens)]
-        self._ratios.add_cut(waited_s / self.fit.predict(features))
-        if not is_silent:
-            self.fit.learn_longer(features, waited_s, now)
+        predicted_s = self.predict(tokens, 1.0)
+        self._ratios.add_cut(waited_s / predicted_s)
+        if not is_silent and waited_s > predicted_s:
+            self._learn(tokens, waited_s, now)
+
+    def _learn(self, tokens: int, seconds: float, now: float) -> None:
+        fit = self._fit
+        fit.learn([1.0, float(tokens)], seconds, now)
+        self._base_s = fit.coefficient(0)
+        self._token_s = fit.coefficient(1)
 
     def refresh(self, now: float) -> None:
         """Compute the curve again. Call this method from `refresh_at` on; then make a new plan."""

@@ -430,7 +430,7 @@ async def test_a_copy_that_loses() -> None:
     counts = w.counts
     assert (counts.won, counts.lost, counts.failed) == (0, 1, 0)
     # A quarter of the prompt was computed by then, at the usual speed.
-    assert counts.wasted_tokens == pytest.approx(TOKENS / 4, rel=0.05)
+    assert counts.wasted_tokens == pytest.approx(TOKENS / 4, rel=0.06)
     assert (counts.fired_tokens, counts.saved_s) == (TOKENS, 0.0)
     assert w.a.health.races_lost == w.b.health.races_lost == 0
     w.close()
