@@ -13,15 +13,18 @@ upper bound for the score of the next request:
   below 0 moves the bound beyond the most extreme score seen.
 
 A request that ended without content has a censored score: its true score is larger, because its
-time would have been longer. The quantiles are those of the Kaplan-Meier estimator, so that censored
-scores do not make the bounds too low.
+time would have been longer. The censored score is replaced by one of the known scores above it,
+each in turn (Efron's redistribution to the right, 1967). So censored scores do not make the bounds
+too low. If no score is above it, the true time is assumed to have a Pareto tail with exponent 2, as
+in `policies/hedging/curve.py`.
 
 Must never: do I/O, read a clock, or grow with the number of scores.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
+from math import ceil, log
 from typing import Final
 
 COVERAGE: Final = 0.9
@@ -38,61 +41,73 @@ LEVEL_MOST: Final = 0.45
 # If a level asks for a rank beyond the most extreme score, the bound lies outside that score, by
 # this much per unit of level.
 STRETCH: Final = 4.0
+# The fractional parts of the multiples of this number are spread evenly between 0 and 1.
+_GOLDEN: Final = 0.618033988749895
 
 
 class ConformalInterval:
     """The interval of the scores of one kind of requests."""
 
-    __slots__ = ("_cut", "_is_cut", "_next", "_ring", "_shown", "high_level", "low_level")
+    __slots__ = ("_learned", "_next", "_ring", "_scores", "_turn", "high_level", "low_level")
 
     def __init__(self) -> None:
         # The fractions of the scores that are below the lower bound and above the upper bound.
         self.low_level = MISSES
         self.high_level = MISSES
-        self._shown: list[float] = []  # The scores of first contents, sorted.
-        self._cut: list[float] = []  # The censored scores, sorted.
+        self._scores: list[float] = []  # The kept scores, sorted.
         # All scores in the order of their arrival. When the window is full, a new score replaces
         # the oldest one.
         self._ring: list[float] = []
-        self._is_cut: list[bool] = []
         self._next = 0
+        self._learned = 0  # Number of scores so far that were not censored.
+        self._turn = 0.0  # The place of the last replacement among the scores above, 0 to 1.
 
     def copy(self) -> ConformalInterval:
         """Return a copy with the same scores and levels."""
         made = ConformalInterval()
         made.low_level = self.low_level
         made.high_level = self.high_level
-        made._shown = self._shown[:]
-        made._cut = self._cut[:]
+        made._scores = self._scores[:]
         made._ring = self._ring[:]
-        made._is_cut = self._is_cut[:]
         made._next = self._next
+        made._learned = self._learned
+        made._turn = self._turn
         return made
 
     @property
     def is_known(self) -> bool:
         """Whether there are enough scores for an interval."""
-        return len(self._shown) >= LEAST
+        return self._learned >= LEAST
 
     def add(self, score: float, is_cut: bool = False) -> None:
         """Add a score. `is_cut` marks a censored score: the true score is larger.
 
         A censored score below all uncensored ones contains no information and is left out.
         """
-        if is_cut and (not self._shown or score < self._shown[0]):
+        scores, ring = self._scores, self._ring
+        if not is_cut:
+            self._learned += 1
+        elif not scores or score < scores[0]:
             return
-        insort(self._cut if is_cut else self._shown, score)
-        ring = self._ring
+        else:
+            score = self._larger(score)
+        insort(scores, score)
         if len(ring) < WINDOW:
             ring.append(score)
-            self._is_cut.append(is_cut)
             return
         index = self._next
-        old = self._cut if self._is_cut[index] else self._shown
-        del old[bisect_left(old, ring[index])]
+        del scores[bisect_left(scores, ring[index])]
         ring[index] = score
-        self._is_cut[index] = is_cut
         self._next = (index + 1) % WINDOW
+
+    def _larger(self, score: float) -> float:
+        """Return the score that replaces a censored one."""
+        scores = self._scores
+        self._turn = (self._turn + _GOLDEN) % 1.0
+        index = bisect_right(scores, score)
+        if index < len(scores):
+            return scores[index + int(self._turn * (len(scores) - index))]
+        return score - 0.5 * log(1.0 - self._turn)
 
     def judged(self, is_below: bool, is_above: bool, pending: int = 0) -> None:
         """Correct the levels after a score became known for which an interval had been given.
@@ -108,64 +123,22 @@ class ConformalInterval:
 
     def middle(self) -> float:
         """The median score. `is_known` must be true."""
-        if not self._cut:
-            return self._shown[len(self._shown) // 2]
-        return self._rank(0.5, False)
+        return self._scores[len(self._scores) // 2]
 
     def low(self) -> float:
-        """The lower bound. `is_known` must be true."""
-        return self._rank(self.low_level, True)
+        """The lower bound, a fractional rank rounded down. `is_known` must be true."""
+        scores, level = self._scores, self.low_level
+        size = len(scores)
+        rank = int(level * (size + 1) + 1e-9)
+        if rank >= 1:
+            return scores[min(rank, size) - 1]
+        return scores[0] - STRETCH * (1.0 / (size + 1) - level)
 
     def high(self) -> float:
-        """The upper bound. `is_known` must be true."""
-        return self._rank(1.0 - self.high_level, False)
-
-    def _rank(self, level: float, is_low: bool) -> float:
-        """The score with the rank `level` * (n + 1).
-
-        If `is_low` is set, a fractional rank is rounded down to a score, otherwise up.
-        """
-        shown, cut = self._shown, self._cut
-        size = len(shown) + len(cut)
-        # The rank as a fraction of the scores. The tiny number is for rounding errors.
-        wanted = level * (size + 1) / size + (1e-9 if is_low else -1e-9)
-        # The fraction of the distribution up to the largest uncensored score.
-        reached = 1.0
-        if not cut:
-            index = int(wanted * size)  # The rank, rounded down.
-            if is_low and index >= 1:
-                return shown[min(index, size) - 1]
-            if not is_low and wanted <= 1.0:
-                return shown[index if index < wanted * size else max(0, index - 1)]
-        else:
-            found, reached = self._walk(wanted, is_low)
-            if found >= 0:
-                return shown[found]
-        if is_low:
-            return shown[0] - STRETCH * (1.0 / (size + 1) - level)
-        last = shown[-1] if not cut else max(shown[-1], cut[-1])
-        return last + STRETCH * max(0.0, level - reached * size / (size + 1))
-
-    def _walk(self, wanted: float, is_low: bool) -> tuple[int, float]:
-        """Find the score at the fraction `wanted` of the Kaplan-Meier distribution.
-
-        Returns the index of the score in `_shown`, below 0 if there is no such score, and the
-        fraction of the distribution up to the last score that was looked at.
-        """
-        shown, cut = self._shown, self._cut
-        at_risk = float(len(shown) + len(cut))
-        survives = 1.0
-        passed = 0  # Number of censored scores below the current score.
-        for index in range(len(shown)):
-            score = shown[index]
-            while passed < len(cut) and cut[passed] < score:
-                passed += 1
-                at_risk -= 1.0
-            survives *= 1.0 - 1.0 / at_risk
-            at_risk -= 1.0
-            share = 1.0 - survives
-            if is_low and share > wanted:
-                return index - 1, share
-            if not is_low and share >= wanted:
-                return index, share
-        return -1, 1.0 - survives
+        """The upper bound, a fractional rank rounded up. `is_known` must be true."""
+        scores, level = self._scores, 1.0 - self.high_level
+        size = len(scores)
+        rank = ceil(level * (size + 1) - 1e-9)
+        if rank <= size:
+            return scores[max(rank, 1) - 1]
+        return scores[-1] + STRETCH * (level - size / (size + 1))
