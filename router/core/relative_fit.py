@@ -1,4 +1,4 @@
-"""Learns to predict a time as a weighted sum of features. Errors are relative to the prediction.
+"""Learns to predict a time as a weighted sum of features. Errors are relative to the actual time.
 
     predicted_s = scale * sum of shape[j] * basis[j] * feature[j]
 
@@ -18,7 +18,8 @@ No coefficient is ever negative. The normal equations are solved by coordinate d
 from the previous solution and limits each coefficient to at least 0. Each sample costs two sweeps
 over the coefficients, O(features^2).
 
-A single outlier has a limited effect: a relative residual counts for no more than `HUBER`, and for
+The residual of a sample is relative to its actual time, as the error that users see. A single
+outlier has a limited effect: a residual counts for no more than `HUBER`, and for
 no more than `HUBER_SPREADS` times the usual residual (`spread`), in `scale` and in `shape` (Huber's
 loss). So stragglers do not change the fit. If the speed changes, all residuals are large, and the
 limit grows within a few samples. `scale` and `shape` must have the same loss; otherwise they would
@@ -143,16 +144,18 @@ class RelativeFit:
         predicted_s = self.predict(features)
         took_s = min(max(took_s, SHORTEST_S), LONGEST_S)
         ratio = took_s / predicted_s
+        off = 1.0 - 1.0 / ratio
         limit = min(HUBER, HUBER_SPREADS * self.spread)
-        off = min(abs(ratio - 1.0), SPREADS_MOST * self.spread)
-        self.spread = max(SPREAD_LEAST, self.spread + SPREAD_WEIGHT * (off - self.spread))
+        most = SPREADS_MOST * self.spread
+        self.spread += SPREAD_WEIGHT * (min(abs(off), most) - self.spread)
+        self.spread = max(SPREAD_LEAST, self.spread)
         self._at = now
         self.samples += 1
         if self.samples <= FIRST:
             step = self._median(features, took_s) / self.scale
         else:
             gain = 1.0 - exp(-min(elapsed_s, SCALE_GAP_S) / SCALE_S)
-            step = exp(gain * min(max(ratio - 1.0, -limit), limit))
+            step = exp(gain * min(max(off, -limit), limit))
         self.scale *= step
         fade = exp(-min(elapsed_s, SHAPE_GAP_S) / SHAPE_S)
         if self.samples > UNFITTED:
@@ -183,8 +186,9 @@ class RelativeFit:
         basis, shares, targets = self._basis, self._shares, self._targets
         moments, shape, prior = self._moments, self._shape, self._prior
         size = len(basis)
-        residual = abs(ratio - 1.0)
-        weight = 1.0 if residual <= limit else limit / residual
+        # With this weight, the sample pulls the shape as much as its residual pulls the scale.
+        residual = abs(1.0 - 1.0 / ratio)
+        weight = (1.0 if residual <= limit else limit / residual) / ratio
         scale = self.scale / predicted_s
         for row in range(size):
             shares[row] = scale * basis[row] * features[row]
