@@ -18,7 +18,7 @@ from tests.dispatch.driver.driver_tables import (
     play,
     run,
 )
-from tests.dispatch.hedging.hedged_fleet import work_much
+from tests.dispatch.hedging.world import work_much
 
 # -- copies ---------------------------------------------------------------------------------------
 

@@ -10,26 +10,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
-from math import exp
 from random import Random
 
 from policies.contract import RequestView
 from router.config.model import Hedging
 from router.dispatch.driver.attempt_state import Attempt, AttemptState, Kind
-from router.dispatch.hedging.copy_price import WINDOW_S
 from router.dispatch.hedging.hedger import Hedger
 from router.fleet.replica import Replica
 from router.observe.hedge_counts import HedgeCounts
 from router.wire.sweep import NEVER
-from tests.fleet.helpers import Table
+from tests.dispatch.hedging.world import new_table, work_much
 
+REPLICAS = 20
 BASE_S = 0.05
 TOKEN_S = 1e-4
-
-
-def work_much(hedger: Hedger, replica: Replica, now: float) -> None:
-    """Make the replica busy for an hour: the budget must pay for each copy there."""
-    hedger.times._of(replica).work.add(WINDOW_S * exp(3600.0 / WINDOW_S), now)
 
 
 class Request:
@@ -54,12 +48,11 @@ class Request:
 
 
 class HedgedFleet:
-    """`play` runs requests; times are virtual seconds."""
+    """A fleet table of `REPLICAS`; `play` runs requests. Times are virtual seconds."""
 
     def __init__(
         self,
-        table: Table,
-        rules: Hedging,
+        rules: Hedging | None = None,
         seed: int = 1,
         stragglers: float = 0.05,
         factor: float = 10.0,
@@ -68,9 +61,12 @@ class HedgedFleet:
         is_quiet: bool = False,
     ) -> None:
         """`is_quiet`: False if the budget must pay for copies from the beginning."""
+        self.table = table = new_table()
+        for number in range(REPLICAS):
+            table.add(f"r{number}")
         self.fleet = fleet = table.fleet
         self.counts = HedgeCounts()
-        self.hedger = Hedger(rules, fleet, self.counts)
+        self.hedger = Hedger(rules or Hedging(), fleet, self.counts)
         if not is_quiet:
             for replica in fleet.replicas.values():
                 work_much(self.hedger, replica, 100.0)

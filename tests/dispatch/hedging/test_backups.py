@@ -21,8 +21,7 @@ from router.dispatch.hedging.backups import (
 )
 from router.fleet.replica import Replica
 from router.observe.hedge_counts import Refusal
-from tests.fleet.helpers import Table
-from tests.harness.running import scenario
+from tests.dispatch.hedging.world import new_table, played
 
 NOW = 1000.0
 
@@ -40,18 +39,17 @@ def asked(primary: Replica, *others: Replica) -> list[str] | Refusal:
     return able or max((why for why in found.values() if why), key=lambda why: RANK[why])
 
 
-@scenario
-async def test_another_idle_replica_may_take_a_copy() -> None:
-    table = Table()
+@played
+def test_another_idle_replica_may_take_a_copy() -> None:
+    table = new_table()
     a, b, c = table.add("a"), table.add("b"), table.add("c")
     assert asked(a, a, b, c) == ["b", "c"]
     assert asked(a, a) == Refusal.ALONE
-    table.close()
 
 
-@scenario
-async def test_no_copy_to_a_replica_with_waiting_requests() -> None:
-    table = Table()
+@played
+def test_no_copy_to_a_replica_with_waiting_requests() -> None:
+    table = new_table()
     a, b, c = table.add("a"), table.add("b"), table.add("c")
     lease = Lease(b)
     assert asked(a, b, c) == ["c"]
@@ -59,23 +57,21 @@ async def test_no_copy_to_a_replica_with_waiting_requests() -> None:
     lease.begun()  # its request generates and does not wait
     assert asked(a, b) == ["b"]
     lease.release()
-    table.close()
 
 
-@scenario
-async def test_no_copy_to_a_replica_with_a_nearly_full_kv_cache() -> None:
-    table = Table()
+@played
+def test_no_copy_to_a_replica_with_a_nearly_full_kv_cache() -> None:
+    table = new_table()
     a, b, c = table.add("a"), table.add("b"), table.add("c")
     told(b, kv_usage=0.9)
     told(c, kv_usage=0.89)
     assert asked(a, b, c) == ["c"]
     assert asked(a, b) == Refusal.KV
-    table.close()
 
 
-@scenario
-async def test_no_copy_to_an_unsuitable_replica() -> None:
-    table = Table()
+@played
+def test_no_copy_to_an_unsuitable_replica() -> None:
+    table = new_table()
     a, b = table.add("a"), table.add("b", max_inflight=1)
     health = b.health
     assert is_sound(b, NOW)
@@ -94,12 +90,11 @@ async def test_no_copy_to_an_unsuitable_replica() -> None:
     assert asked(a, b) == Refusal.HEALTH  # a replica is at its request limit
     lease.release()
     assert asked(a, b) == ["b"]
-    table.close()
 
 
-@scenario
-async def test_no_copy_to_another_address_of_the_same_engine() -> None:
-    table = Table()
+@played
+def test_no_copy_to_another_address_of_the_same_engine() -> None:
+    table = new_table()
     a, b = table.add("a"), table.add("b")
     c, d = table.add("c", ("other",)), table.add("d", node="n2")
     for replica in (a, b, c, d):
@@ -115,7 +110,6 @@ async def test_no_copy_to_another_address_of_the_same_engine() -> None:
         told(b, started_at=started)
         told(a, started_at=started if not started else 1_700_000_000.25)
         assert not same_engine(a, b)
-    table.close()
 
 
 @pytest.mark.parametrize(
@@ -130,41 +124,38 @@ async def test_no_copy_to_another_address_of_the_same_engine() -> None:
         (("z1", ""), {"b": ("z1", "n1"), "c": ("z2", "n1")}, "c"),
     ],
 )
-@scenario
-async def test_another_zone_then_another_node_is_preferred(
+@played
+def test_another_zone_then_another_node_is_preferred(
     primary: tuple[str, str], others: dict[str, tuple[str, str]], preferred: str
 ) -> None:
-    table = Table()
+    table = new_table()
     first = table.add("a", zone=primary[0], node=primary[1])
     rest = [table.add(id, zone=zone, node=node) for id, (zone, node) in others.items()]
     assert [r.id for r in apart(first, rest)] == list(preferred)
-    table.close()
 
 
-@scenario
-async def test_zones_of_another_region_are_other_zones() -> None:
-    table = Table()
+@played
+def test_zones_of_another_region_are_other_zones() -> None:
+    table = new_table()
     first = table.add("a", zone="z1", region="eu")
     near, far = table.add("b", zone="z1", region="eu"), table.add("c", zone="z1", region="us")
     assert apart(first, [near, far]) == [far]
-    table.close()
 
 
-@scenario
-async def test_another_address_is_preferred_to_another_rank() -> None:
-    table = Table()
+@played
+def test_another_address_is_preferred_to_another_rank() -> None:
+    table = new_table()
     a, b = table.add("a", data_parallel_ranks=2), table.add("b")
     for rank in a.ranks:
         told(rank, started_at=5.0)
     assert asked(a, *table.fleet.serving.ready) == ["a@1", "b"]
     assert apart(a, [a.ranks[1], b]) == [b]
     assert apart(a, [a.ranks[1]]) == [a.ranks[1]]
-    table.close()
 
 
-@scenario
-async def test_a_large_pool_is_examined_a_few_replicas_at_a_time() -> None:
-    table = Table()
+@played
+def test_a_large_pool_is_examined_a_few_replicas_at_a_time() -> None:
+    table = new_table()
     pool = [table.add(f"r{number}") for number in range(WINDOW + 10)]
     seen = [window(pool, turn) for turn in range(len(pool))]
     for found in seen:
@@ -176,12 +167,11 @@ async def test_a_large_pool_is_examined_a_few_replicas_at_a_time() -> None:
     assert {window(middle, turn)[0] for turn in range(ENOUGH + 1)} == set(middle)
     small = pool[:ENOUGH]
     assert window(small, 7) == small  # all replicas can be offered
-    table.close()
 
 
-@scenario
-async def test_no_copy_to_a_replica_whose_streams_are_silent() -> None:
-    table = Table()
+@played
+def test_no_copy_to_a_replica_whose_streams_are_silent() -> None:
+    table = new_table()
     a, b = table.add("a"), table.add("b")
     b.progress.at = NOW - SILENT_S - 0.1
     assert asked(a, b) == ["b"]  # without streams there is nothing to hear
@@ -192,4 +182,3 @@ async def test_no_copy_to_a_replica_whose_streams_are_silent() -> None:
     b.progress.at = NOW - 5.0
     b.cadence.ends(NOW)
     assert asked(a, b) == ["b"]
-    table.close()

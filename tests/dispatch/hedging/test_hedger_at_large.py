@@ -6,15 +6,12 @@ twenty takes ten times as long.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from router.config.model import Hedging
 from router.fleet.health import RACES
 from tests.dispatch.hedging.hedged_fleet import HedgedFleet, Request
-from tests.fleet.helpers import Table
-from tests.harness.running import scenario
+from tests.dispatch.hedging.world import played
 
 REQUESTS = 3000
 PER_S = 30.0
@@ -30,12 +27,6 @@ def share(requests: list[Request]) -> float:
     return sum(r.was_hedged for r in requests) / len(requests)
 
 
-def fleet(table: Table, rules: Hedging | None = None, **world: Any) -> HedgedFleet:
-    for number in range(20):
-        table.add(f"r{number}")
-    return HedgedFleet(table, rules or Hedging(), **world)
-
-
 def within_budget(f: HedgedFleet) -> bool:
     counts = f.counts
     assert counts.fired == counts.won + counts.lost + counts.failed
@@ -43,10 +34,9 @@ def within_budget(f: HedgedFleet) -> bool:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@scenario
-async def test_it_hedges_the_stragglers_and_few_others(seed: int) -> None:
-    table = Table()
-    f = fleet(table, seed=seed)
+@played
+def test_it_hedges_the_stragglers_and_few_others(seed: int) -> None:
+    f = HedgedFleet(seed=seed)
     f.play(1000, PER_S)  # the hedger warms up
     high = [r for r in f.play(REQUESTS, PER_S) if r.urgency]
     assert share([r for r in high if r.was_slow]) > 0.95
@@ -55,93 +45,78 @@ async def test_it_hedges_the_stragglers_and_few_others(seed: int) -> None:
     assert f.counts.fired_tokens < 0.02 * f.tokens  # far less than the budget allows
     assert f.counts.won > 0.75 * f.counts.fired
     assert f.counts.quantile == pytest.approx(0.75, abs=0.05)
-    table.close()
 
 
-@scenario
-async def test_hedging_removes_the_tail_of_hedgeable_requests() -> None:
-    tables = Table(), Table()
-    off, on = fleet(tables[0], Hedging(policy="off")), fleet(tables[1])
+@played
+def test_hedging_removes_the_tail_of_hedgeable_requests() -> None:
+    off, on = HedgedFleet(Hedging(policy="off")), HedgedFleet()
     without, hedged = off.play(REQUESTS, PER_S), on.play(REQUESTS, PER_S)
     for requests in (without, hedged):
         del requests[:1000]
     assert p99([r for r in hedged if r.urgency]) < 0.4 * p99([r for r in without if r.urgency])
     others = [[r for r in requests if not r.urgency] for requests in (without, hedged)]
     assert p99(others[1]) < 1.1 * p99(others[0])
-    for table in tables:
-        table.close()
 
 
-@scenario
-async def test_quantile_spends_its_budget_on_the_latest() -> None:
-    table = Table()
-    f = fleet(table, Hedging(policy="quantile"))
+@played
+def test_quantile_spends_its_budget_on_the_latest() -> None:
+    f = HedgedFleet(Hedging(policy="quantile"))
     f.play(1000, PER_S)
     high = [r for r in f.play(REQUESTS, PER_S) if r.urgency]
     assert share([r for r in high if r.was_slow]) > 0.9
     assert share(high) == pytest.approx(0.25, abs=0.07)
     assert within_budget(f)
-    table.close()
 
 
-@scenario
-async def test_stragglers_are_hedged_even_if_all_requests_may_be() -> None:
+@played
+def test_stragglers_are_hedged_even_if_all_requests_may_be() -> None:
     """The budget pays for as many copies as there are stragglers: the hedger must not wait for
     the latest stragglers.
     """
-    table = Table()
-    f = fleet(table, high=1.0)
+    f = HedgedFleet(high=1.0)
     f.play(1000, PER_S)
     requests = f.play(REQUESTS, PER_S)
     assert share([r for r in requests if r.was_slow]) > 0.8
     assert share([r for r in requests if not r.was_slow]) < 0.02
     assert within_budget(f)
-    table.close()
 
 
-@scenario
-async def test_without_a_tail_next_to_nothing_is_sent() -> None:
-    table = Table()
-    f = fleet(table, stragglers=0.0)
+@played
+def test_without_a_tail_next_to_nothing_is_sent() -> None:
+    f = HedgedFleet(stragglers=0.0)
     f.play(1000, PER_S)
     high = [r for r in f.play(REQUESTS, PER_S) if r.urgency]
     assert share(high) < 0.03
-    table.close()
 
 
-@scenario
-async def test_the_budget_holds_if_all_requests_are_slow() -> None:
-    table = Table()
-    f = fleet(table, high=1.0)
+@played
+def test_the_budget_holds_if_all_requests_are_slow() -> None:
+    f = HedgedFleet(high=1.0)
     f.play(1000, PER_S)
     start = f.requests[-1].began
     f.slowness = lambda now: 4.0 if now > start + 20.0 else 1.0
     f.play(REQUESTS, PER_S)
     assert within_budget(f)
-    table.close()
 
 
-@scenario
-async def test_a_frozen_replica_delays_requests_only_a_little() -> None:
+@played
+def test_a_frozen_replica_delays_requests_only_a_little() -> None:
     """One of twenty replicas never answers again; before, no request was slow."""
-    table = Table()
-    f = fleet(table, stragglers=0.0, high=1.0)
+    f = HedgedFleet(stragglers=0.0, high=1.0)
     f.play(2000, PER_S)
-    f.freeze(table.fleet.replicas["r3"])
+    f.freeze(f.table.fleet.replicas["r3"])
     requests = f.play(1000, PER_S)
     stuck = [r for r in requests if r.state.attempts[0].at.id == "r3"]
     assert len(stuck) >= RACES
     assert all(r.was_hedged for r in stuck)
     # The time of most answers, plus the time of the copy.
     assert max(r.ttft_s / r.state.attempts[0].predicted_s for r in stuck) < 3.0
-    assert ("suspect", "r3") in table.events  # for every request, until r3 answers anything
-    table.close()
+    assert ("suspect", "r3") in f.table.events  # for every request, until r3 answers anything
 
 
-@scenario
-async def test_a_dry_run_says_what_would_have_been_saved() -> None:
-    tables = Table(), Table()
-    dry, wet = fleet(tables[0], Hedging(dry_run=True)), fleet(tables[1])
+@played
+def test_a_dry_run_says_what_would_have_been_saved() -> None:
+    dry, wet = HedgedFleet(Hedging(dry_run=True)), HedgedFleet()
     dry.play(REQUESTS, PER_S)
     wet.play(REQUESTS, PER_S)
     assert dry.counts.fired == 0
@@ -149,5 +124,3 @@ async def test_a_dry_run_says_what_would_have_been_saved() -> None:
     # The same requests with other random draws: only a few dozen stragglers are counted.
     assert dry.counts.would_fire == pytest.approx(wet.counts.fired, rel=0.3)
     assert dry.counts.would_save_s == pytest.approx(wet.counts.saved_s, rel=0.4)
-    for table in tables:
-        table.close()

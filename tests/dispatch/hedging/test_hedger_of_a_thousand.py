@@ -10,8 +10,7 @@ from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.hedging.backups import ENOUGH, HOLDERS, WINDOW
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
-from tests.dispatch.hedging.test_hedger import TOKENS, World
-from tests.harness.running import scenario
+from tests.dispatch.hedging.world import TOKENS, World, played
 
 FLEET = 1000
 touched: set[str] = set()
@@ -55,8 +54,8 @@ class Thousand(World):
         return [r.id for r in found]
 
 
-@scenario
-async def test_a_query_examines_few_replicas() -> None:
+@played
+def test_a_query_examines_few_replicas() -> None:
     w = Thousand()
     offered: set[str] = set()
     for _ in range(FLEET):
@@ -67,8 +66,8 @@ async def test_a_query_examines_few_replicas() -> None:
     assert len(offered) == FLEET - 1  # all replicas in turn, except that of the late request
 
 
-@scenario
-async def test_a_query_without_a_result_examines_few_replicas() -> None:
+@played
+def test_a_query_without_a_result_examines_few_replicas() -> None:
     w = Thousand()
     leases = [Lease(replica) for replica in w.many]
     for lease in leases:
@@ -82,8 +81,8 @@ async def test_a_query_without_a_result_examines_few_replicas() -> None:
         lease.release()
 
 
-@scenario
-async def test_a_full_pool_is_known_by_its_window() -> None:
+@played
+def test_a_full_pool_is_known_by_its_window() -> None:
     w = Thousand()
     leases = [Lease(replica) for replica in w.many for _ in range(3)]  # three of four slots
     assert w.found() == []
@@ -93,8 +92,8 @@ async def test_a_full_pool_is_known_by_its_window() -> None:
         lease.release()
 
 
-@scenario
-async def test_holders_of_the_prefix_are_always_examined() -> None:
+@played
+def test_holders_of_the_prefix_are_always_examined() -> None:
     w = Thousand(budget=0.05)
     w.view.blocks = tuple(range(1, 1 + 16 * TOKENS // 128))
     w.view.prompt_tokens = 16 * TOKENS

@@ -14,18 +14,12 @@ from router.dispatch.hedging.silence import LEAST_S
 from router.fleet.engines.common.registry import engine_of
 from router.fleet.replica import Replica
 from router.wire.sweep import NEVER
-from tests.dispatch.hedging.hedged_fleet import HedgedFleet, work_much
-from tests.dispatch.hedging.test_hedger import TOKENS, World
-from tests.dispatch.hedging.test_hedger_at_large import PER_S, share
+from tests.dispatch.hedging.hedged_fleet import HedgedFleet
+from tests.dispatch.hedging.test_hedger_at_large import PER_S
+from tests.dispatch.hedging.world import TOKENS, World, played, work_much
 from tests.examples import ALL
-from tests.fleet.helpers import Table
-from tests.harness.running import scenario
 
 POLL_S = 1.0
-
-
-def quiet(**rules: Any) -> World:
-    return World(is_quiet=True, **rules)
 
 
 def answers(w: World, replica: Replica, took_s: float, count: int = 1) -> None:
@@ -34,14 +28,6 @@ def answers(w: World, replica: Replica, took_s: float, count: int = 1) -> None:
         state, attempt, _ = w.dispatch(replica, "")
         w.now += took_s
         w.answer(state, attempt)
-
-
-def copy(w: World, state: AttemptState, primary: Attempt) -> Attempt:
-    """The attempt is due now, and its copy is sent."""
-    replica = w.table.fleet.replicas[w.ask(primary)[0]]
-    _, hedge = w.begin(replica, state, hedge=True)
-    w.hedger.sent(w.view, hedge, w.now)
-    return hedge
 
 
 def polled(w: World, replica: Replica, generated: int) -> None:
@@ -58,9 +44,9 @@ def polled(w: World, replica: Replica, generated: int) -> None:
 
 
 @pytest.mark.parametrize("policy", ["adaptive", "quantile", "fixed"])
-@scenario
-async def test_the_first_request_of_a_fresh_router_gets_a_copy_without_budget(policy: str) -> None:
-    w = quiet(policy=policy)
+@played
+def test_the_first_request_of_a_fresh_router_gets_a_copy_without_budget(policy: str) -> None:
+    w = World(is_quiet=True, policy=policy)
     state, attempt, due = w.dispatch(w.a)
     assert due <= w.now + LEAST_S
     w.now = due
@@ -68,25 +54,23 @@ async def test_the_first_request_of_a_fresh_router_gets_a_copy_without_budget(po
         w.now = w.hedger.asks_again_at()
     assert w.now - attempt.began <= LEAST_S
     assert found == ["b", "c"]
-    _, hedge = w.begin(w.b, state, hedge=True)
-    w.hedger.sent(w.view, hedge, w.now)
+    hedge = w.copy(state, attempt)
     cause = "late" if policy == "fixed" else "silent"
     counts = w.counts
     assert {why.value: n for why, n in counts.causes.items() if n} == {cause: 1}
     assert (counts.fired, counts.idle, counts.idle_tokens) == (1, 1, TOKENS)
     w.answer(state, hedge)
-    w.close()
 
 
 @pytest.mark.parametrize("usual_s", [0.02, 0.1, 0.29, 1 / 3, 0.45, 1.0, 5.0])
 @pytest.mark.parametrize("known", [0, 2, 5, 30])
 @pytest.mark.parametrize("has_answered", [True, False])
-@scenario
-async def test_each_request_is_answered_within_a_second_or_three_times_the_usual(
+@played
+def test_each_request_is_answered_within_a_second_or_three_times_the_usual(
     usual_s: float, known: int, has_answered: bool
 ) -> None:
     """`a` hangs, from the beginning or after it has answered; nothing is known after a start."""
-    w = quiet()
+    w = World(is_quiet=True)
     answers(w, w.b, usual_s, known)
     if has_answered:
         answers(w, w.a, usual_s, known)
@@ -96,20 +80,19 @@ async def test_each_request_is_answered_within_a_second_or_three_times_the_usual
         while not w.ask(attempt):
             w.now = w.hedger.asks_again_at()
             assert w.now < attempt.began + 10.0 * max(usual_s, 1.0)
-        hedge = copy(w, state, attempt)
+        hedge = w.copy(state, attempt)
         w.now += usual_s
         assert w.now - attempt.began <= max(1.0, 3.0 * usual_s)
         w.answer(state, hedge)
         w.now += 10.0 * usual_s
-    w.close()
 
 
-@scenario
-async def test_a_replica_that_works_for_others_is_not_silent() -> None:
-    w = quiet()
+@played
+def test_a_replica_that_works_for_others_is_not_silent() -> None:
+    w = World(is_quiet=True)
     other, stream = w.begin(w.a)
     assert other.content(stream)
-    state, attempt, due = w.dispatch(w.a)
+    _, attempt, due = w.dispatch(w.a)
     while due < attempt.began + 5.0:
         w.now = due
         w.a.progress.at = w.now - 0.1  # a token of the other stream
@@ -119,33 +102,26 @@ async def test_a_replica_that_works_for_others_is_not_silent() -> None:
     assert w.refused.keys() == {"cold"}
     w.now += LEAST_S  # the other stream stands still, too
     assert w.ask(attempt) == ["b", "c"]
-    for one in (state, other):
-        one.end(Reason.CLIENT_GONE, w.now)
-    w.close()
 
 
-@scenario
-async def test_totals_that_grew_before_the_replica_hung_are_no_sign() -> None:
-    w = quiet()
-    state, attempt, due = w.dispatch(w.a)
+@played
+def test_totals_that_grew_before_the_replica_hung_are_no_sign() -> None:
+    w = World(is_quiet=True)
+    _, attempt, due = w.dispatch(w.a)
     w.a.progress.polled(w.now - 0.5, w.now + 0.1)  # a poll sees the tokens of an earlier request
     w.now = due
     assert w.ask(attempt) == ["b", "c"]
-    state.end(Reason.CLIENT_GONE, w.now)
-    w.close()
 
 
-@scenario
-async def test_a_silent_replica_in_a_busy_fleet_is_no_cause_for_a_copy() -> None:
-    w = quiet()
+@played
+def test_a_silent_replica_in_a_busy_fleet_is_no_cause_for_a_copy() -> None:
+    w = World(is_quiet=True)
     for replica in (w.b, w.c):
         work_much(w.hedger, replica, w.now)
-    state, attempt, due = w.dispatch(w.a)
+    _, attempt, due = w.dispatch(w.a)
     w.now = due
     assert w.ask(attempt) == []
     assert w.refused == {"cold": 1}
-    state.end(Reason.CLIENT_GONE, w.now)
-    w.close()
 
 
 # -- answers that are not streamed ----------------------------------------------------------------
@@ -160,10 +136,10 @@ def whole(w: World, usual_s: float) -> tuple[AttemptState, Attempt, float]:
     return w.dispatch(w.a)
 
 
-@scenario
-async def test_a_long_answer_gets_no_free_copy_while_polls_show_its_tokens() -> None:
-    w = quiet()
-    state, attempt, due = whole(w, 3.0)
+@played
+def test_a_long_answer_gets_no_free_copy_while_polls_show_its_tokens() -> None:
+    w = World(is_quiet=True)
+    _, attempt, due = whole(w, 3.0)
     assert due < NEVER
     generated, next_poll = 0, w.now + POLL_S
     while w.now < attempt.began + 60.0:
@@ -181,43 +157,37 @@ async def test_a_long_answer_gets_no_free_copy_while_polls_show_its_tokens() -> 
     w.now += 2.0 * POLL_S
     polled(w, w.a, generated)
     assert w.ask(attempt) == ["b", "c"]
-    state.end(Reason.CLIENT_GONE, w.now)
-    w.close()
 
 
-@scenario
-async def test_a_poll_that_shows_no_work_makes_a_whole_answer_late() -> None:
-    w = quiet()
-    state, attempt, due = whole(w, 10.0)
+@played
+def test_a_poll_that_shows_no_work_makes_a_whole_answer_late() -> None:
+    w = World(is_quiet=True)
+    _, attempt, due = whole(w, 10.0)
     w.now = due
     assert w.ask(attempt) == []  # no poll has come since
     w.now = attempt.began + 2.0 * POLL_S
     polled(w, w.a, 0)
-    assert sorted(w.ask(attempt)) == ["b", "c"]
-    state.end(Reason.CLIENT_GONE, w.now)
-    w.close()
+    assert sorted(w.ask(attempt)) == ["b", "c"]  # Their predictions are equal but for rounding.
 
 
-@scenario
-async def test_without_metrics_a_whole_answer_is_late_by_its_usual_time() -> None:
-    w = quiet()
+@played
+def test_without_metrics_a_whole_answer_is_late_by_its_usual_time() -> None:
+    w = World(is_quiet=True)
     w.view.stream = False
     answers(w, w.b, 10.0, 5)
-    state, attempt, due = w.dispatch(w.a)
+    _, attempt, due = w.dispatch(w.a)
     w.now = due
     while not w.ask(attempt):
         w.now = w.hedger.asks_again_at()
     assert 10.0 < w.now - attempt.began <= 20.0
-    state.end(Reason.CLIENT_GONE, w.now)
-    w.close()
 
 
 # -- what bounds the copies -----------------------------------------------------------------------
 
 
-@scenario
-async def test_a_fleet_that_hangs_does_not_double_itself() -> None:
-    w = quiet(delay={"critical": 0.0})
+@played
+def test_a_fleet_that_hangs_does_not_double_itself() -> None:
+    w = World(is_quiet=True, delay={"critical": 0.0})
     lives = []
     for number in range(30):
         primary = (w.a, w.b, w.c)[number % 3]
@@ -226,19 +196,14 @@ async def test_a_fleet_that_hangs_does_not_double_itself() -> None:
         w.now = max(w.now, min(due, w.now + 1.0))
         for state, attempt in lives:
             if len(state.attempts) == 1 and (found := w.ask(attempt, [w.a, w.b, w.c])):
-                replica = w.table.fleet.replicas[found[0]]
-                _, hedge = w.begin(replica, state, hedge=True)
+                _, hedge = w.begin(w.table.fleet.replicas[found[0]], state, hedge=True)
                 w.hedger.sent(w.view, hedge, w.now)
     assert 1 <= w.counts.fired <= 3
-    for state, _ in lives:
-        for gone in state.end(Reason.CLIENT_GONE, w.now):
-            w.hedger.failed(w.view, gone, w.now)
-    w.close()
 
 
-@scenario
-async def test_one_copy_of_an_enormous_prompt_makes_the_replica_busy() -> None:
-    w = quiet()
+@played
+def test_one_copy_of_an_enormous_prompt_makes_the_replica_busy() -> None:
+    w = World(is_quiet=True)
     w.view.prompt_tokens = 200_000
     w.view.block_tokens = 16
     for is_first in (True, False):
@@ -254,73 +219,47 @@ async def test_one_copy_of_an_enormous_prompt_makes_the_replica_busy() -> None:
             assert (w.counts.idle, w.counts.idle_tokens) == (1, 200_000)
         state.end(Reason.CLIENT_GONE, w.now)
     assert w.refused.keys() <= {"budget", "cold"}
-    w.close()
 
 
 @pytest.mark.parametrize("rules", [{"budget": 0.0}, {"policy": "off"}], ids=["budget 0", "off"])
-@scenario
-async def test_no_copy_is_free_without_a_budget(rules: dict[str, Any]) -> None:
-    w = quiet(delay={"high": 0.0}, **rules)
-    state, attempt, _ = w.dispatch(w.a)
+@played
+def test_no_copy_is_free_without_a_budget(rules: dict[str, Any]) -> None:
+    w = World(is_quiet=True, delay={"high": 0.0}, **rules)
+    _, attempt, _ = w.dispatch(w.a)
     w.now += 60.0
     assert w.ask(attempt) == []
-    state.end(Reason.CLIENT_GONE, w.now)
-    w.close()
 
 
 @pytest.mark.parametrize("delay", [{}, {"high": 0.0}], ids=["late", "pairs"])
 @pytest.mark.parametrize("seed", [1, 2, 3] if ALL else [1])
-@scenario
-async def test_clients_that_send_all_as_urgent_pay_under_load(
-    seed: int, delay: dict[Any, float]
-) -> None:
+@played
+def test_clients_that_send_all_as_urgent_pay_under_load(seed: int, delay: dict[Any, float]) -> None:
     """The replicas compute a fifth of the time, so they are not idle after the first minute."""
-    table = Table()
-    for number in range(20):
-        table.add(f"r{number}")
-    f = HedgedFleet(table, Hedging(delay=delay), seed=seed, high=1.0, is_quiet=True)
+    f = HedgedFleet(Hedging(delay=delay), seed=seed, high=1.0, is_quiet=True)
     f.play(9000, 3.0 * PER_S)
     before = f.counts.fired_tokens, f.tokens
     f.play(9000, 3.0 * PER_S)
     copied, tokens = f.counts.fired_tokens - before[0], f.tokens - before[1]
     assert 0.0 < copied <= 1.1 * 0.05 * tokens
-    table.close()
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@scenario
-async def test_a_slow_fleet_gets_few_copies_until_its_times_are_known(seed: int) -> None:
-    """First contents take 5 s from the beginning, twenty times the assumption; none straggles."""
-    table = Table()
-    for number in range(20):
-        table.add(f"r{number}")
-    f = HedgedFleet(table, Hedging(), seed=seed, high=1.0, stragglers=0.0, is_quiet=True)
-    f.slowness = lambda now: 40.0
-    requests = f.play(300, 1.0)
-    assert share(requests[:50]) <= 0.3
-    assert share(requests[50:]) <= 0.03
-    table.close()
 
 
 # -- pairs ----------------------------------------------------------------------------------------
 
 
-@scenario
-async def test_a_class_can_ask_for_two_copies_at_once() -> None:
-    w = quiet(delay={"critical": 0.0})
+@played
+def test_a_class_can_ask_for_two_copies_at_once() -> None:
+    w = World(is_quiet=True, delay={"critical": 0.0})
     state, attempt, due = w.dispatch(w.a, "critical")
     assert due == w.now
-    hedge = copy(w, state, attempt)
+    hedge = w.copy(state, attempt)
     assert {why.value: n for why, n in w.counts.causes.items() if n} == {"class": 1}
     w.answer(state, hedge)
-    other, _, due = w.dispatch(w.a, "high")
+    _, _, due = w.dispatch(w.a, "high")
     assert due > w.now
-    other.end(Reason.CLIENT_GONE, w.now)
-    w.close()
 
 
-@scenario
-async def test_the_budget_pays_for_pairs_under_load() -> None:
+@played
+def test_the_budget_pays_for_pairs_under_load() -> None:
     w = World(delay={"critical": 0.0})
     w.learn(hedges_as="")
     pairs = 0
@@ -329,7 +268,6 @@ async def test_the_budget_pays_for_pairs_under_load() -> None:
         assert due == w.now
         if w.ask(attempt):
             pairs += 1
-            copy(w, state, attempt)
+            w.copy(state, attempt)
         w.answer(state, attempt)
     assert 0 < pairs <= 0.05 * 300
-    w.close()

@@ -12,8 +12,7 @@ import pytest
 from router.core.errors import Reason
 from router.dispatch.driver.attempt_state import Attempt, AttemptState
 from router.wire.sweep import NEVER
-from tests.dispatch.hedging.test_hedger import TOKENS, World
-from tests.harness.running import scenario
+from tests.dispatch.hedging.world import TOKENS, World, played
 
 ENDS = (Reason.CONNECT_FAILED, Reason.REPLICA_RESET, Reason.SERVER_ERROR, Reason.CLIENT_GONE)
 
@@ -89,8 +88,8 @@ class Walk:
 
 @pytest.mark.parametrize("is_quiet", [False, True], ids=["busy", "quiet"])
 @pytest.mark.parametrize("dry_run", [False, True])
-@scenario
-async def test_under_random_operations_each_copy_ends_once(dry_run: bool, is_quiet: bool) -> None:
+@played
+def test_under_random_operations_each_copy_ends_once(dry_run: bool, is_quiet: bool) -> None:
     fired = failed = 0
     for seed in range(60):
         walk = Walk(seed, dry_run, is_quiet)

@@ -9,8 +9,7 @@ from router.dispatch.driver.attempt_state import Attempt, AttemptState
 from router.dispatch.hedging.learned_times import MODELS_MAX, LearnedTimes
 from router.dispatch.hedging.ttfts import Ttfts
 from router.fleet.replica import Replica
-from tests.fleet.helpers import Table
-from tests.harness.running import scenario
+from tests.dispatch.hedging.world import new_table, played
 
 TOKENS = 1000
 TOOK_S = 0.2
@@ -67,9 +66,9 @@ def test_further_models_share_an_entry_until_others_were_not_used_for_a_minute()
     assert [name for name, _, _ in times.entries()] == ["", "one more"]
 
 
-@scenario
-async def test_a_factor_is_learned_for_each_replica_and_dropped_with_it() -> None:
-    table = Table()
+@played
+def test_a_factor_is_learned_for_each_replica_and_dropped_with_it() -> None:
+    table = new_table()
     fast, slow = table.add("fast"), table.add("slow")
     times = LearnedTimes(lambda _: None)
     entry = learned(times, fast, TOOK_S, 30)
@@ -84,12 +83,11 @@ async def test_a_factor_is_learned_for_each_replica_and_dropped_with_it() -> Non
     assert times.predict(entry, attempt) == pytest.approx(TOOK_S, rel=0.3)
     state.content(attempt)
     state.completed(attempt, 1000.0)
-    table.close()
 
 
-@scenario
-async def test_the_work_of_an_attempt_without_content_grows_with_its_time() -> None:
-    table = Table()
+@played
+def test_the_work_of_an_attempt_without_content_grows_with_its_time() -> None:
+    table = new_table()
     replica = table.add("a")
     times = LearnedTimes(lambda _: None)
     state, attempt = began(replica, 50.0)
@@ -105,4 +103,3 @@ async def test_the_work_of_an_attempt_without_content_grows_with_its_time() -> N
     assert times.computed_tokens("m", attempt, 1001.0) == TOKENS
     state.content(attempt)
     state.completed(attempt, 1001.0)
-    table.close()
