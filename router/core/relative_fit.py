@@ -7,7 +7,9 @@ sample. `scale` and `shape` are learned at different speeds:
 
 - `scale` follows a change of the engine's speed. Each sample moves it by a fraction of the sample's
   relative residual, so that `scale` is about the mean over the last `SCALE_S` seconds. A factor of
-  two is learned within a minute, at any rate of samples above one per three seconds.
+  two is learned within half a minute, at any rate of samples above one per three seconds. All
+  samples count equally: a sample that follows a long pause has no higher weight, because a slow
+  answer itself makes the pause before it.
 - `shape` tells which part of the time each feature causes. It is fitted by least squares to the
   samples of about the last `SHAPE_S` seconds, each relative to its prediction; older samples are
   forgotten exponentially. The normal equations contain only ratios to the prediction, so a change
@@ -18,12 +20,11 @@ No coefficient is ever negative. The normal equations are solved by coordinate d
 from the previous solution and limits each coefficient to at least 0. Each sample costs two sweeps
 over the coefficients, O(features^2).
 
-The residual of a sample is relative to its actual time, as the error that users see. A single
-outlier has a limited effect: a residual counts for no more than `HUBER`, and for
-no more than `HUBER_SPREADS` times the usual residual (`spread`), in `scale` and in `shape` (Huber's
-loss). So stragglers do not change the fit. If the speed changes, all residuals are large, and the
-limit grows within a few samples. `scale` and `shape` must have the same loss; otherwise they would
-drift in opposite directions.
+The residual of a sample is relative to its actual time, as the error that users see. It counts for
+no more than `HUBER`, and for no more than `HUBER_SPREADS` times the usual residual (`spread`), in
+`scale` and in `shape` (Huber's loss). So stragglers do not change the fit. If the speed changes,
+all residuals are large, and the limit grows within a few samples. `scale` and `shape` must have the
+same loss; otherwise they would drift in opposite directions.
 
 The engine may be faster or slower than assumed by any factor, so the first samples have no limit.
 Instead, they set `scale` to the median of their ratios to the assumption. The assumption counts as
@@ -38,10 +39,11 @@ from bisect import insort
 from math import exp
 from typing import Final
 
-SCALE_S: Final = 15.0
+SCALE_S: Final = 8.0
 SHAPE_S: Final = 120.0
 # The time since the last sample counts as at most this many seconds. So, at low rates, samples are
-# forgotten more slowly: the effective number of samples is at least SHAPE_S / SHAPE_GAP_S.
+# forgotten more slowly: the effective number of samples is at least SCALE_S / SCALE_GAP_S in the
+# scale, and SHAPE_S / SHAPE_GAP_S in the shape.
 SCALE_GAP_S: Final = 3.0
 SHAPE_GAP_S: Final = 2.0
 # A sample that comes sooner after the previous one is not learned. 20 samples per second suffice,
@@ -57,6 +59,7 @@ HUBER_SPREADS: Final = 1.25
 SPREAD_LEAST: Final = 0.03
 SPREAD_WEIGHT: Final = 0.1
 SPREADS_MOST: Final = 6.0
+GAP_WEIGHT: Final = 0.1  # Weight of one gap in the mean gap.
 # Weight of the first shape in the fit, compared with a weight of 1 for each sample. It is the
 # square of a sample's relative error, divided by the square of the shape's relative uncertainty.
 RIDGE: Final = 0.05
@@ -74,6 +77,7 @@ class RelativeFit:
         "_basis",
         "_first_scale",
         "_firsts",
+        "_gap_s",
         "_moments",
         "_prior",
         "_shape",
@@ -100,6 +104,7 @@ class RelativeFit:
         # Sorted: 1, and the ratios of the first samples to the first coefficients; at last empty.
         self._firsts = [1.0]
         self._at = 0.0  # Time of the last sample, in monotonic seconds.
+        self._gap_s = 0.0  # The mean time between two samples.
 
     def start(self, coefficients: list[float]) -> None:
         """Begin again with the coefficients that were learned from other replicas."""
@@ -141,20 +146,24 @@ class RelativeFit:
         elapsed_s = max(0.0, now - self._at) if self.samples else 0.0
         if elapsed_s < LEAST_GAP_S and self.samples > FIRST:
             return
+        weight = max(GAP_WEIGHT, 1.0 / (self.samples + 1))
+        self._gap_s += weight * (min(elapsed_s, SCALE_GAP_S) - self._gap_s)
         predicted_s = self.predict(features)
         took_s = min(max(took_s, SHORTEST_S), LONGEST_S)
         ratio = took_s / predicted_s
         off = 1.0 - 1.0 / ratio
         limit = min(HUBER, HUBER_SPREADS * self.spread)
         most = SPREADS_MOST * self.spread
-        self.spread += SPREAD_WEIGHT * (min(abs(off), most) - self.spread)
-        self.spread = max(SPREAD_LEAST, self.spread)
         self._at = now
         self.samples += 1
+        if self.samples > UNFITTED:
+            weight = max(SPREAD_WEIGHT, 1.0 / (self.samples - UNFITTED))
+            self.spread += weight * (min(abs(off), most) - self.spread)
+            self.spread = max(SPREAD_LEAST, self.spread)
         if self.samples <= FIRST:
             step = self._median(features, took_s) / self.scale
         else:
-            gain = 1.0 - exp(-min(elapsed_s, SCALE_GAP_S) / SCALE_S)
+            gain = 1.0 - exp(-self._gap_s / SCALE_S)
             step = exp(gain * min(max(off, -limit), limit))
         self.scale *= step
         fade = exp(-min(elapsed_s, SHAPE_GAP_S) / SHAPE_S)

@@ -158,7 +158,7 @@ def test_a_cancelled_attempt_does_not_teach_that_the_replica_is_fast() -> None:
 def test_attempts_that_waited_long_teach_that_it_is_slow() -> None:
     engine = taught()
     before = engine.ttft_s(2000)
-    for _ in range(12):
+    for _ in range(10):
         lease = Lease(engine.place, 2000)
         sample = engine.learner.dispatched(engine.place, 2000, 0, UNKNOWN, engine.now)
         engine.now += 5.0
