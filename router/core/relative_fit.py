@@ -80,6 +80,7 @@ class RelativeFit:
         "_gap_s",
         "_moments",
         "_prior",
+        "_scale_s",
         "_shape",
         "_shares",
         "_targets",
@@ -88,13 +89,17 @@ class RelativeFit:
         "spread",
     )
 
-    def __init__(self, basis: list[float]) -> None:
-        """`basis` has the assumed seconds per unit of each feature; each value is above 0."""
+    def __init__(self, basis: list[float], scale_s: float = SCALE_S) -> None:
+        """`basis` has the assumed seconds per unit of each feature; each value is above 0.
+
+        `scale_s`: the time constant of `scale` in seconds.
+        """
         size = len(basis)
         self.samples = 0  # Number of learned samples.
         self.scale = 1.0
         self.spread = HUBER  # The mean relative residual, without the excess of outliers.
         self._basis = basis
+        self._scale_s = scale_s
         self._shape = [1.0] * size
         self._prior = [1.0] * size  # The shape before the first sample.
         self._moments = [0.0] * (size * size)
@@ -163,7 +168,7 @@ class RelativeFit:
         if self.samples <= FIRST:
             step = self._median(features, took_s) / self.scale
         else:
-            gain = 1.0 - exp(-self._gap_s / SCALE_S)
+            gain = 1.0 - exp(-self._gap_s / self._scale_s)
             step = exp(gain * min(max(off, -limit), limit))
         self.scale *= step
         fade = exp(-min(elapsed_s, SHAPE_GAP_S) / SHAPE_S)

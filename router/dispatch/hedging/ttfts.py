@@ -22,6 +22,9 @@ from router.dispatch.hedging.ratios import Ratios
 from router.dispatch.hedging.ttft_prior import STREAMS, WHOLES
 from router.wire.sweep import NEVER
 
+# The time constant of the line's scale, in seconds. It is longer than that of the speeds that
+# policies read: while a whole pool becomes slow, the requests at its slowest replicas are late.
+SCALE_S: Final = 30.0
 WARM: Final = 20  # Number of samples from which on the curve does not depend on the prior.
 FORGET_S: Final = 300.0  # Seconds without a request after which all earlier samples are forgotten.
 REFRESH_S: Final = 1.0
@@ -36,7 +39,7 @@ class Ttfts:
     def __init__(self, now: float, is_streamed: bool) -> None:
         self.is_streamed = is_streamed
         prior = STREAMS if is_streamed else WHOLES
-        self._fit = RelativeFit([prior.base_s, prior.token_s])
+        self._fit = RelativeFit([prior.base_s, prior.token_s], SCALE_S)
         # The fitted line: these seconds, and the seconds per token.
         self._base_s = prior.base_s
         self._token_s = prior.token_s

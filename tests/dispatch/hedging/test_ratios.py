@@ -95,15 +95,6 @@ def test_a_sample_is_not_late_because_of_its_bin() -> None:
     assert max(seen) <= curve(ratios).quantile(1.0) <= 1.05
 
 
-def test_cut_attempts_keep_the_tail() -> None:
-    ratios = Ratios(0.0)
-    for _ in range(95):
-        ratios.add(1.0)
-    for _ in range(5):
-        ratios.add_cut(2.5)
-    assert curve(ratios).survival(2.0) == pytest.approx(0.05)
-
-
 def test_the_prior_counts_for_as_many_as_it_is_given() -> None:
     prior = [0.0] * BINS
     prior[bin_of(1.0)] = 0.9

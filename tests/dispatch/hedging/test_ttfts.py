@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from router.dispatch.hedging.ttft_prior import STREAMS, WHOLES
@@ -48,39 +46,12 @@ def test_each_answer_replaces_one_of_the_assumed_ones() -> None:
     assert late[-1] == 0.0 < late[-2]
 
 
-@pytest.mark.parametrize("factor", [0.1, 1.0, 30.0])
-def test_the_line_is_right_after_a_few_answers(factor: float) -> None:
-    """A large model takes thirty times the assumed time. The third request is predicted right."""
-    rng, ttfts = Random(1), Ttfts(0.0, True)
-    for _ in range(2):
-        tokens = rng.randrange(100, 5000)
-        ttfts.shown(tokens, factor * STREAMS.base_s + factor * STREAMS.token_s * tokens, 1.0, 0.5)
-    for tokens in (100, 10_000):
-        line_s = factor * (STREAMS.base_s + STREAMS.token_s * tokens)
-        assert ttfts.predict(tokens, 1.0) == pytest.approx(line_s)
-
-
 def test_what_the_line_was_wrong_about_is_not_the_spread_of_the_model() -> None:
     ttfts = Ttfts(0.0, True)
     for _ in range(WARM):
         ttfts.shown(1000, 9.0, 1.0, 0.5)
     refreshed(ttfts, 1.0)
     assert ttfts.curve.quantile(1.0) < 1.1
-
-
-def test_a_straggler_among_the_first_does_not_bend_the_line() -> None:
-    ttfts = Ttfts(0.0, True)
-    usual_s = STREAMS.base_s + STREAMS.token_s * 1000
-    ttfts.shown(1000, 10.0 * usual_s, 1.0, 0.5)
-    for _ in range(5):
-        ttfts.shown(1000, usual_s, 1.0, 0.5)
-        assert ttfts.predict(1000, 1.0) == pytest.approx(usual_s)
-
-
-def test_another_policy_wants_another_plan_at_once() -> None:
-    ttfts = refreshed(learned(), 1.0)
-    ttfts.outdate()
-    assert ttfts.refresh_at <= 1.1
 
 
 def test_a_long_pause_forgets_the_curve_but_not_the_line() -> None:
