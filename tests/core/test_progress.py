@@ -9,12 +9,6 @@ from hypothesis import strategies as st
 from router.core.progress import Progress
 
 
-def test_nothing_is_known_at_first() -> None:
-    progress = Progress()
-    assert progress.at < 0.0
-    assert (progress.first_s, progress.first_tokens, progress.whole_s) == (0.0, 0.0, 0.0)
-
-
 def test_the_first_stream_sets_the_usual_time_even_if_it_waited() -> None:
     progress = Progress()
     progress.first_token(3.0, 100, False)

@@ -85,11 +85,6 @@ def test_streams_teach_both_speeds() -> None:
     assert 0.0 < learner.step_error.absolute < 0.1
 
 
-def full(engine: Engine) -> None:
-    engine.place.load += 3
-    engine.serve(slots=3.0)
-
-
 def with_others_waiting(engine: Engine) -> None:
     engine.place.waiting += 1
     engine.place.foreign_waiting += 1
@@ -106,7 +101,7 @@ def to_a_client_that_paused(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    "answers", [full, with_others_waiting, without_cache_space, to_a_client_that_paused]
+    "answers", [with_others_waiting, without_cache_space, to_a_client_that_paused]
 )
 def test_a_wait_that_is_no_prefill_is_no_sample(answers: Callable[[Engine], None]) -> None:
     engine = taught()
@@ -140,31 +135,6 @@ def test_a_decode_sample_is_a_whole_stream_of_some_tokens(
     before = engine.learner.decode.samples
     engine.serve(output=output, is_timed=is_timed)
     assert engine.learner.decode.samples == before + is_sample
-
-
-def test_a_cancelled_attempt_does_not_teach_that_the_replica_is_fast() -> None:
-    engine = taught()
-    before = engine.ttft_s(2000)
-    for _ in range(50):
-        lease = Lease(engine.place, 2000)
-        sample = engine.learner.dispatched(engine.place, 2000, 0, UNKNOWN, engine.now)
-        engine.now += 0.01
-        lease.release()
-        engine.learner.cut(sample, 0.01, engine.now)
-        engine.learner.ended(engine.place, sample, 0, True, engine.now)
-    assert engine.ttft_s(2000) == before
-
-
-def test_attempts_that_waited_long_teach_that_it_is_slow() -> None:
-    engine = taught()
-    before = engine.ttft_s(2000)
-    for _ in range(10):
-        lease = Lease(engine.place, 2000)
-        sample = engine.learner.dispatched(engine.place, 2000, 0, UNKNOWN, engine.now)
-        engine.now += 5.0
-        lease.release()
-        engine.learner.cut(sample, 5.0, engine.now)
-    assert engine.ttft_s(2000) > 2.0 * before
 
 
 def test_a_replica_that_becomes_slow_is_relearned_within_a_minute_of_traffic() -> None:
@@ -201,17 +171,6 @@ def test_what_ends_leaves_no_load() -> None:
     lease.begun()
     engine.learner.shown(engine.place, sample, 0.1, True, engine.now)
     assert engine.place.context_tokens == 1500
-
-
-def test_other_replicas_teach_only_what_was_not_learned() -> None:
-    teacher, new = taught(100), Engine()
-    coefficients = teacher.learner.prefill.coefficients()
-    new.learner.start(coefficients, [])
-    assert new.place.speed.is_known
-    assert new.ttft_s(2000) == pytest.approx(teacher.ttft_s(2000))
-    own = teacher.ttft_s(2000)
-    teacher.learner.start([1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0])
-    assert teacher.ttft_s(2000) == own
 
 
 def test_a_fit_without_a_step_does_not_stop_answers() -> None:

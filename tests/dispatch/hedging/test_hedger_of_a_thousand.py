@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
+import pytest
+
 from router.core.lease import Lease
 from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.hedging.backups import ENOUGH, HOLDERS, WINDOW
@@ -66,29 +68,22 @@ def test_a_query_examines_few_replicas() -> None:
     assert len(offered) == FLEET - 1  # all replicas in turn, except that of the late request
 
 
+@pytest.mark.parametrize(("leases", "kv_usage", "why"), [(1, 0.99, "kv"), (3, None, "utilisation")])
 @played
-def test_a_query_without_a_result_examines_few_replicas() -> None:
+def test_a_query_without_a_result_examines_few_replicas(
+    leases: int, kv_usage: float | None, why: str
+) -> None:
+    """Each replica has four slots."""
     w = Thousand()
-    leases = [Lease(replica) for replica in w.many]
-    for lease in leases:
+    held = [Lease(replica) for replica in w.many for _ in range(leases)]
+    for lease in held:
         lease.begun()
     for replica in w.many:
-        replica.kv_usage = 0.99
+        replica.kv_usage = kv_usage
     assert w.found() == []
     assert 0 < len(touched) <= WINDOW
-    assert w.refused["kv"] == 1
-    for lease in leases:
-        lease.release()
-
-
-@played
-def test_a_full_pool_is_known_by_its_window() -> None:
-    w = Thousand()
-    leases = [Lease(replica) for replica in w.many for _ in range(3)]  # three of four slots
-    assert w.found() == []
-    assert 0 < len(touched) <= WINDOW
-    assert w.refused["utilisation"] == 1
-    for lease in leases:
+    assert w.refused[why] == 1
+    for lease in held:
         lease.release()
 
 
