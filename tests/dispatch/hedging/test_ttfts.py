@@ -54,6 +54,17 @@ def test_what_the_line_was_wrong_about_is_not_the_spread_of_the_model() -> None:
     assert ttfts.curve.quantile(1.0) < 1.1
 
 
+def test_the_line_follows_a_change_of_the_whole_pool_within_a_minute_or_two() -> None:
+    """Meanwhile all requests seem late, so that those at the slowest replicas get their copies."""
+    ttfts, times = Ttfts(0.0, True), []
+    for number in range(2400):
+        took_s = USUAL_S if number < 1200 else 3.0 * USUAL_S
+        ttfts.shown(100, took_s, 1.0, 0.1 * number)
+        times.append(ttfts.predict(100, 1.0) / USUAL_S)
+    assert times[1200 + 150] < 1.6 < times[1200 + 600]
+    assert times[-1] == pytest.approx(3.0, rel=0.05)
+
+
 def test_a_long_pause_forgets_the_curve_but_not_the_line() -> None:
     ttfts = refreshed(learned(), 1.0)
     assert ttfts.is_warm
@@ -70,6 +81,14 @@ def test_answers_of_a_slow_kind_are_taken_for_what_they_are() -> None:
     refreshed(ttfts, 1.0)
     assert ttfts.curve.quantile(1.0) < 1.1
     assert ttfts.predict(100, 1.0) == pytest.approx(USUAL_S)
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_waits_at_a_replica_that_hung_do_not_move_the_line(is_silent: bool) -> None:
+    ttfts = learned()
+    for number in range(1, 100):
+        ttfts.cut(100, 5.0 * USUAL_S, 1.0, is_silent, 0.5 + number)
+    assert (ttfts.predict(100, 1.0) == pytest.approx(USUAL_S)) is is_silent
 
 
 def test_what_is_absurdly_late_is_no_error() -> None:
