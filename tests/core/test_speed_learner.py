@@ -124,6 +124,15 @@ def test_a_free_slot_is_needed(slots: float, is_sample: bool) -> None:
     assert (engine.learner.prefill.samples > before) == is_sample
 
 
+def test_a_cancelled_wait_for_a_slot_is_no_sample() -> None:
+    engine = taught()
+    before = engine.learner.prefill.samples
+    Lease(engine.place, 2000)
+    sample = engine.learner.dispatched(engine.place, 2000, 0, 0.0, engine.now)
+    engine.learner.cut(sample, 60.0, engine.now + 60.0)
+    assert engine.learner.prefill.samples == before
+
+
 @pytest.mark.parametrize(
     ("output", "is_timed", "is_sample"),
     [(20, True, True), (0, True, False), (OUTPUT_LEAST - 1, True, False), (20, False, False)],

@@ -545,7 +545,8 @@ def test_models_that_clients_invent_are_bounded() -> None:
     w.now += 100.0  # the entries were not used since, so they are evicted
     w.view.model = "m"
     w.learn()
-    state, _, due = w.dispatch(w.a)
+    assert [name for name, _, _ in w.hedger.times.entries()] == ["m"]
+    _, _, due = w.dispatch(w.a)
     assert due < NEVER
 
 
