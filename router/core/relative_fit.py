@@ -56,7 +56,7 @@ UNFITTED: Final = 2  # Number of first samples that the shape ignores: their sca
 HUBER: Final = 0.5
 HUBER_SPREADS: Final = 1.25
 # The usual residual is a mean, in which one sample counts for at most SPREADS_MOST times the mean.
-SPREAD_LEAST: Final = 0.03
+SPREAD_LEAST: Final = 0.05
 SPREAD_WEIGHT: Final = 0.1
 SPREADS_MOST: Final = 6.0
 GAP_WEIGHT: Final = 0.1  # Weight of one gap in the mean gap.
