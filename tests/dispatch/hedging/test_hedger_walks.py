@@ -100,7 +100,6 @@ def test_under_random_operations_each_copy_ends_once(dry_run: bool, is_quiet: bo
             if not state.over:
                 walk.answers(state, state.alive[0])
         walk.check()
-        walk.w.close()
         fired += walk.w.counts.fired
         failed += walk.w.counts.failed
     assert (fired > 100 and failed > 10) is not dry_run
