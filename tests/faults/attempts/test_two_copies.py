@@ -31,7 +31,7 @@ from tests.harness.running import (
     assert_error,
     assert_error_event,
     running,
-    scenario,
+    virtual_scenario,
 )
 
 URGENT = "x-priority: high"
@@ -118,7 +118,7 @@ async def counts(router: Router) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-@scenario
+@virtual_scenario
 async def test_both_answer_in_the_same_moment(first: int) -> None:
     acts = says("from 0"), says("from 1")
     async with racing(*acts) as router:
@@ -149,7 +149,7 @@ FAILURES: dict[str, Callable[[], Act]] = {
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("who", [0, 1])
-@scenario
+@virtual_scenario
 async def test_what_fails_first_does_not_win(who: int, failure: str) -> None:
     acts = [says("content"), says("content")]
     acts[who] = FAILURES[failure]()
@@ -173,7 +173,7 @@ def live(router: Router) -> list[object]:
 
 
 @pytest.mark.parametrize("early", [0, 1])
-@scenario
+@virtual_scenario
 async def test_both_refuse_and_the_first_ones_answer_is_relayed(early: int) -> None:
     acts = [Act(refusal("the first", 500)), Act(refusal("the second", 400))]
     async with racing(*acts, spare=json_ok) as router:
@@ -189,7 +189,7 @@ async def test_both_refuse_and_the_first_ones_answer_is_relayed(early: int) -> N
         assert not router.replicas[2].requests, "and on a third nobody calls"
 
 
-@scenario
+@virtual_scenario
 async def test_both_streams_report_an_error_behind_an_early_200() -> None:
     acts = [FAILURES["error inside a stream"]() for _ in range(2)]
     hedging = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0)
@@ -205,7 +205,7 @@ async def test_both_streams_report_an_error_behind_an_early_200() -> None:
         assert await router.reason() == "stream_error"
 
 
-@scenario
+@virtual_scenario
 async def test_a_retry_that_hangs_gets_a_copy() -> None:
     dies, hangs, answers = Act(rst=True), Act(), says("from the copy")
     dies.go.set()
@@ -217,7 +217,7 @@ async def test_a_retry_that_hangs_gets_a_copy() -> None:
         assert await counts(router) == (1, 1, 0, 0)
 
 
-@scenario
+@virtual_scenario
 async def test_both_fail_and_it_counts_as_one_failure() -> None:
     acts = [Act(rst=True), Act(rst=True)]
     async with racing(*acts, spare=json_ok) as router:
@@ -232,7 +232,7 @@ async def test_both_fail_and_it_counts_as_one_failure() -> None:
         assert (await counts(router))[3] == 1
 
 
-@scenario
+@virtual_scenario
 async def test_both_engines_are_freed_when_the_client_disconnects() -> None:
     acts = [says("a"), says("b")]
     async with racing(*acts) as router:
@@ -246,7 +246,7 @@ async def test_both_engines_are_freed_when_the_client_disconnects() -> None:
         await router.quiet()
 
 
-@scenario
+@virtual_scenario
 async def test_the_loser_is_cancelled_at_its_engine() -> None:
     slow, fast = Act(), says("b")
     async with racing(slow, fast) as router:
@@ -263,7 +263,7 @@ async def test_the_loser_is_cancelled_at_its_engine() -> None:
     [b"", chunk(role()), chunk(b": waiting\n\n"), chunk(b"\n\n")],
     ids=["a head", "a role", "a comment", "an empty event"],
 )
-@scenario
+@virtual_scenario
 async def test_an_event_without_content_does_not_win(nothing: bytes) -> None:
     mute, fast = Act(SSE_HEAD, nothing), says("content")
     async with racing(mute, fast) as router:
@@ -281,7 +281,7 @@ async def test_an_event_without_content_does_not_win(nothing: bytes) -> None:
 @pytest.mark.parametrize(
     "broken", [response(body=b'{"choices": ['), response(body=b"")], ids=["cut", "empty"]
 )
-@scenario
+@virtual_scenario
 async def test_an_invalid_answer_does_not_win(broken: bytes) -> None:
     first, second = Act(broken), Act(completion())
     async with racing(first, second) as router:
@@ -296,7 +296,7 @@ async def test_an_invalid_answer_does_not_win(broken: bytes) -> None:
         assert got.json()["choices"]
 
 
-@scenario
+@virtual_scenario
 async def test_after_content_nothing_is_hedged() -> None:
     begun = Act(SSE_HEAD, chunk(token("a")))
     other = HostileReplica(sse_tokens())
@@ -322,7 +322,7 @@ async def test_after_content_nothing_is_hedged() -> None:
     ],
     ids=["no class", "low", "declined", "asked", "two choices"],
 )
-@scenario
+@virtual_scenario
 async def test_which_requests_get_no_second_copy(
     lines: tuple[str, ...], extra: dict[str, Any]
 ) -> None:
@@ -338,7 +338,7 @@ async def test_which_requests_get_no_second_copy(
         assert (await client.recv_response("POST")).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_a_header_asks_for_a_copy_where_it_may() -> None:
     fast = HostileReplica(sse_tokens())
     async with racing(hang, fast, by_header=True) as router:
@@ -347,7 +347,7 @@ async def test_a_header_asks_for_a_copy_where_it_may() -> None:
         assert len(fast.requests) == 1
 
 
-@scenario
+@virtual_scenario
 async def test_with_one_replica_no_copy_is_sent() -> None:
     only = says("content")
     async with racing(only) as router:
@@ -360,7 +360,7 @@ async def test_with_one_replica_no_copy_is_sent() -> None:
         assert (await counts(router))[0] == 0
 
 
-@scenario
+@virtual_scenario
 async def test_a_winner_that_breaks_is_cut_though_another_would_have_answered() -> None:
     first = Act(SSE_HEAD, chunk(token("a")), rst=True)
     second = says("b")

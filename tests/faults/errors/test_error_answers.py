@@ -11,7 +11,7 @@ from router.config.model import Credential, Replica, Upstream
 from router.core.errors import Reason
 from tests.harness.messages import chat, completion, json_response
 from tests.harness.replica import HostileReplica, ReplicaConnection
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, running, virtual_scenario
 
 ERROR = {"error": {"message": "no", "type": "error", "param": None, "code": "no"}}
 
@@ -45,7 +45,7 @@ def sent(router: Router) -> int:
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422])
 @pytest.mark.parametrize("share", [1, 4])
-@scenario
+@virtual_scenario
 async def test_one_client_with_bad_requests_ejects_no_replica(status: int, share: int) -> None:
     """The client's session binds all its requests to one replica."""
     behave = refuses_bad(status)
@@ -61,7 +61,7 @@ async def test_one_client_with_bad_requests_ejects_no_replica(status: int, share
 
 
 @pytest.mark.parametrize("status", [401, 404, 500])
-@scenario
+@virtual_scenario
 async def test_the_only_replica_stays(status: int) -> None:
     async with running(refuses_bad(status)) as router:
         for number in range(12):
@@ -72,7 +72,7 @@ async def test_the_only_replica_stays(status: int) -> None:
         assert (await router.ask(good(1))).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_a_model_that_one_replica_lacks() -> None:
     """The replica still serves the fleet's other requests; no client gets its 404."""
 
@@ -91,7 +91,7 @@ async def test_a_model_that_one_replica_lacks() -> None:
             assert (await router.ask(good(number))).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_the_client_gets_the_first_error_if_the_other_replica_fails() -> None:
     async def resets(connection: ReplicaConnection) -> None:
         await connection.recv_request()
@@ -105,7 +105,7 @@ async def test_the_client_gets_the_first_error_if_the_other_replica_fails() -> N
         assert (answer.status, answer.json()) == (401, ERROR)
 
 
-@scenario
+@virtual_scenario
 async def test_without_retries_a_replica_that_gives_errors_is_avoided() -> None:
     """Without a comparison nothing is known, but the replica gets less than its share."""
 
@@ -122,7 +122,7 @@ async def test_without_retries_a_replica_that_gives_errors_is_avoided() -> None:
 
 
 @pytest.mark.parametrize("own", ["token", "credential"])
-@scenario
+@virtual_scenario
 async def test_if_all_replicas_refuse_the_credential_none_is_ejected(own: str) -> None:
     servers = [HostileReplica(refuses_bad(401)) for _ in range(4)]
     for server in servers:
@@ -139,7 +139,7 @@ async def test_if_all_replicas_refuse_the_credential_none_is_ejected(own: str) -
         assert sent(router) <= 20 * router.config.retry.attempts
 
 
-@scenario
+@virtual_scenario
 async def test_a_200_that_every_replica_fills_with_an_error_is_relayed() -> None:
     async with running(*[refuses_bad(200)] * 3) as router:
         for number in range(20):

@@ -9,7 +9,7 @@ from tests.harness.emulated import emulated
 from tests.harness.messages import chat
 from tests.harness.queueing import waiting
 from tests.harness.replica import eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 SLOTS = 4
 
@@ -35,7 +35,7 @@ async def waits(router: Router) -> RawClient:
     return client
 
 
-@scenario
+@virtual_scenario
 async def test_the_other_slots_stay_free_for_the_other_classes() -> None:
     async with (
         emulated("sglang", speed=1.0, max_num_seqs=SLOTS) as engine,

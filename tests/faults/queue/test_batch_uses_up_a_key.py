@@ -13,7 +13,7 @@ from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.queueing import ONE, Turnstile, queue, waiting
 from tests.harness.replica import eventually
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import assert_error, running, virtual_scenario
 
 ACME = bearer("acme")
 
@@ -30,7 +30,7 @@ LIMITS: list[tuple[dict[str, Any], Reason]] = [
 
 
 @pytest.mark.parametrize(("limits", "reason"), LIMITS)
-@scenario
+@virtual_scenario
 async def test_queued_batch_requests_refuse_no_chat(
     tmp_path: Path, limits: dict[str, Any], reason: Reason
 ) -> None:
@@ -55,7 +55,7 @@ async def test_queued_batch_requests_refuse_no_chat(
         assert turnstile.tags == ["other", "normal", "batch", "batch"]
 
 
-@scenario
+@virtual_scenario
 async def test_batch_gets_what_the_chat_leaves(tmp_path: Path) -> None:
     keys = keys_of(tmp_path, "acme", acme={"requests_per_minute": 3})
     async with running(json_ok, queue=queue(), keys=keys) as router:

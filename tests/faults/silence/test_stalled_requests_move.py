@@ -15,7 +15,7 @@ from tests.faults.replicas.test_replica_hangs_and_answers_probes import Engine, 
 from tests.harness.behaviours import hang, sse_tokens
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, post_json, token
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 HEALTH = {"eject_base_s": 3600.0, "slow_start_s": 0.0}
 STREAM = chat(stream=True)
@@ -44,7 +44,7 @@ def tried(line: dict[str, Any]) -> list[list[str]]:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("policy", ["round_robin", "least_load"])
-@scenario
+@virtual_scenario
 async def test_they_are_answered_by_another(stream: bool, policy: str) -> None:
     engine, other = still(), Engine()
     replicas = (engine.replica(), other.replica())
@@ -69,7 +69,7 @@ async def stay(router: Router, engine: Engine, count: int) -> None:
     assert breaker(router) == "open"
 
 
-@scenario
+@virtual_scenario
 async def test_one_that_may_have_an_effect_stays() -> None:
     engine = still()
     async with running(
@@ -88,7 +88,7 @@ async def test_one_that_may_have_an_effect_stays() -> None:
 @pytest.mark.parametrize(
     "retry", [{"budget": 0.0, "budget_min": 0}, {"attempts": 1}], ids=["budget", "attempts"]
 )
-@scenario
+@virtual_scenario
 async def test_the_retry_settings_apply(retry: dict[str, Any]) -> None:
     engine = still()
     async with running(
@@ -104,7 +104,7 @@ async def test_the_retry_settings_apply(retry: dict[str, Any]) -> None:
             client.rst()
 
 
-@scenario
+@virtual_scenario
 async def test_a_request_that_was_lost_before_stays() -> None:
     """Its first replica reset the connection. It may stop each replica that it reaches."""
     engine = still()
@@ -141,7 +141,7 @@ async def test_a_request_that_was_lost_before_stays() -> None:
             client.rst()
 
 
-@scenario
+@virtual_scenario
 async def test_nothing_moves_if_no_other_replica_is_left() -> None:
     engine = still()
     async with running(engine.replica(), health=HEALTH) as router:
@@ -156,7 +156,7 @@ async def test_nothing_moves_if_no_other_replica_is_left() -> None:
         client.rst()
 
 
-@scenario
+@virtual_scenario
 async def test_a_client_that_leaves_meanwhile_leaves_nothing_behind() -> None:
     """The second replica accepts the moved requests and hangs, too."""
     engine = still()
