@@ -165,13 +165,18 @@ class Router:
         self.clients.append(client)
         return client
 
+    async def send(self, *data: bytes) -> RawClient:
+        """Send a request on a new connection, and return the connection."""
+        client = await self.client()
+        await client.send(*data)
+        return client
+
     async def ask(self, data: bytes | None = None, method: str = "GET") -> Response:
         """Send one request on its own connection and read its response to the end.
 
         None: a chat completion that is not streamed.
         """
-        client = await self.client()
-        await client.send(chat() if data is None else data)
+        client = await self.send(chat() if data is None else data)
         response = await client.recv_response(method)
         client.close()
         return response

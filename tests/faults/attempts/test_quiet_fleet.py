@@ -124,9 +124,7 @@ async def test_a_replica_that_stops_after_it_has_worked_is_noticed() -> None:
 async def test_a_fleet_that_hangs_gets_at_most_one_copy_per_replica() -> None:
     replicas = [HostileReplica(hang) for _ in range(3)]
     async with running(*replicas, **SHIPPED) as router:
-        clients = [await router.client() for _ in range(12)]
-        for client in clients:
-            await client.send(urgent("high", True))
+        clients = [await router.send(urgent("high", True)) for _ in range(12)]
         counts = router.app.parts.hedger.metrics
         await eventually(lambda: sum(counts.suppressed.values()) >= 24, "copies are considered")
         assert counts.fired <= len(replicas)
@@ -140,8 +138,7 @@ async def test_a_fleet_that_hangs_gets_at_most_one_copy_per_replica() -> None:
 async def test_a_class_can_have_two_copies_at_once() -> None:
     acts = [says("a"), says("b")]
     async with running(*acts, hedging=Hedging(delay={"critical": 0.0}), **SHIPPED) as router:
-        client = await router.client()
-        await client.send(urgent("critical", True))
+        client = await router.send(urgent("critical", True))
         await both_asked(*acts)
         acts[1].go.set()
         assert (await client.recv_response("POST")).events()[-1] == "[DONE]"

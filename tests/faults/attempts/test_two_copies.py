@@ -122,8 +122,7 @@ async def counts(router: Router) -> tuple[int, int, int, int]:
 async def test_both_answer_in_the_same_moment(first: int) -> None:
     acts = says("from 0"), says("from 1")
     async with racing(*acts) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(*acts)
         acts[first].go.set()
         acts[1 - first].go.set()
@@ -154,8 +153,7 @@ async def test_what_fails_first_does_not_win(who: int, failure: str) -> None:
     acts = [says("content"), says("content")]
     acts[who] = FAILURES[failure]()
     async with racing(*acts) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(*acts)
         acts[who].go.set()
         await eventually(lambda: len(live(router)) == 1, "it is put aside")
@@ -177,8 +175,7 @@ def live(router: Router) -> list[object]:
 async def test_both_refuse_and_the_first_ones_answer_is_relayed(early: int) -> None:
     acts = [Act(refusal("the first", 500)), Act(refusal("the second", 400))]
     async with racing(*acts, spare=json_ok) as router:
-        client = await router.client()
-        await client.send(chat(URGENT))
+        client = await router.send(chat(URGENT))
         await both_asked(*acts)
         acts[early].go.set()
         await eventually(lambda: len(live(router)) == 1, "put aside")
@@ -195,8 +192,7 @@ async def test_both_streams_report_an_error_behind_an_early_200() -> None:
     hedging = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0)
     timeouts = {"commit_after_s": 0.05}
     async with running(*acts, hedging=hedging, timeouts=timeouts) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(*acts)
         await router.answers_early()
         for act in acts:
@@ -221,8 +217,7 @@ async def test_a_retry_that_hangs_gets_a_copy() -> None:
 async def test_both_fail_and_it_counts_as_one_failure() -> None:
     acts = [Act(rst=True), Act(rst=True)]
     async with racing(*acts, spare=json_ok) as router:
-        client = await router.client()
-        await client.send(chat(URGENT))
+        client = await router.send(chat(URGENT))
         await both_asked(*acts)
         acts[0].go.set()
         await eventually(lambda: len(live(router)) == 1, "one is dead")
@@ -236,8 +231,7 @@ async def test_both_fail_and_it_counts_as_one_failure() -> None:
 async def test_both_engines_are_freed_when_the_client_disconnects() -> None:
     acts = [says("a"), says("b")]
     async with racing(*acts) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(*acts)
         client.rst()
         for act in acts:
@@ -250,8 +244,7 @@ async def test_both_engines_are_freed_when_the_client_disconnects() -> None:
 async def test_the_loser_is_cancelled_at_its_engine() -> None:
     slow, fast = Act(), says("b")
     async with racing(slow, fast) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(slow, fast)
         fast.go.set()
         assert (await client.recv_response("POST")).events()[-1] == "[DONE]"
@@ -267,8 +260,7 @@ async def test_the_loser_is_cancelled_at_its_engine() -> None:
 async def test_an_event_without_content_does_not_win(nothing: bytes) -> None:
     mute, fast = Act(SSE_HEAD, nothing), says("content")
     async with racing(mute, fast) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(mute, fast)
         mute.go.set()
         await asyncio.sleep(0.05)
@@ -285,8 +277,7 @@ async def test_an_event_without_content_does_not_win(nothing: bytes) -> None:
 async def test_an_invalid_answer_does_not_win(broken: bytes) -> None:
     first, second = Act(broken), Act(completion())
     async with racing(first, second) as router:
-        client = await router.client()
-        await client.send(chat(URGENT))
+        client = await router.send(chat(URGENT))
         await both_asked(first, second)
         first.go.set()
         await eventually(lambda: len(live(router)) == 1, "it does not count")
@@ -329,8 +320,7 @@ async def test_which_requests_get_no_second_copy(
     first = Act(completion())
     other = HostileReplica(json_ok)
     async with racing(first, other) as router:
-        client = await router.client()
-        await client.send(chat(*lines, **extra))
+        client = await router.send(chat(*lines, **extra))
         await first.asked.wait()
         await asyncio.sleep(0.1)
         assert not other.requests
@@ -351,8 +341,7 @@ async def test_a_header_asks_for_a_copy_where_it_may() -> None:
 async def test_with_one_replica_no_copy_is_sent() -> None:
     only = says("content")
     async with racing(only) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await only.asked.wait()
         await asyncio.sleep(0.1)
         only.go.set()
@@ -365,8 +354,7 @@ async def test_a_winner_that_breaks_is_cut_though_another_would_have_answered() 
     first = Act(SSE_HEAD, chunk(token("a")), rst=True)
     second = says("b")
     async with racing(first, second) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(first, second)
         first.go.set()
         assert_cut_stream(await client.recv_response("POST"), Reason.REPLICA_RESET)

@@ -34,8 +34,7 @@ async def test_a_silent_connection_needs_no_task_and_is_closed() -> None:
 @virtual_scenario
 async def test_half_a_head_is_answered_408(start: bytes) -> None:
     async with running(json_ok) as router:
-        client = await router.client()
-        await client.send(start)
+        client = await router.send(start)
         with takes(10.0):
             answer = await client.recv_response()
         assert_error(answer, Reason.HEAD_TIMEOUT)
@@ -72,7 +71,6 @@ async def test_single_bytes_do_not_extend_the_time() -> None:
 @virtual_scenario
 async def test_the_second_head_on_a_connection_has_the_same_limit() -> None:
     async with running(json_ok) as router:
-        client = await router.client()
-        await client.send(chat() + b"GET / HTTP/1.1\r\nHo")
+        client = await router.send(chat() + b"GET / HTTP/1.1\r\nHo")
         assert (await client.recv_response()).status == 200
         assert_error(await client.recv_response(), Reason.HEAD_TIMEOUT)

@@ -14,8 +14,7 @@ from tests.harness.virtual_time import takes
 @virtual_scenario
 async def test_an_idle_connection_is_closed_without_a_response() -> None:
     async with running(json_ok) as router:
-        client = await router.client()
-        await client.send(chat())
+        client = await router.send(chat())
         assert (await client.recv_response()).status == 200
         with takes(75.0):
             await client.expect_silence_then_close()
@@ -31,8 +30,7 @@ async def test_a_long_answer_does_not_count_as_idle() -> None:
             await connection.send(completion())
 
     async with running(slow) as router:
-        client = await router.client()
-        await client.send(chat())
+        client = await router.send(chat())
         assert (await client.recv_response()).status == 200
 
 

@@ -19,8 +19,7 @@ START = head(
 @virtual_scenario
 async def test_a_stalled_upload_is_refused() -> None:
     async with running(hang) as router:
-        client = await router.client()
-        await client.send(START, b'{"model": "m"')
+        client = await router.send(START, b'{"model": "m"')
         with takes(30.0):
             answer = await client.recv_response()
         assert_error(answer, Reason.BODY_TIMEOUT)
@@ -33,8 +32,7 @@ async def test_a_stalled_upload_is_refused() -> None:
 async def test_a_slow_upload_is_refused() -> None:
     """The upload is never idle, but slower than the minimum rate."""
     async with running(hang) as router:
-        client = await router.client()
-        await client.send(START)
+        client = await router.send(START)
 
         async def drip() -> None:
             try:

@@ -96,9 +96,7 @@ async def test_probes_that_fail_release_all_that_wait() -> None:
 @virtual_scenario
 async def test_a_request_cancelled_while_released_is_released_once() -> None:
     async with lost(2, timeouts={"connect_s": 600.0}) as router:
-        clients = [await router.client() for _ in range(4)]
-        for client in clients:
-            await client.send(chat())
+        clients = [await router.send(chat()) for _ in range(4)]
         pool = first(router).pool
         await eventually(lambda: pool.waiting == 2, "two wait")
         first(router).give_up()

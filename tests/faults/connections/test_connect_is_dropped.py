@@ -53,8 +53,7 @@ async def test_a_client_that_leaves_meanwhile_frees_its_slot() -> None:
             first, second, timeouts={"connect_s": 0.5}, policy="round_robin"
         ) as router:
             once_well(router)
-            client = await router.client()
-            await client.send(chat())
+            client = await router.send(chat())
             await eventually(lambda: router.busy().get("leases", 0) == 1, "an attempt")
             client.rst()
             (line,) = await router.log()
@@ -73,8 +72,7 @@ async def test_a_class_may_wait_longer_than_the_others() -> None:
                 once_well(router)
                 router.change(classes=clocks.classes(patient))
                 await router.app.reload()
-                client = await router.client()
-                await client.send(chat("x-priority: high"))
+                client = await router.send(chat("x-priority: high"))
                 await eventually(lambda r=router: r.busy().get("leases", 0) == 1, "an attempt")  # type: ignore[misc]
                 assert_error(await router.ask(chat()), Reason.CONNECT_TIMEOUT)
                 assert await router.reason() == "connect_timeout"  # of the only request that ended

@@ -16,8 +16,7 @@ from tests.harness.virtual_time import takes
 async def test_the_gap_timer_cuts_it() -> None:
     behave = stream_then_hang(role(), token("a"))
     async with running(behave) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         with takes(60.0):
             answer = await client.recv_response()
         assert_cut_stream(answer, Reason.TOKEN_GAP_TIMEOUT)

@@ -113,8 +113,7 @@ async def test_comments_are_off_with_the_early_status() -> None:
 @virtual_scenario
 async def test_a_client_that_leaves_in_the_gap_frees_everything() -> None:
     async with running(silent(SSE_HEAD, token, works_s=1800.0)) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(COMMENT)
         client.close()
         assert await router.reason() == "client_gone"

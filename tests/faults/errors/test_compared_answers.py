@@ -50,8 +50,7 @@ async def reach(router: Router, replica: HostileReplica, asked: bytes) -> asynci
     await router.ask(chat(user="good"))
     if len(replica.requests) > before:
         await router.ask(chat(user="good"))  # at the other replica
-    client = await router.client()
-    await client.send(asked)
+    client = await router.send(asked)
 
     async def read() -> int:
         answer = await client.recv_response("POST")

@@ -9,6 +9,7 @@ import pytest
 
 from router.config.model import Credential, Replica, Upstream
 from router.core.errors import Reason
+from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat, completion, json_response
 from tests.harness.replica import HostileReplica, ReplicaConnection
 from tests.harness.running import Router, assert_error, running, virtual_scenario
@@ -81,11 +82,7 @@ async def test_a_model_that_one_replica_lacks() -> None:
             is_lost = b"lost" in asked.body
             await connection.send(json_response(ERROR, 404) if is_lost else completion())
 
-    async def works(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(completion())
-
-    async with running(lacks, works, policy="round_robin") as router:
+    async with running(lacks, json_ok, policy="round_robin") as router:
         for number in range(20):
             assert (await router.ask(chat(user=f"lost {number}"))).status == 200
             assert (await router.ask(good(number))).status == 200
@@ -109,12 +106,8 @@ async def test_the_client_gets_the_first_error_if_the_other_replica_fails() -> N
 async def test_without_retries_a_replica_that_gives_errors_is_avoided() -> None:
     """Without a comparison nothing is known, but the replica gets less than its share."""
 
-    async def works(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(completion())
-
     sick = HostileReplica(refuses_bad(401))
-    async with running(sick, works, retry={"attempts": 1}, policy="round_robin") as router:
+    async with running(sick, json_ok, retry={"attempts": 1}, policy="round_robin") as router:
         for number in range(60):
             await router.ask(bad(number))
         assert len(sick.requests) <= 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.harness.behaviours import chat_either
+from tests.harness.behaviours import answer, chat_either
 from tests.harness.messages import chat, json_response
 from tests.harness.replica import ReplicaConnection
 from tests.harness.running import running, virtual_scenario
@@ -31,9 +31,7 @@ async def test_at_most_one_other_attempt_and_no_cascade() -> None:
 
 @virtual_scenario
 async def test_a_client_error_of_the_engine_is_never_retried() -> None:
-    async def refuses(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(json_response(BROKEN, 400))
+    refuses = answer(json_response(BROKEN, 400))
 
     async with running(refuses, chat_either, policy="round_robin") as router:
         statuses = sorted([(await router.ask(chat())).status for _ in range(2)])

@@ -29,8 +29,7 @@ async def begun(router: Router, priority: str) -> RawClient:
 
 async def waits(router: Router) -> RawClient:
     before = waiting(router)
-    client = await router.client()
-    await client.send(chat(stream=True, max_tokens=5, priority="batch"))
+    client = await router.send(chat(stream=True, max_tokens=5, priority="batch"))
     await eventually(lambda: waiting(router) == before + 1, "it waits")
     return client
 

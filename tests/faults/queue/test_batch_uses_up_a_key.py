@@ -38,16 +38,14 @@ async def test_queued_batch_requests_refuse_no_chat(
     turnstile = Turnstile()
     keys = keys_of(tmp_path, "acme", acme=limits)
     async with running(turnstile, replica=ONE, queue=queue(), keys=keys) as router:
-        first = await router.client()
-        await first.send(chat(tag="other"))
+        first = await router.send(chat(tag="other"))
         await eventually(lambda: len(turnstile.tags) == 1, "another's is being served")
         batch = [await router.client() for _ in range(2)]
         for n, client in enumerate(batch, 1):
             await client.send(ask("batch"))
             await eventually(lambda n=n: waiting(router) == n, "it waits")  # type: ignore[misc]
         assert_error(await router.ask(ask("batch"), "POST"), reason, 429)
-        talk = await router.client()
-        await talk.send(ask("normal"))
+        talk = await router.send(ask("normal"))
         await eventually(lambda: waiting(router) == 3, "the chat waits")
         turnstile.open(4)
         for client in (first, talk, *batch):

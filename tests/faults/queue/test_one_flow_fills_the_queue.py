@@ -68,8 +68,7 @@ async def test_a_flood_of_one_flow_does_not_block_others(tmp_path: Path, flood: 
     async with running(turnstile, replica=ONE, **settings) as router:
         crowd = await flooded(router, turnstile, ask)
         for tag, fields in others.items():
-            client = await router.client()
-            await client.send(chat(*fields, tag=tag))
+            client = await router.send(chat(*fields, tag=tag))
             gone = len(crowd.answered) + 1
             await reaches(lambda: len(crowd.answered), gone, "gave way")
         assert waiting(router) == DEPTH
@@ -116,8 +115,7 @@ async def test_the_newest_request_is_evicted_with_retry_after() -> None:
 
 
 async def waits_not(router: Router) -> RawClient:
-    client = await router.client()
-    await client.send(chat(tag="first"))
+    client = await router.send(chat(tag="first"))
     await eventually(lambda: sum(counts(router, "passed")) == 1, "it is sent")
     return client
 

@@ -23,16 +23,14 @@ def queue(**rules: Any) -> Queue:
 
 async def begun(router: Router, **body: Any) -> RawClient:
     """A stream that has delivered content and continues for minutes."""
-    client = await router.client()
-    await client.send(chat(stream=True, max_tokens=50_000, ignore_eos=True, **body))
+    client = await router.send(chat(stream=True, max_tokens=50_000, ignore_eos=True, **body))
     await client.recv_until(b"data: ")
     return client
 
 
 async def waits(router: Router, **body: Any) -> RawClient:
     before = waiting(router)
-    client = await router.client()
-    await client.send(chat(max_tokens=1, **body))
+    client = await router.send(chat(max_tokens=1, **body))
     await eventually(lambda: waiting(router) == before + 1, "it waits")
     return client
 

@@ -36,8 +36,7 @@ async def fleet_of(**models: tuple[str, ...]) -> AsyncIterator[tuple[Router, dic
 
 
 async def ask(router: Router, model: str, **body: Any) -> Any:
-    client = await router.client()
-    await client.send(chat(**{"model": model, "tag": model, **body}))
+    client = await router.send(chat(**{"model": model, "tag": model, **body}))
     return client
 
 

@@ -27,8 +27,7 @@ OTHER = bearer("other")
 
 
 async def ask(router: Router, *fields: str, tag: str) -> RawClient:
-    client = await router.client()
-    await client.send(chat(*fields, tag=tag))
+    client = await router.send(chat(*fields, tag=tag))
     return client
 
 

@@ -282,8 +282,7 @@ async def test_a_reload_changes_whose_deadlines_are_used() -> None:
         assert_error(await router.ask(data, "POST"), Reason.DEADLINE_PASSED)
         router.change(queue=queue(sdk_timeouts=False))
         await app.reload()
-        client = await router.client()
-        await client.send(data)
+        await router.send(data)
         await asyncio.sleep(0.4)
         (exchange,) = app.parts.dispatcher.exchanges
         assert exchange.wanted_until == float("inf")

@@ -58,8 +58,7 @@ async def test_odd_numbers_wait_like_others_and_pass_untouched(field: str, name:
     async with running(turnstile, replica=ONE, queue=rules) as router:
         first = await send(router, "first", queued=False)
         body = body_of(**{field: ODD[name]})
-        client = await router.client()
-        await client.send(post_json(PATH, body))
+        client = await router.send(post_json(PATH, body))
         await eventually(lambda: router.app.census()["queued"] == 1, "it waits")
         assert 0 <= ticket_of(router).view.output_tokens < LARGEST
         turnstile.open(2)
@@ -86,8 +85,7 @@ async def test_many_choices_count_as_many_outputs(members: dict[str, bytes], out
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)
-        client = await router.client()
-        await client.send(post_json(PATH, body_of(**members)))
+        client = await router.send(post_json(PATH, body_of(**members)))
         await eventually(lambda: router.app.census()["queued"] == 1, "it waits")
         assert ticket_of(router).view.output_tokens == output
         turnstile.open(2)

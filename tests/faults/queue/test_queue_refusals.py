@@ -47,8 +47,7 @@ async def test_full_is_429_and_only_for_whom_it_is_full(
     async with running(turnstile, replica=ONE, queue=rules, classes=classes, keys=keys) as router:
         clients = [await send(router, "first", queued=False)]
         clients += [await send(router, tag, user="one") for tag in ("a", "b")]
-        refused = await router.client()
-        await refused.send(chat(user="one", stream=stream))
+        refused = await router.send(chat(user="one", stream=stream))
         assert_told(await refused.recv_response(), reason, 429)
         if reason is Reason.QUEUE_FULL:
             clients.append(await send(router, "urgent", user="one", priority="high"))
@@ -107,8 +106,7 @@ async def test_without_a_replica_waiting_and_new_requests_get_503() -> None:
         (replica,) = fleet.replicas.values()
         replica.health.up = False
         fleet.rebuild()
-        comes = await router.client()
-        await comes.send(chat(tag="comes"))
+        comes = await router.send(chat(tag="comes"))
         for client in (waits, comes):
             assert_told(await client.recv_response(), Reason.NO_REPLICA, 503)
         turnstile.open()
@@ -124,8 +122,7 @@ async def test_a_fleet_that_returns_in_time_serves_waiting_requests() -> None:
         (replica,) = fleet.replicas.values()
         replica.health.up = False
         fleet.rebuild()
-        client = await router.client()
-        await client.send(chat())
+        client = await router.send(chat())
         await eventually(lambda: waiting(router) == 1, "it waits")
         replica.health.up = True
         fleet.rebuild()

@@ -155,8 +155,7 @@ async def test_a_stream_of_messages_that_breaks() -> None:
         named("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": "a"}}),
     )
     async with running(stream_then_rst(go, *events)) as router:
-        client = await router.client()
-        await client.send(asked(MESSAGES, stream=True))
+        client = await router.send(asked(MESSAGES, stream=True))
         await client.recv_until(b"text_delta")
         go.set()
         found = await client.recv_response()
@@ -176,8 +175,7 @@ async def test_a_stream_of_a_response_that_breaks() -> None:
         named("response.output_text.delta", {"sequence_number": 1, "delta": "a"}),
     )
     async with running(stream_then_rst(go, *events)) as router:
-        client = await router.client()
-        await client.send(asked(RESPONSES, stream=True))
+        client = await router.send(asked(RESPONSES, stream=True))
         await client.recv_until(b"text.delta")
         go.set()
         found = await client.recv_response()
@@ -192,8 +190,7 @@ async def test_broken_chat_streams_get_the_usual_error() -> None:
     async with running(
         stream_then_rst(go, role(), token("a")), continuation=Continuation(enabled=False)
     ) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b'"a"')
         go.set()
         error = json.loads((await client.recv_response()).events()[-1])["error"]

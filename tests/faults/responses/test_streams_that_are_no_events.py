@@ -51,8 +51,7 @@ async def test_lines_come_one_by_one(kind: str) -> None:
     pieces = [line + b"\n" for line in LINES]
     timeouts = {"commit_after_s": 0.05}
     async with running(in_pieces(kind, pieces, go), timeouts=timeouts) as router:
-        client = await router.client()
-        await client.send(post_json("/api/chat", OLLAMA))
+        client = await router.send(post_json("/api/chat", OLLAMA))
         await client.recv_until(pieces[0])
         await asyncio.sleep(0.2)
         go.set()
@@ -108,8 +107,7 @@ async def test_audio_is_relayed_from_its_first_bytes_on(length: int) -> None:
     go = asyncio.Event()
     pieces = [b"\x00\xff" * 500, b"\x01" * 1000]
     async with running(in_pieces("audio/mpeg", pieces, go, length)) as router:
-        client = await router.client()
-        await client.send(post_json("/v1/audio/speech", SPEECH))
+        client = await router.send(post_json("/v1/audio/speech", SPEECH))
         await client.recv_until(b"\x00\xff")
         go.set()
         found = await client.recv_response()
@@ -122,8 +120,7 @@ async def test_a_compressed_stream_of_events_passes_as_it_comes() -> None:
     go = asyncio.Event()
     kind = "text/event-stream\r\nContent-Encoding: gzip"
     async with running(in_pieces(kind, [b"\x1f\x8b\x08one", b"two"], go)) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b"one")
         go.set()
         assert (await client.recv_response()).complete

@@ -40,6 +40,5 @@ async def test_a_queue_that_vanishes_from_the_gauges_blocks_no_request() -> None
         for client in (first, *others):
             client.close()
         await eventually(lambda: core.waiting + core.running == 0, "they have left")
-        client = await router.client()
-        await client.send(chat(max_tokens=1))
+        client = await router.send(chat(max_tokens=1))
         assert (await client.recv_response()).status == 200

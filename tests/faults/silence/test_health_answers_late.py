@@ -107,8 +107,7 @@ async def test_any_other_failure_counts_while_it_works(fault: str) -> None:
     engine.counts = True
     replica = engine.replica()
     async with running(replica) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b'"token"')
         if fault == "error":
             engine.answer = says_500

@@ -162,8 +162,7 @@ async def test_a_page_that_stands_still_while_streams_flow_shows_no_load() -> No
     replica = engine.replica()
     replica.behave = endless
     async with running(replica) as router:
-        client = await router.client()
-        await client.send(chat(stream=True, priority="critical"))
+        client = await router.send(chat(stream=True, priority="critical"))
         await client.recv_until(b'"token"')
         (own,) = router.app.parts.fleet.replicas.values()
         await eventually(lambda: own.foreign_load == 0 and own.kv_usage is None, "not believed")

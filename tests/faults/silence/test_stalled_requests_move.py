@@ -76,9 +76,7 @@ async def test_one_that_may_have_an_effect_stays() -> None:
         engine.replica(), sse_tokens(), policy="round_robin", health=HEALTH
     ) as router:
         await hangs(router, engine)
-        clients = [await router.client() for _ in range(4)]
-        for client in clients:
-            await client.send(RESPONSES)
+        clients = [await router.send(RESPONSES) for _ in range(4)]
         await eventually(lambda: breaker(router) == "open", "ejected")
         await stay(router, engine, 2)
         for client in clients:
@@ -95,9 +93,7 @@ async def test_the_retry_settings_apply(retry: dict[str, Any]) -> None:
         engine.replica(), sse_tokens(), policy="round_robin", health=HEALTH, retry=retry
     ) as router:
         await hangs(router, engine)
-        clients = [await router.client() for _ in range(4)]
-        for client in clients:
-            await client.send(STREAM)
+        clients = [await router.send(STREAM) for _ in range(4)]
         await eventually(lambda: breaker(router) == "open", "ejected")
         await stay(router, engine, 2)
         for client in clients:
@@ -121,9 +117,7 @@ async def test_a_request_that_was_lost_before_stays() -> None:
         engine.replica(), resets_poison, policy="round_robin", health=HEALTH
     ) as router:
         await hangs(router, engine)
-        clients = [await router.client() for _ in range(4)]
-        for client in clients:
-            await client.send(poison)
+        clients = [await router.send(poison) for _ in range(4)]
         await eventually(lambda: breaker(router) == "open", "ejected")
         # Two requests began at the engine that hangs, are moved, and fail. The other two were lost
         # before, and stay there.
@@ -147,8 +141,7 @@ async def test_nothing_moves_if_no_other_replica_is_left() -> None:
     async with running(engine.replica(), health=HEALTH) as router:
         await is_known(router, engine)
         engine.hangs = True
-        client = await router.client()
-        await client.send(STREAM)
+        client = await router.send(STREAM)
         seen = engine.scrapes
         await eventually(lambda: engine.scrapes > seen + 30, "polls")
         assert breaker(router) != "open"
@@ -164,9 +157,7 @@ async def test_a_client_that_leaves_meanwhile_leaves_nothing_behind() -> None:
     async with running(engine.replica(), second, policy="round_robin", health=HEALTH) as router:
         await is_known(router, engine)
         engine.hangs = True
-        clients = [await router.client() for _ in range(4)]
-        for client in clients:
-            await client.send(STREAM)
+        clients = [await router.send(STREAM) for _ in range(4)]
         await eventually(lambda: breaker(router) == "open", "ejected")
         await eventually(lambda: len(second.requests) >= 3, "moved")
         for client in clients:

@@ -81,9 +81,7 @@ async def test_it_is_ejected(route: str, caplog: pytest.LogCaptureFixture) -> No
         while not (zombie.asked and other.asked):
             assert (await router.ask(ROUTES[route])).status == 200
         zombie.hangs = True
-        clients = [await router.client() for _ in range(8)]
-        for client in clients:
-            await client.send(ROUTES[route])
+        clients = [await router.send(ROUTES[route]) for _ in range(8)]
         await eventually(lambda: breaker(router) == "open", "ejected")
         for message in ("replica suspect", "replica ejected"):
             (why,) = told(caplog, message)
