@@ -10,6 +10,7 @@ import resource
 import pytest
 from hypothesis import settings
 
+import tests.harness.virtual_time  # noqa: F401  (replaces a clock that the router keeps)
 from tests.examples import examples
 
 _soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -5,5 +5,6 @@
 - `peer`, `client`, `replica`: real sockets with methods for a scripted conversation.
 - `behaviours`: actions of a replica on a connection, as small functions.
 - `running`: an app with its replicas, its reloads, and the check that it releases everything.
+- `virtual_time`: an event loop whose clock jumps to the next timer.
 - `splits`: the ways to cut bytes into reads.
 """

@@ -85,12 +85,12 @@ def stream_then_hang(*events: bytes) -> Behaviour:
     return behave
 
 
-def answer(data: bytes) -> Behaviour:
+def answer(*data: bytes) -> Behaviour:
     """Answer every request with these bytes and keep the connection."""
 
     async def behave(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
-            await connection.send(data)
+            await connection.send(*data)
 
     return behave
 

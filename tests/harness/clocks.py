@@ -2,7 +2,7 @@
 
 Everything that is on as shipped stays on. Only the intervals of the control plane change: probes,
 polls, expiry, suspicion, ejection. Limits on one answer (`timeout_s`) stay as shipped, because a
-busy test machine is not faster.
+busy test machine is not faster. In virtual time, the intervals are the shipped ones.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 
 from router.config.model import Classes, Health, Polling
 from router.config.model.setting_types import in_file
+from tests.harness.virtual_time import is_virtual
 
 FASTER = 10.0  # factor on the shipped intervals: a probe every 0.5 s, a poll every 0.1 s
 NEVER_S = 3600.0
@@ -38,9 +39,14 @@ def classes(given: Classes | None = None) -> Classes:
     changed: dict[str, Any] = {}
     for name, own in (Classes() if given is None else given).by_name.items():
         if own.absent_s == shipped[name].absent_s:
-            own = msgspec.structs.replace(own, absent_s=own.absent_s / FASTER)
+            own = msgspec.structs.replace(own, absent_s=own.absent_s / _factor())
         changed[name] = own
     return Classes(**changed)
+
+
+def _factor() -> float:
+    """The factor on the shipped intervals: virtual time needs no shorter ones."""
+    return 1.0 if is_virtual() else FASTER
 
 
 def _faster(shipped: Section) -> Section:
@@ -48,7 +54,7 @@ def _faster(shipped: Section) -> Section:
     return msgspec.structs.replace(
         shipped,
         **{
-            name: getattr(shipped, name) / FASTER
+            name: getattr(shipped, name) / _factor()
             for name in shipped.__struct_fields__
             if name.endswith("_s") and name != "timeout_s"
         },

@@ -20,6 +20,7 @@ import pytest
 
 from tests.harness.peer import WAIT_S
 from tests.harness.ports import free_port
+from tests.harness.virtual_time import at_most
 
 NSD = shutil.which("nsd") or shutil.which("nsd", path="/usr/sbin:/usr/local/sbin")
 needs_nsd = pytest.mark.skipif(NSD is None, reason="needs the DNS server nsd (Debian package nsd)")
@@ -99,7 +100,7 @@ class NameServer:
 
     async def _until(self, serial: int) -> None:
         """Wait until the server answers with this serial number, or with SERVFAIL."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(at_most(WAIT_S)):
             while await asyncio.to_thread(self._served) != serial:
                 await asyncio.sleep(0.01)
 

@@ -13,6 +13,7 @@ import ssl
 from tests.harness.client import RawClient
 from tests.harness.peer import WAIT_S, Peer
 from tests.harness.replica import HostileReplica, ReplicaConnection
+from tests.harness.virtual_time import at_most
 from tests.places import CERT, CERTIFICATES, KEY
 
 OTHER_CERT = str(CERTIFICATES / "other.pem")
@@ -63,7 +64,7 @@ class Sealed(Peer):
         if self.ended is not None:
             return False
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(at_most(WAIT_S)):
                 return await self._fill_forever()
         except TimeoutError:
             raise AssertionError(f"nothing came; {self!r}") from None
@@ -108,7 +109,7 @@ class TlsClient(Sealed, RawClient):
         context.set_alpn_protocols(["http/1.1"])
         client.seal(context, name=NAME)
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(at_most(WAIT_S)):
                 await client.handshake()
         except BaseException:
             client.close()

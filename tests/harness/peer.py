@@ -12,6 +12,8 @@ import struct
 from collections.abc import Iterable
 from typing import Literal
 
+from tests.harness.virtual_time import at_most
+
 WAIT_S = 10.0  # upper bound for any single wait; a successful run never comes near it
 _READ = 256 * 1024
 
@@ -33,7 +35,7 @@ class Peer:
         """Write everything; raises OSError if the other side has closed."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(at_most(WAIT_S)):
                 await loop.sock_sendall(self.sock, b"".join(parts))
         except TimeoutError:
             raise AssertionError(f"the other side takes no bytes; {self!r}") from None
@@ -55,7 +57,7 @@ class Peer:
         if self.ended is not None:
             return False
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(at_most(WAIT_S)):
                 data = await self._receive(size)
         except TimeoutError:
             raise AssertionError(f"nothing came; {self!r}") from None

@@ -56,6 +56,12 @@ class RouterProcess:
     async def client(self, *, admin: bool = False) -> RawClient:
         return await RawClient.connect(self.admin_port if admin else self.port)
 
+    async def send(self, *data: bytes) -> RawClient:
+        """Send a request on a new connection, and return the connection."""
+        client = await self.client()
+        await client.send(*data)
+        return client
+
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 

@@ -18,6 +18,7 @@ from tests.harness.messages import LAST_CHUNK
 from tests.harness.peer import WAIT_S, Peer
 from tests.harness.ports import bind_free
 from tests.harness.reading import Request, RequestReader
+from tests.harness.virtual_time import VirtualLoop, at_most
 
 REST_STEPS = 20  # Number of reads of the loop in `rest`.
 _BYTES_A_TOKEN = 4  # approximate bytes of a prompt token
@@ -335,7 +336,10 @@ async def rest(time_s: float) -> None:
 async def eventually(condition: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
     """Wait until `condition` holds; fail with `what` if it never does."""
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(at_most(within_s)):
+            loop = asyncio.get_running_loop()
+            if isinstance(loop, VirtualLoop):
+                await loop.until(condition)
             while not condition():
                 await asyncio.sleep(0.002)
     except TimeoutError:

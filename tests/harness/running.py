@@ -6,7 +6,8 @@ it checks that every count of the app's census is zero: first while it still run
 stop.
 
 The app has the shipped configuration (probes, polls, queue, hedging, retries, the default policy,
-models as the replicas list them) with the shorter intervals of `clocks.py`.
+models as the replicas list them). In real time, its intervals are the shorter ones of `clocks.py`;
+in a `virtual_scenario`, they are the shipped ones.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import sleep as real_sleep
 from typing import Any, ParamSpec
 
 import msgspec
@@ -46,6 +48,7 @@ from tests.harness.client import RawClient
 from tests.harness.messages import chat, request
 from tests.harness.reading import Response, error_of
 from tests.harness.replica import Behaviour, HostileReplica, eventually
+from tests.harness.virtual_time import LIMIT_S, is_virtual, run_virtual
 
 P = ParamSpec("P")
 Line = dict[str, Any]
@@ -64,12 +67,26 @@ def scenario(
     return run
 
 
+def virtual_scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A scenario in virtual time (`virtual_time.py`), with the shipped intervals."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_bounded(lambda: test(*args, **kwargs), LIMIT_S, run_virtual)
+
+    return run
+
+
 def long_scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """A scenario of many cases or several processes: the same checks, a longer time limit."""
     return scenario(test, limit_s=120.0)
 
 
-def run_bounded(body: Callable[[], Awaitable[None]], limit_s: float) -> None:
+def run_bounded(
+    body: Callable[[], Awaitable[None]],
+    limit_s: float,
+    run: Callable[[Coroutine[Any, Any, None]], None] = uvloop.run,
+) -> None:
     """Run `body` in its own loop and check the loop, its tasks and the open files."""
     _warm_up()
     with warnings.catch_warnings():
@@ -89,7 +106,7 @@ def run_bounded(body: Callable[[], Awaitable[None]], limit_s: float) -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, f"tasks left behind: {left}"
 
-    uvloop.run(main())
+    run(main())
     gc.collect()
     assert not failures, f"the loop had to handle: {failures}"
     left = {fd: name for fd, name in open_files().items() if fd not in files}
@@ -148,13 +165,18 @@ class Router:
         self.clients.append(client)
         return client
 
+    async def send(self, *data: bytes) -> RawClient:
+        """Send a request on a new connection, and return the connection."""
+        client = await self.client()
+        await client.send(*data)
+        return client
+
     async def ask(self, data: bytes | None = None, method: str = "GET") -> Response:
         """Send one request on its own connection and read its response to the end.
 
         None: a chat completion that is not streamed.
         """
-        client = await self.client()
-        await client.send(chat() if data is None else data)
+        client = await self.send(chat() if data is None else data)
         response = await client.recv_response(method)
         client.close()
         return response
@@ -191,6 +213,10 @@ class Router:
 
         `attempts` is replaced by their number; `tried` has the records.
         """
+        if is_virtual():
+            sink = self.app.parts.log._sink
+            while sink is not None and sink.waiting_bytes:  # its thread does not know this clock
+                real_sleep(0.0005)
         if not self.log_path.exists():
             return []
         text = self.log_path.read_text()

@@ -12,7 +12,7 @@ from router.core.errors import Reason
 from tests.harness.behaviours import hang
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, completion, token
 from tests.harness.replica import ReplicaConnection
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import assert_error, running, virtual_scenario
 
 LIMIT_S = 1.5
 TIMEOUTS = {"first_token_s": LIMIT_S, "whole_s": LIMIT_S}
@@ -38,7 +38,7 @@ async def answers_late(connection: ReplicaConnection) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@scenario
+@virtual_scenario
 async def test_a_retry_has_all_of_it(stream: bool) -> None:
     rules = {"policy": "round_robin", "retry": {"backoff_s": 0.0}, "timeouts": TIMEOUTS}
     async with running(resets_late, answers_late, **rules) as router:
@@ -48,7 +48,7 @@ async def test_a_retry_has_all_of_it(stream: bool) -> None:
         assert line["duration_ms"] > 1000 * LIMIT_S
 
 
-@scenario
+@virtual_scenario
 async def test_a_copy_goes_on_when_the_first_one_times_out() -> None:
     hedging = Hedging(policy="fixed", options={"delay_s": MOST_OF_IT_S}, budget=1.0)
     rules = {"policy": "round_robin", "timeouts": TIMEOUTS, "hedging": hedging, "health": FIRM}
@@ -63,7 +63,7 @@ async def test_a_copy_goes_on_when_the_first_one_times_out() -> None:
         assert second.health.failures == 0
 
 
-@scenario
+@virtual_scenario
 async def test_both_hang_and_only_the_time_of_each_counts() -> None:
     hedging = Hedging(policy="fixed", options={"delay_s": MOST_OF_IT_S}, budget=1.0)
     rules = {"policy": "round_robin", "timeouts": TIMEOUTS, "hedging": hedging}

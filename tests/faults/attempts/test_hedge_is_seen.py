@@ -15,7 +15,7 @@ from router.fleet.health import RACES
 from tests.harness.behaviours import hang, sse_tokens, stream_then_hang
 from tests.harness.messages import chat, role
 from tests.harness.replica import Behaviour, HostileReplica, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 URGENT = "x-priority: high"
 
@@ -63,7 +63,7 @@ async def ask_slow_first(router: Router) -> None:
 
 
 @pytest.mark.parametrize("slow", [hang, stream_then_hang(role())], ids=["silent", "a role only"])
-@scenario
+@virtual_scenario
 async def test_the_log_line_of_a_request_shows_its_hedge(slow: Behaviour) -> None:
     async with hedged(slow, sse_tokens()) as router:
         got = await router.ask(chat(URGENT, stream=True))
@@ -86,7 +86,7 @@ async def test_the_log_line_of_a_request_shows_its_hedge(slow: Behaviour) -> Non
         assert 'class_ttft_seconds_count{class="none"}' not in found
 
 
-@scenario
+@virtual_scenario
 async def test_the_hedging_page_shows_the_policy_and_its_effect() -> None:
     async with hedged(hang, sse_tokens()) as router:
         await router.ask(chat(URGENT, stream=True))
@@ -106,7 +106,7 @@ async def test_the_hedging_page_shows_the_policy_and_its_effect() -> None:
         assert model["predicted_s"]["1000"] == pytest.approx(STREAMS.base_s + STREAMS.token_s * 1e3)
 
 
-@scenario
+@virtual_scenario
 async def test_a_replica_that_is_removed_is_forgotten() -> None:
     async with hedged(sse_tokens(), sse_tokens()) as router:
         for _ in range(4):
@@ -118,7 +118,7 @@ async def test_a_replica_that_is_removed_is_forgotten() -> None:
         assert [replica.id for replica in known] == ["r0"]
 
 
-@scenario
+@virtual_scenario
 async def test_a_dry_run_is_counted_and_sends_nothing() -> None:
     replica = HostileReplica(sse_tokens())
     go = HostileReplica(sse_tokens())
@@ -131,7 +131,7 @@ async def test_a_dry_run_is_counted_and_sends_nothing() -> None:
         assert len(replica.requests) + len(go.requests) == 3
 
 
-@scenario
+@virtual_scenario
 async def test_a_replica_that_loses_repeatedly_is_suspect_for_all_requests() -> None:
     async with hedged(hang, sse_tokens()) as router:
         for _ in range(RACES):

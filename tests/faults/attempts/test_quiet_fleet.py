@@ -28,7 +28,7 @@ from tests.harness.messages import (
     token,
 )
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 REQUESTS = 5
 # Requests go to the replicas in turn, so that some of them reach the replica that hangs.
@@ -56,7 +56,7 @@ async def hedged(router: Router, requests: int) -> int:
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("urgency", ["critical", "high"])
 @pytest.mark.parametrize("replicas", [2, 3])
-@scenario
+@virtual_scenario
 async def test_each_urgent_request_is_answered_though_a_replica_hangs(
     replicas: int, urgency: str, stream: bool, rules: dict[str, Any]
 ) -> None:
@@ -71,7 +71,7 @@ async def test_each_urgent_request_is_answered_though_a_replica_hangs(
 @pytest.mark.parametrize(
     "slow", [hang, stream_then_hang(role())], ids=["nothing", "a head and a role"]
 )
-@scenario
+@virtual_scenario
 async def test_a_burst_is_answered_though_a_replica_hangs(slow: Behaviour) -> None:
     hangs = HostileReplica(slow)
     async with running(hangs, chat_either, **SHIPPED) as router:
@@ -83,7 +83,7 @@ async def test_a_burst_is_answered_though_a_replica_hangs(slow: Behaviour) -> No
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@scenario
+@virtual_scenario
 async def test_engines_without_metrics_are_protected_too(stream: bool) -> None:
     slow, quick = HostileReplica(hang, anonymous()), HostileReplica(chat_either, anonymous())
     async with running(slow, quick, **SHIPPED) as router:
@@ -93,7 +93,7 @@ async def test_engines_without_metrics_are_protected_too(stream: bool) -> None:
         assert await hedged(router, REQUESTS) == posts(slow)
 
 
-@scenario
+@virtual_scenario
 async def test_a_replica_that_stops_after_it_has_worked_is_noticed() -> None:
     """Polls show the tokens of earlier requests after the engine stopped."""
     has_stopped = asyncio.Event()
@@ -120,13 +120,11 @@ async def test_a_replica_that_stops_after_it_has_worked_is_noticed() -> None:
         await router.log(14)
 
 
-@scenario
+@virtual_scenario
 async def test_a_fleet_that_hangs_gets_at_most_one_copy_per_replica() -> None:
     replicas = [HostileReplica(hang) for _ in range(3)]
     async with running(*replicas, **SHIPPED) as router:
-        clients = [await router.client() for _ in range(12)]
-        for client in clients:
-            await client.send(urgent("high", True))
+        clients = [await router.send(urgent("high", True)) for _ in range(12)]
         counts = router.app.parts.hedger.metrics
         await eventually(lambda: sum(counts.suppressed.values()) >= 24, "copies are considered")
         assert counts.fired <= len(replicas)
@@ -136,12 +134,11 @@ async def test_a_fleet_that_hangs_gets_at_most_one_copy_per_replica() -> None:
         assert counts.fired == counts.failed
 
 
-@scenario
+@virtual_scenario
 async def test_a_class_can_have_two_copies_at_once() -> None:
     acts = [says("a"), says("b")]
     async with running(*acts, hedging=Hedging(delay={"critical": 0.0}), **SHIPPED) as router:
-        client = await router.client()
-        await client.send(urgent("critical", True))
+        client = await router.send(urgent("critical", True))
         await both_asked(*acts)
         acts[1].go.set()
         assert (await client.recv_response("POST")).events()[-1] == "[DONE]"

@@ -15,7 +15,7 @@ from tests.app.test_keys_at_the_door import BEARER, acme, file_of
 from tests.harness.behaviours import answer, hang
 from tests.harness.messages import chat, json_response, post_json
 from tests.harness.replica import Behaviour, ReplicaConnection
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import assert_error, running, virtual_scenario
 
 LONG = [{"role": "user", "content": "x" * 6000}]  # a prompt of 1500 tokens
 REFUSAL = {"error": {"message": "too long", "code": 400}}
@@ -27,7 +27,7 @@ def refuses(status: int) -> Behaviour:
 
 @pytest.mark.parametrize("status", [400, 401, 404, 413, 422])
 @pytest.mark.parametrize("stream", [False, True])
-@scenario
+@virtual_scenario
 async def test_the_tokens_are_given_back(status: int, stream: bool, tmp_path: Path) -> None:
     keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=2000)))
     async with running(refuses(status), keys=keys, prefix=Prefix()) as router:
@@ -36,7 +36,7 @@ async def test_the_tokens_are_given_back(status: int, stream: bool, tmp_path: Pa
             assert (await router.ask(asked, "POST")).status == status
 
 
-@scenario
+@virtual_scenario
 async def test_the_request_counts(tmp_path: Path) -> None:
     limits = {"tokens_per_minute": 2000, "requests_per_minute": 3}
     keys = Keys(file=file_of(tmp_path, acme(**limits)))
@@ -48,7 +48,7 @@ async def test_the_request_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 201, 202])
-@scenario
+@virtual_scenario
 async def test_an_answer_costs_its_tokens(status: int, tmp_path: Path) -> None:
     """An answer of any status without reported counts costs the reserved tokens and its bytes."""
     keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=2000)))
@@ -59,7 +59,7 @@ async def test_an_answer_costs_its_tokens(status: int, tmp_path: Path) -> None:
         assert_error(await router.ask(asked, "POST"), Reason.KEY_TOKENS)
 
 
-@scenario
+@virtual_scenario
 async def test_a_refusal_inside_a_stream(tmp_path: Path) -> None:
     """The client got a 200 and comments before the engine refused the request."""
     keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=2000)))

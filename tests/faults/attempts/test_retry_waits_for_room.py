@@ -10,7 +10,7 @@ from router.core.errors import Reason
 from tests.harness.behaviours import until_closed
 from tests.harness.messages import chat, completion, json_response
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import assert_error, running, virtual_scenario
 
 
 async def resets(connection: ReplicaConnection) -> None:
@@ -40,7 +40,7 @@ def holds(go: asyncio.Event) -> Behaviour:
 
 
 @pytest.mark.parametrize("fails", [resets, is_busy])
-@scenario
+@virtual_scenario
 async def test_it_is_answered_when_there_is_room(fails: Behaviour) -> None:
     go = asyncio.Event()
     limits = {"max_inflight": 1}
@@ -62,7 +62,7 @@ async def test_it_is_answered_when_there_is_room(fails: Behaviour) -> None:
         assert (last["attempts"], last["reason"]) == (2, "ok")
 
 
-@scenario
+@virtual_scenario
 async def test_a_retry_does_not_wait_for_a_lost_fleet() -> None:
     async with running(resets) as router:
         assert_error(await router.ask(chat(), "POST"), Reason.REPLICA_RESET)

@@ -31,7 +31,7 @@ from tests.harness.running import (
     assert_error,
     assert_error_event,
     running,
-    scenario,
+    virtual_scenario,
 )
 
 URGENT = "x-priority: high"
@@ -118,12 +118,11 @@ async def counts(router: Router) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-@scenario
+@virtual_scenario
 async def test_both_answer_in_the_same_moment(first: int) -> None:
     acts = says("from 0"), says("from 1")
     async with racing(*acts) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(*acts)
         acts[first].go.set()
         acts[1 - first].go.set()
@@ -149,13 +148,12 @@ FAILURES: dict[str, Callable[[], Act]] = {
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("who", [0, 1])
-@scenario
+@virtual_scenario
 async def test_what_fails_first_does_not_win(who: int, failure: str) -> None:
     acts = [says("content"), says("content")]
     acts[who] = FAILURES[failure]()
     async with racing(*acts) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(*acts)
         acts[who].go.set()
         await eventually(lambda: len(live(router)) == 1, "it is put aside")
@@ -173,12 +171,11 @@ def live(router: Router) -> list[object]:
 
 
 @pytest.mark.parametrize("early", [0, 1])
-@scenario
+@virtual_scenario
 async def test_both_refuse_and_the_first_ones_answer_is_relayed(early: int) -> None:
     acts = [Act(refusal("the first", 500)), Act(refusal("the second", 400))]
     async with racing(*acts, spare=json_ok) as router:
-        client = await router.client()
-        await client.send(chat(URGENT))
+        client = await router.send(chat(URGENT))
         await both_asked(*acts)
         acts[early].go.set()
         await eventually(lambda: len(live(router)) == 1, "put aside")
@@ -189,14 +186,13 @@ async def test_both_refuse_and_the_first_ones_answer_is_relayed(early: int) -> N
         assert not router.replicas[2].requests, "and on a third nobody calls"
 
 
-@scenario
+@virtual_scenario
 async def test_both_streams_report_an_error_behind_an_early_200() -> None:
     acts = [FAILURES["error inside a stream"]() for _ in range(2)]
     hedging = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0)
     timeouts = {"commit_after_s": 0.05}
     async with running(*acts, hedging=hedging, timeouts=timeouts) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(*acts)
         await router.answers_early()
         for act in acts:
@@ -205,7 +201,7 @@ async def test_both_streams_report_an_error_behind_an_early_200() -> None:
         assert await router.reason() == "stream_error"
 
 
-@scenario
+@virtual_scenario
 async def test_a_retry_that_hangs_gets_a_copy() -> None:
     dies, hangs, answers = Act(rst=True), Act(), says("from the copy")
     dies.go.set()
@@ -217,12 +213,11 @@ async def test_a_retry_that_hangs_gets_a_copy() -> None:
         assert await counts(router) == (1, 1, 0, 0)
 
 
-@scenario
+@virtual_scenario
 async def test_both_fail_and_it_counts_as_one_failure() -> None:
     acts = [Act(rst=True), Act(rst=True)]
     async with racing(*acts, spare=json_ok) as router:
-        client = await router.client()
-        await client.send(chat(URGENT))
+        client = await router.send(chat(URGENT))
         await both_asked(*acts)
         acts[0].go.set()
         await eventually(lambda: len(live(router)) == 1, "one is dead")
@@ -232,12 +227,11 @@ async def test_both_fail_and_it_counts_as_one_failure() -> None:
         assert (await counts(router))[3] == 1
 
 
-@scenario
+@virtual_scenario
 async def test_both_engines_are_freed_when_the_client_disconnects() -> None:
     acts = [says("a"), says("b")]
     async with racing(*acts) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(*acts)
         client.rst()
         for act in acts:
@@ -246,12 +240,11 @@ async def test_both_engines_are_freed_when_the_client_disconnects() -> None:
         await router.quiet()
 
 
-@scenario
+@virtual_scenario
 async def test_the_loser_is_cancelled_at_its_engine() -> None:
     slow, fast = Act(), says("b")
     async with racing(slow, fast) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(slow, fast)
         fast.go.set()
         assert (await client.recv_response("POST")).events()[-1] == "[DONE]"
@@ -263,12 +256,11 @@ async def test_the_loser_is_cancelled_at_its_engine() -> None:
     [b"", chunk(role()), chunk(b": waiting\n\n"), chunk(b"\n\n")],
     ids=["a head", "a role", "a comment", "an empty event"],
 )
-@scenario
+@virtual_scenario
 async def test_an_event_without_content_does_not_win(nothing: bytes) -> None:
     mute, fast = Act(SSE_HEAD, nothing), says("content")
     async with racing(mute, fast) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(mute, fast)
         mute.go.set()
         await asyncio.sleep(0.05)
@@ -281,12 +273,11 @@ async def test_an_event_without_content_does_not_win(nothing: bytes) -> None:
 @pytest.mark.parametrize(
     "broken", [response(body=b'{"choices": ['), response(body=b"")], ids=["cut", "empty"]
 )
-@scenario
+@virtual_scenario
 async def test_an_invalid_answer_does_not_win(broken: bytes) -> None:
     first, second = Act(broken), Act(completion())
     async with racing(first, second) as router:
-        client = await router.client()
-        await client.send(chat(URGENT))
+        client = await router.send(chat(URGENT))
         await both_asked(first, second)
         first.go.set()
         await eventually(lambda: len(live(router)) == 1, "it does not count")
@@ -296,7 +287,7 @@ async def test_an_invalid_answer_does_not_win(broken: bytes) -> None:
         assert got.json()["choices"]
 
 
-@scenario
+@virtual_scenario
 async def test_after_content_nothing_is_hedged() -> None:
     begun = Act(SSE_HEAD, chunk(token("a")))
     other = HostileReplica(sse_tokens())
@@ -322,15 +313,14 @@ async def test_after_content_nothing_is_hedged() -> None:
     ],
     ids=["no class", "low", "declined", "asked", "two choices"],
 )
-@scenario
+@virtual_scenario
 async def test_which_requests_get_no_second_copy(
     lines: tuple[str, ...], extra: dict[str, Any]
 ) -> None:
     first = Act(completion())
     other = HostileReplica(json_ok)
     async with racing(first, other) as router:
-        client = await router.client()
-        await client.send(chat(*lines, **extra))
+        client = await router.send(chat(*lines, **extra))
         await first.asked.wait()
         await asyncio.sleep(0.1)
         assert not other.requests
@@ -338,7 +328,7 @@ async def test_which_requests_get_no_second_copy(
         assert (await client.recv_response("POST")).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_a_header_asks_for_a_copy_where_it_may() -> None:
     fast = HostileReplica(sse_tokens())
     async with racing(hang, fast, by_header=True) as router:
@@ -347,12 +337,11 @@ async def test_a_header_asks_for_a_copy_where_it_may() -> None:
         assert len(fast.requests) == 1
 
 
-@scenario
+@virtual_scenario
 async def test_with_one_replica_no_copy_is_sent() -> None:
     only = says("content")
     async with racing(only) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await only.asked.wait()
         await asyncio.sleep(0.1)
         only.go.set()
@@ -360,13 +349,12 @@ async def test_with_one_replica_no_copy_is_sent() -> None:
         assert (await counts(router))[0] == 0
 
 
-@scenario
+@virtual_scenario
 async def test_a_winner_that_breaks_is_cut_though_another_would_have_answered() -> None:
     first = Act(SSE_HEAD, chunk(token("a")), rst=True)
     second = says("b")
     async with racing(first, second) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
+        client = await router.send(chat(URGENT, stream=True))
         await both_asked(first, second)
         first.go.set()
         assert_cut_stream(await client.recv_response("POST"), Reason.REPLICA_RESET)

@@ -15,8 +15,9 @@ from tests.harness.running import assert_error, running, scenario
 @scenario
 async def test_a_length_is_refused_at_the_head(size: int, path: str) -> None:
     async with running(echo, limits={"body": 1000}) as router:
-        client = await router.client()
-        await client.send(head(f"POST {path} HTTP/1.1", ["Host: a", f"Content-Length: {size}"]))
+        client = await router.send(
+            head(f"POST {path} HTTP/1.1", ["Host: a", f"Content-Length: {size}"])
+        )
         answer = await client.recv_response()
         assert_error(answer, Reason.BODY_TOO_LARGE)
         assert answer.header("connection") == "close"
@@ -29,8 +30,9 @@ async def test_a_length_is_refused_at_the_head(size: int, path: str) -> None:
 @scenario
 async def test_chunks_are_refused_as_they_pass_it(path: str) -> None:
     async with running(echo, limits={"body": 1000}) as router:
-        client = await router.client()
-        await client.send(head(f"POST {path} HTTP/1.1", ["Host: a", "Transfer-Encoding: chunked"]))
+        client = await router.send(
+            head(f"POST {path} HTTP/1.1", ["Host: a", "Transfer-Encoding: chunked"])
+        )
         await client.send_pieces([b"64\r\n" + b"x" * 100 + b"\r\n"] * 11)
         assert_error(await client.recv_response(), Reason.BODY_TOO_LARGE)
         await client.expect_close()
@@ -40,8 +42,7 @@ async def test_chunks_are_refused_as_they_pass_it(path: str) -> None:
 @scenario
 async def test_just_within() -> None:
     async with running(echo, limits={"body": 1000}) as router:
-        client = await router.client()
-        await client.send(
+        client = await router.send(
             head("POST /upload HTTP/1.1", ["Host: a", "Content-Length: 1000"]), b"x" * 1000
         )
         assert len((await client.recv_response()).json()["body"]) == 1000

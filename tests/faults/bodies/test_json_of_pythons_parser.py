@@ -44,8 +44,7 @@ async def test_it_passes_at_every_size(case: str, name: str) -> None:
     value = {"model": "m", "messages": [], "pad": 'é"' * (size // 8), **extra}
     body = json.dumps(value, ensure_ascii=text == "utf-8").encode(text)
     async with running(json_ok, replica={"engine": "vllm"}) as router:
-        client = await router.client()
-        await client.send(post_json(CHAT, body))
+        client = await router.send(post_json(CHAT, body))
         assert (await client.recv_response("POST")).status == 200
         await client.send(request(CHAT, "Transfer-Encoding: chunked", method="POST"))
         await client.send_pieces(

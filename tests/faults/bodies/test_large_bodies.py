@@ -66,8 +66,7 @@ async def test_other_streams_go_on() -> None:
             await connection.send(chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n")
 
     async with running(behave) as router:
-        stream = await router.client()
-        await stream.send(chat(stream=True))
+        stream = await router.send(chat(stream=True))
         await stream.recv_until(b"tick")
         before = len(stream.received)
         uploading = asyncio.create_task(

@@ -53,8 +53,7 @@ async def test_json_that_is_not_an_object_is_refused_or_forwarded(body: bytes) -
 @scenario
 async def test_the_connection_ends_with_the_refusal() -> None:
     async with running(echo, replica=TOLD_NOTHING) as router:
-        client = await router.client()
-        await client.send(post_json("/v1/chat/completions", b"{"), request("/plain"))
+        client = await router.send(post_json("/v1/chat/completions", b"{"), request("/plain"))
         answer = await client.recv_response()
         assert_error(answer, Reason.BAD_JSON)
         assert answer.header("connection") == "close"

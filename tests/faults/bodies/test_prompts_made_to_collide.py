@@ -13,8 +13,7 @@ PROMPT = [{"role": "user", "content": "a long prompt " * 1000}]
 async def hashes(salt: str = "") -> tuple[int, ...]:
     """The prompt's hashes in a new router."""
     async with running(hang, access_log={"salt": salt}) as router:
-        client = await router.client()
-        await client.send(chat(messages=PROMPT))
+        client = await router.send(chat(messages=PROMPT))
         await router.replica.wait_for_requests(1)
         exchange: Exchange
         (exchange,) = router.app.parts.dispatcher.exchanges

@@ -13,17 +13,15 @@ from router.config.model import Keys
 from router.core.errors import Reason
 from router.intake.body import SCAN_ABOVE
 from tests.app.test_keys_at_the_door import BEARER, OTHER, acme, file_of, umbrella
+from tests.harness.behaviours import answer
 from tests.harness.messages import json_response, post_json, request
-from tests.harness.replica import ReplicaConnection
 from tests.harness.running import Router, assert_error, running, scenario
 
 MADE = {"id": "resp_1", "object": "response", "status": "completed", "output": []}
 PATH = "/v1/responses"
 
 
-async def engine(connection: ReplicaConnection) -> None:
-    while await connection.recv_request():
-        await connection.send(json_response(MADE))
+engine = answer(json_response(MADE))
 
 
 def asked(*fields: str, **more: Any) -> bytes:

@@ -19,8 +19,7 @@ async def test_by_default_a_half_close_is_a_disconnect() -> None:
         await connection.expect_close()
 
     async with running(waits) as router:
-        client = await router.client()
-        await client.send(request("/plain"))
+        client = await router.send(request("/plain"))
         await router.replica.wait_for_requests(1)
         client.fin()
         (connection,) = router.replica.sessions
@@ -40,8 +39,7 @@ async def test_where_allowed_the_answer_still_comes() -> None:
         await connection.expect_close()
 
     async with running(waits, allow_half_close=True) as router:
-        client = await router.client()
-        await client.send(request("/plain"))
+        client = await router.send(request("/plain"))
         client.fin()
         await router.replica.wait_for_requests(1)
         go.set()
@@ -53,8 +51,7 @@ async def test_where_allowed_the_answer_still_comes() -> None:
 @scenario
 async def test_where_allowed_pipelined_requests_are_all_answered() -> None:
     async with running(echo, allow_half_close=True) as router:
-        client = await router.client()
-        await client.send(*(request(f"/{index}") for index in range(5)))
+        client = await router.send(*(request(f"/{index}") for index in range(5)))
         client.fin()
         for index in range(5):
             assert (await client.recv_response()).json()["target"] == f"/{index}"
@@ -65,8 +62,7 @@ async def test_where_allowed_pipelined_requests_are_all_answered() -> None:
 @scenario
 async def test_a_half_close_before_the_end_of_the_request_ends_it(allowed: bool) -> None:
     async with running(echo, allow_half_close=allowed) as router:
-        client = await router.client()
-        await client.send(request("/plain", method="POST", body=b"hello")[:-1])
+        client = await router.send(request("/plain", method="POST", body=b"hello")[:-1])
         client.fin()
         await client.expect_close()
         assert client.received == b"" or client.received.startswith(b"HTTP/1.1 400 ")
@@ -76,8 +72,7 @@ async def test_a_half_close_before_the_end_of_the_request_ends_it(allowed: bool)
 @scenario
 async def test_an_idle_connection_is_closed_quietly() -> None:
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(request("/plain"))
+        client = await router.send(request("/plain"))
         assert (await client.recv_response()).status == 200
         client.fin()
         await client.expect_silence_then_close()

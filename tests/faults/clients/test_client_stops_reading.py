@@ -128,8 +128,7 @@ async def test_backpressure_reaches_the_replica() -> None:
 @scenario
 async def test_a_break_before_any_content_moves_no_deadline_of_the_client() -> None:
     async with running(hang) as router:
-        client = await router.client()
-        await client.send(chat("x-request-timeout-ms: 600", stream=True))
+        client = await router.send(chat("x-request-timeout-ms: 600", stream=True))
         await router.replica.wait_for_requests(1)
         (exchange,) = router.app.parts.dispatcher.exchanges
         exchange.client_paused()
@@ -141,8 +140,7 @@ async def test_a_break_before_any_content_moves_no_deadline_of_the_client() -> N
 @scenario
 async def test_a_deadline_that_passes_in_a_break_ends_the_request_after_it() -> None:
     async with running(hang, timeouts={"write_stall_s": 60.0}) as router:
-        client = await router.client()
-        await client.send(chat("x-request-timeout-ms: 200", stream=True))
+        client = await router.send(chat("x-request-timeout-ms: 200", stream=True))
         await router.replica.wait_for_requests(1)
         (exchange,) = router.app.parts.dispatcher.exchanges
         exchange.client_paused()

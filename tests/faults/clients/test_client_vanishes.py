@@ -31,8 +31,7 @@ async def test_the_replicas_connection_is_closed_at_once(
     behave: Behaviour, asked: bytes, seen: bytes, way: str
 ) -> None:
     async with running(behave) as router:
-        client = await router.client()
-        await client.send(asked)
+        client = await router.send(asked)
         await router.replica.wait_for_requests(1)
         if seen:
             await client.recv_until(seen)

@@ -20,8 +20,7 @@ async def test_no_further_attempt() -> None:
         connection.rst()
 
     async with running(fails, fails, json_ok, policy="round_robin") as router:
-        client = await router.client()
-        await client.send(chat())
+        client = await router.send(chat())
         await eventually(
             lambda: (
                 sum(len(replica.requests) for replica in router.replicas[:2]) == 1

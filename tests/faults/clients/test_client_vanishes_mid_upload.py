@@ -28,8 +28,7 @@ async def test_nothing_whole_arrives(way: str, path: str, framing: list[str], pa
         connection.reader.feed(bytes(connection.received))
 
     async with running(behave) as router:
-        client = await router.client()
-        await client.send(head(f"POST {path} HTTP/1.1", ["Host: a", *framing]), part)
+        client = await router.send(head(f"POST {path} HTTP/1.1", ["Host: a", *framing]), part)
         await eventually(lambda: router.busy().get("held_bytes", 0) > 100_000, "a part is there")
         leave(client, way)
         await eventually(lambda: not router.busy(), "all is over")

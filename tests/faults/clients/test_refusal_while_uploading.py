@@ -81,8 +81,7 @@ async def test_the_client_reads_the_status(
 async def test_a_slow_upload_is_read_to_its_end() -> None:
     """It takes longer than the time without bytes that would end it."""
     async with running(echo, timeouts={"refused_body_s": 6.0}) as router:
-        client = await router.client()
-        await client.send(upload("/metrics", size=20 * len(PIECE)))
+        client = await router.send(upload("/metrics", size=20 * len(PIECE)))
         for _ in range(20):
             await client.send(PIECE)
             await asyncio.sleep(0.08)
@@ -93,8 +92,7 @@ async def test_a_slow_upload_is_read_to_its_end() -> None:
 @scenario
 async def test_an_endless_upload_is_cut_off() -> None:
     async with running(echo, limits={"body": 1000}, timeouts={"refused_body_s": 0.5}) as router:
-        client = await router.client()
-        await client.send(chunked("/upload"))
+        client = await router.send(chunked("/upload"))
         piece = b"10000\r\n" + bytes(65536) + b"\r\n"
         with pytest.raises(OSError):
             while True:
@@ -107,8 +105,7 @@ async def test_an_endless_upload_is_cut_off() -> None:
 @scenario
 async def test_a_refused_client_that_sends_nothing_more_is_disconnected() -> None:
     async with running(echo, timeouts=FAST) as router:
-        client = await router.client()
-        await client.send(upload("/metrics", size=MB))
+        client = await router.send(upload("/metrics", size=MB))
         await client.recv_response()
         await client.expect_close()
         await eventually(lambda: not router.app.parts.front.clients, "closed")
@@ -146,14 +143,12 @@ async def test_few_connections_linger_and_a_new_one_ends_them() -> None:
         front = router.app.parts.front
         refused = []
         for _ in range(6):
-            client = await router.client()
-            await client.send(upload("/metrics", size=MB))
+            client = await router.send(upload("/metrics", size=MB))
             assert (await client.recv_response()).status == 404
             refused.append(client)
         assert len(front.lingering) == front.most_lingering == 4
         for _ in range(10):
-            client = await router.client()
-            await client.send(upload("/upload", size=10))
+            client = await router.send(upload("/upload", size=10))
             await client.send(b"0123456789")
             assert (await client.recv_response()).status == 200
         assert len(front.lingering) < 4
@@ -162,8 +157,7 @@ async def test_few_connections_linger_and_a_new_one_ends_them() -> None:
 @scenario
 async def test_a_drain_does_not_wait_for_them() -> None:
     async with running(echo, drain={"grace_s": 30.0}) as router:
-        client = await router.client()
-        await client.send(upload("/metrics", size=MB))
+        client = await router.send(upload("/metrics", size=MB))
         await client.recv_response()
         router.app.drain()
         await asyncio.wait_for(router.app.drained.wait(), 15.0)

@@ -50,8 +50,7 @@ def keys(folder: Path) -> Keys:
 async def leave(router: Router, **body: Any) -> None:
     """Send the request, and disconnect as soon as the replica has it."""
     had = len(router.replica.requests)
-    client = await router.client()
-    await client.send(chat(ACME, **body))
+    client = await router.send(chat(ACME, **body))
     await router.replica.wait_for_requests(had + 1)
     await rest(0.05)  # the router reads what the replica has sent
     client.rst()

@@ -15,7 +15,8 @@ from tests.harness.listeners import blackhole
 from tests.harness.messages import chat
 from tests.harness.reading import Response
 from tests.harness.replica import HostileReplica, eventually
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, running, virtual_scenario
+from tests.harness.virtual_time import takes
 
 CROWD = 24
 QUIET = "probes are told of by hand, when all that are to wait do"
@@ -53,18 +54,19 @@ async def crowd(router: Router, waiting: int) -> list[asyncio.Task[Response]]:
     return asked
 
 
-@scenario
+@virtual_scenario
 async def test_all_of_a_crowd_fail_when_the_first_of_them_do() -> None:
-    """One connection is opened at a time: twenty-four in sequence would take longer than the
-    limit.
-    """
-    async with lost(1, timeouts={"connect_s": 1.5}, limits={"connecting": 1}) as router:
-        for answer in await asyncio.gather(*await crowd(router, CROWD)):
+    """One connection is opened at a time, and twenty-four in sequence would take 48 seconds."""
+    async with lost(1, limits={"connecting": 1}) as router:
+        asked = await crowd(router, CROWD)
+        with takes(2.0):
+            answers = await asyncio.gather(*asked)
+        for answer in answers:
             assert_error(answer, Reason.CONNECT_TIMEOUT)
         assert first(router).pool.waiting == 0
 
 
-@scenario
+@virtual_scenario
 async def test_an_ejection_releases_all_that_wait() -> None:
     async with lost(2, timeouts={"connect_s": 600.0}, limits={"connecting": 2}) as router:
         asked = await crowd(router, CROWD // 2)
@@ -79,7 +81,7 @@ async def test_an_ejection_releases_all_that_wait() -> None:
         assert sorted(tried) == [1] * (CROWD // 2) + [2] * (CROWD // 2)
 
 
-@scenario
+@virtual_scenario
 async def test_probes_that_fail_release_all_that_wait() -> None:
     async with lost(2, timeouts={"connect_s": 600.0}, limits={"connecting": 2}) as router:
         asked = await crowd(router, CROWD // 2)
@@ -91,12 +93,10 @@ async def test_probes_that_fail_release_all_that_wait() -> None:
             assert answer.status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_a_request_cancelled_while_released_is_released_once() -> None:
     async with lost(2, timeouts={"connect_s": 600.0}) as router:
-        clients = [await router.client() for _ in range(4)]
-        for client in clients:
-            await client.send(chat())
+        clients = [await router.send(chat()) for _ in range(4)]
         pool = first(router).pool
         await eventually(lambda: pool.waiting == 2, "two wait")
         first(router).give_up()

@@ -9,9 +9,9 @@ from tests.harness.behaviours import json_ok
 from tests.harness.listeners import blackhole
 from tests.harness.messages import chat
 from tests.harness.replica import eventually
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, running, virtual_scenario
 
-FAST = {"connect_s": 0.2}
+FAST = {"connect_s": 0.2}  # all attempts end before the wait for an absent fleet
 WARM = {"slow_start_s": 0.0}
 
 
@@ -25,7 +25,7 @@ def once_well(router: Router) -> None:
         fleet.probes.probed(replica, True)
 
 
-@scenario
+@virtual_scenario
 async def test_another_replica_serves() -> None:
     with blackhole() as url:
         settings = {"timeouts": FAST, "health": WARM, "policy": "round_robin"}
@@ -36,7 +36,7 @@ async def test_another_replica_serves() -> None:
             assert sorted(line["attempts"] for line in await router.log(2)) == [1, 2]
 
 
-@scenario
+@virtual_scenario
 async def test_no_other_replica() -> None:
     with blackhole() as url:
         async with running(url, timeouts=FAST, health=WARM) as router:
@@ -46,15 +46,14 @@ async def test_no_other_replica() -> None:
             assert await router.reason() == "connect_timeout"
 
 
-@scenario
+@virtual_scenario
 async def test_a_client_that_leaves_meanwhile_frees_its_slot() -> None:
     with blackhole() as first, blackhole() as second:
         async with running(
             first, second, timeouts={"connect_s": 0.5}, policy="round_robin"
         ) as router:
             once_well(router)
-            client = await router.client()
-            await client.send(chat())
+            client = await router.send(chat())
             await eventually(lambda: router.busy().get("leases", 0) == 1, "an attempt")
             client.rst()
             (line,) = await router.log()
@@ -63,7 +62,7 @@ async def test_a_client_that_leaves_meanwhile_frees_its_slot() -> None:
             assert not router.busy().get("leases")
 
 
-@scenario
+@virtual_scenario
 async def test_a_class_may_wait_longer_than_the_others() -> None:
     """The replica gets the longer timeout at the start or by a reload."""
     patient = Classes(high=HighClass(timeouts=ClassTimeouts(connect_s=30.0)))
@@ -73,8 +72,7 @@ async def test_a_class_may_wait_longer_than_the_others() -> None:
                 once_well(router)
                 router.change(classes=clocks.classes(patient))
                 await router.app.reload()
-                client = await router.client()
-                await client.send(chat("x-priority: high"))
+                client = await router.send(chat("x-priority: high"))
                 await eventually(lambda r=router: r.busy().get("leases", 0) == 1, "an attempt")  # type: ignore[misc]
                 assert_error(await router.ask(chat()), Reason.CONNECT_TIMEOUT)
                 assert await router.reason() == "connect_timeout"  # of the only request that ended

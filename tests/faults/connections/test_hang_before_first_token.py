@@ -11,18 +11,19 @@ from router.core.errors import Reason
 from tests.harness.behaviours import hang, stream_then_hang
 from tests.harness.messages import chat, event, post_json, role
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
-from tests.harness.running import assert_error, assert_error_event, running, scenario
+from tests.harness.running import assert_error, assert_error_event, running, virtual_scenario
+from tests.harness.virtual_time import takes
 
-FAST = {"first_token_s": 0.2, "whole_s": 0.2}
+SOON = {"first_token_s": 9.0, "whole_s": 9.0}  # before the early status
 CREATED = event({"type": "response.created", "response": {"id": "resp_1"}})
 MESSAGE_START = event({"type": "message_start", "message": {"id": "msg_1"}})
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@scenario
+@virtual_scenario
 async def test_no_byte_at_all(stream: bool) -> None:
     reason = Reason.TTFT_TIMEOUT if stream else Reason.WHOLE_TIMEOUT
-    async with running(hang, timeouts=FAST, replica={"max_inflight": 1}) as router:
+    async with running(hang, timeouts=SOON, replica={"max_inflight": 1}) as router:
         for _ in range(2):  # the second request needs the slot that the first one has released
             assert_error(await router.ask(chat(stream=stream)), reason)
         await router.quiet()
@@ -45,9 +46,9 @@ async def test_no_byte_at_all(stream: bool) -> None:
     ],
     ids=["headers", "comment", "role", "no choices", "blank"],
 )
-@scenario
+@virtual_scenario
 async def test_a_stream_without_content(behave: Behaviour) -> None:
-    async with running(behave, timeouts=FAST) as router:
+    async with running(behave, timeouts=SOON) as router:
         assert_error(await router.ask(chat(stream=True)), Reason.TTFT_TIMEOUT)
         assert await router.reason() == "ttft_timeout"
 
@@ -56,34 +57,34 @@ async def test_a_stream_without_content(behave: Behaviour) -> None:
     ("path", "opening"),
     [("/v1/responses", CREATED), ("/v1/messages", MESSAGE_START)],
 )
-@scenario
+@virtual_scenario
 async def test_a_stream_that_only_opens(path: str, opening: bytes) -> None:
-    async with running(stream_then_hang(opening), timeouts=FAST) as router:
+    async with running(stream_then_hang(opening), timeouts=SOON) as router:
         asked = post_json(path, {"model": "m", "input": "hello", "stream": True})
         found = await router.ask(asked)
         assert (found.status, found.complete) == (504, True)
         assert found.json()["error"]["code"] == "ttft_timeout"
 
 
-@scenario
+@virtual_scenario
 async def test_half_a_json_answer() -> None:
     async def behave(connection: ReplicaConnection) -> None:
         await connection.recv_request()
         await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{")
         await connection.expect_close()
 
-    async with running(behave, timeouts={"whole_s": 0.2, "token_gap_s": 0.2}) as router:
+    async with running(behave, timeouts={"whole_s": 60.0}) as router:
         answer = await router.ask(chat())
         assert answer.status in (200, 504)
         assert answer.status == 504 or not answer.complete
         assert await router.reason() in ("whole_timeout", "token_gap_timeout")
 
 
-@scenario
+@virtual_scenario
 async def test_a_client_that_waits_sees_comments_and_then_an_error_event() -> None:
-    timeouts = {"first_token_s": 0.6, "commit_after_s": 0.2}
-    async with running(hang, timeouts=timeouts) as router:
-        answer = await router.ask(chat(stream=True))
+    async with running(hang) as router:
+        with takes(300.0):
+            answer = await router.ask(chat(stream=True))
         assert answer.status == 200
         assert (answer.header("content-type") or "").startswith("text/event-stream")
         assert_error_event(answer, Reason.TTFT_TIMEOUT)

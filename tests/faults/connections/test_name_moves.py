@@ -106,8 +106,7 @@ async def test_during_a_stream() -> None:
         await start_on_one_port(old, new)
         try:
             async with running(old) as router:
-                stream = await router.client()
-                await stream.send(chat(stream=True))
+                stream = await router.send(chat(stream=True))
                 while b'"a"' not in stream.unread:
                     assert await stream.fill()
                 names.addresses = ("127.0.0.2",)

@@ -37,8 +37,7 @@ def dies(end: str, go: asyncio.Event) -> Behaviour:
 async def test_in_the_same_tick_as_a_request(end: str) -> None:
     go = asyncio.Event()
     async with running(in_turn(dies(end, go), then=json_ok)) as router:
-        client = await router.client()
-        await client.send(chat())
+        client = await router.send(chat())
         assert (await client.recv_response()).status == 200
         go.set()
         await client.send(chat())  # the request and the connection's end are ready in the same turn
@@ -144,9 +143,7 @@ async def test_a_hundred_die_at_once() -> None:
 
     limits = {"connecting": at_once, "pool_idle": count}
     async with running(behave, limits=limits) as router:
-        clients = [await router.client() for _ in range(count)]
-        for client in clients:
-            await client.send(chat())
+        clients = [await router.send(chat()) for _ in range(count)]
         for client in clients:
             assert (await client.recv_response()).status == 200
         go.set()

@@ -53,8 +53,7 @@ async def test_a_client_that_leaves_takes_it_along() -> None:
 
     limits = {"retry_body": 1 * MB}
     async with running(behave, limits=limits) as router:
-        client = await router.client()
-        await client.send(LARGE)
+        client = await router.send(LARGE)
         await eventually(lambda: held(router) >= 16 * MB, "held")
         client.rst()
         await eventually(lambda: not held(router), "gone with its client")

@@ -6,10 +6,10 @@ from router.core.errors import Reason
 from tests.harness.behaviours import json_ok
 from tests.harness.listeners import dead_url
 from tests.harness.messages import chat
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import assert_error, running, virtual_scenario
 
 
-@scenario
+@virtual_scenario
 async def test_the_next_replica_is_tried() -> None:
     async with running(dead_url(), json_ok, policy="round_robin") as router:
         for _ in range(4):
@@ -20,7 +20,7 @@ async def test_the_next_replica_is_tried() -> None:
         assert len(router.replica.requests) == 4
 
 
-@scenario
+@virtual_scenario
 async def test_a_replica_found_dead_is_left_alone() -> None:
     async with running(
         dead_url(), json_ok, health={"eject_after": 2}, policy="round_robin"
@@ -31,7 +31,7 @@ async def test_a_replica_found_dead_is_left_alone() -> None:
         assert all(line["attempts"] == 1 for line in lines[-4:])
 
 
-@scenario
+@virtual_scenario
 async def test_all_refuse() -> None:
     async with running(dead_url(), dead_url(), dead_url()) as router:
         answer = await router.ask(chat())
@@ -43,10 +43,9 @@ async def test_all_refuse() -> None:
         assert line["reason"] == answer.error()["code"]
 
 
-@scenario
+@virtual_scenario
 async def test_all_are_known_to_be_down() -> None:
-    urls = [dead_url(), dead_url()]
-    async with running(*urls, health={"interval_s": 0.1, "fall": 1}) as router:
+    async with running(dead_url(), dead_url()) as router:
         answer = await router.ask(chat())
         while answer.error()["code"] != "no_replica":  # until the probes of the replica have failed
             assert_error(answer, Reason.CONNECT_FAILED)

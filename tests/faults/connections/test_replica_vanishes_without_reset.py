@@ -5,14 +5,14 @@ from __future__ import annotations
 from router.core.errors import Reason
 from tests.harness.behaviours import hang, json_ok
 from tests.harness.messages import chat
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import assert_error, running, virtual_scenario
 
 
-@scenario
+@virtual_scenario
 async def test_the_timer_fires_and_others_take_over() -> None:
     health = {"eject_after": 1, "eject_base_s": 60.0}
     async with running(
-        hang, json_ok, timeouts={"whole_s": 0.2}, health=health, policy="round_robin"
+        hang, json_ok, timeouts={"whole_s": 60.0}, health=health, policy="round_robin"
     ) as router:
         seen = []
         while 504 not in seen:

@@ -15,8 +15,7 @@ async def test_after_content() -> None:
     go = asyncio.Event()
     behave = stream_then_rst(go, role(), token("a"))
     async with running(behave, behave) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b'"a"')
         go.set()
         await client.expect_close()

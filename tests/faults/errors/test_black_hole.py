@@ -16,7 +16,7 @@ from router.config.model import Credential, Replica, Upstream
 from tests.faults.process.metrics import scrape
 from tests.harness.messages import chat, completion, json_response
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 ERROR = {"error": {"message": "no", "type": "error", "param": None, "code": "no"}}
 # What the sick replica answers; the last one is an error only in its body.
@@ -113,7 +113,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("kind", "count", "loop", "body", "credential"), CELLS)
-@scenario
+@virtual_scenario
 async def test_it_is_set_aside_and_returns(
     kind: str,
     count: int,
@@ -150,5 +150,6 @@ async def test_it_is_set_aside_and_returns(
         before = replica_of(router, place)["served"]
         while replica_of(router, place)["served"] == before:
             sent += AT_ONCE
+            await asyncio.sleep(1.0)
             assert await loop(router, body, sent, AT_ONCE) == 0
         await eventually(lambda: replica_of(router, place)["breaker"] == "closed", "it is back")

@@ -17,7 +17,7 @@ from tests.harness.messages import (
     token,
 )
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 ERROR = {"error": {"message": "no", "type": "error", "param": None, "code": "no"}}
 STREAM = (SSE_HEAD, chunk(role()), chunk(token("t0")), chunk(DONE), LAST_CHUNK)
@@ -50,8 +50,7 @@ async def reach(router: Router, replica: HostileReplica, asked: bytes) -> asynci
     await router.ask(chat(user="good"))
     if len(replica.requests) > before:
         await router.ask(chat(user="good"))  # at the other replica
-    client = await router.client()
-    await client.send(asked)
+    client = await router.send(asked)
 
     async def read() -> int:
         answer = await client.recv_response("POST")
@@ -61,7 +60,7 @@ async def reach(router: Router, replica: HostileReplica, asked: bytes) -> asynci
     return asyncio.create_task(read())
 
 
-@scenario
+@virtual_scenario
 async def test_a_known_error_does_not_wait_for_a_replica_that_goes_down() -> None:
     first, second = HostileReplica(refuses()), HostileReplica(hangs)
     async with running(first, second, policy="round_robin") as router:
@@ -71,7 +70,7 @@ async def test_a_known_error_does_not_wait_for_a_replica_that_goes_down() -> Non
         assert await answer == 401
 
 
-@scenario
+@virtual_scenario
 async def test_a_known_error_does_not_wait_in_the_queue() -> None:
     """The other replica works for other clients, and its KV cache is full."""
     engine = Engine(vllm, 50, 20, 0.99)
@@ -83,7 +82,7 @@ async def test_a_known_error_does_not_wait_in_the_queue() -> None:
         assert second.requests == []
 
 
-@scenario
+@virtual_scenario
 async def test_a_comparison_sends_no_early_status() -> None:
     async def slowly(connection: ReplicaConnection) -> None:
         while asked := await connection.recv_request():
@@ -100,7 +99,7 @@ async def test_a_comparison_sends_no_early_status() -> None:
         assert await answer == 401
 
 
-@scenario
+@virtual_scenario
 async def test_a_comparison_gets_no_copy() -> None:
     """The request kills the first engine after its answer, and the next ones after some work."""
     first: list[object] = []
@@ -124,7 +123,7 @@ async def test_a_comparison_gets_no_copy() -> None:
         assert len(reached) == 2
 
 
-@scenario
+@virtual_scenario
 async def test_the_error_of_a_copy_is_compared_with_the_first_attempt() -> None:
     first: list[object] = []
 
@@ -146,7 +145,7 @@ async def test_the_error_of_a_copy_is_compared_with_the_first_attempt() -> None:
         assert any(replica.errors.share for replica in replicas)
 
 
-@scenario
+@virtual_scenario
 async def test_a_repaired_replica_is_not_ejected_by_old_errors() -> None:
     is_sick, ends = [True], asyncio.Event()
 
@@ -169,6 +168,7 @@ async def test_a_repaired_replica_is_not_ejected_by_old_errors() -> None:
         number = 0
         while not health.ejections:
             number += 1
+            await asyncio.sleep(0.05)
             assert (await router.ask(chat(user=f"quick {number}"))).status == 200
         is_sick.clear()
         await eventually(lambda: health.half_open, "the trial")
@@ -179,7 +179,7 @@ async def test_a_repaired_replica_is_not_ejected_by_old_errors() -> None:
         assert health.ejections == 1
 
 
-@scenario
+@virtual_scenario
 async def test_a_burst_of_bad_requests_pauses_no_replica() -> None:
     behave = refuses(400)
     async with running(*[behave] * 4) as router:

@@ -9,9 +9,10 @@ import pytest
 
 from router.config.model import Credential, Replica, Upstream
 from router.core.errors import Reason
+from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat, completion, json_response
 from tests.harness.replica import HostileReplica, ReplicaConnection
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, running, virtual_scenario
 
 ERROR = {"error": {"message": "no", "type": "error", "param": None, "code": "no"}}
 
@@ -45,7 +46,7 @@ def sent(router: Router) -> int:
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422])
 @pytest.mark.parametrize("share", [1, 4])
-@scenario
+@virtual_scenario
 async def test_one_client_with_bad_requests_ejects_no_replica(status: int, share: int) -> None:
     """The client's session binds all its requests to one replica."""
     behave = refuses_bad(status)
@@ -61,7 +62,7 @@ async def test_one_client_with_bad_requests_ejects_no_replica(status: int, share
 
 
 @pytest.mark.parametrize("status", [401, 404, 500])
-@scenario
+@virtual_scenario
 async def test_the_only_replica_stays(status: int) -> None:
     async with running(refuses_bad(status)) as router:
         for number in range(12):
@@ -72,7 +73,7 @@ async def test_the_only_replica_stays(status: int) -> None:
         assert (await router.ask(good(1))).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_a_model_that_one_replica_lacks() -> None:
     """The replica still serves the fleet's other requests; no client gets its 404."""
 
@@ -81,17 +82,13 @@ async def test_a_model_that_one_replica_lacks() -> None:
             is_lost = b"lost" in asked.body
             await connection.send(json_response(ERROR, 404) if is_lost else completion())
 
-    async def works(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(completion())
-
-    async with running(lacks, works, policy="round_robin") as router:
+    async with running(lacks, json_ok, policy="round_robin") as router:
         for number in range(20):
             assert (await router.ask(chat(user=f"lost {number}"))).status == 200
             assert (await router.ask(good(number))).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_the_client_gets_the_first_error_if_the_other_replica_fails() -> None:
     async def resets(connection: ReplicaConnection) -> None:
         await connection.recv_request()
@@ -105,16 +102,12 @@ async def test_the_client_gets_the_first_error_if_the_other_replica_fails() -> N
         assert (answer.status, answer.json()) == (401, ERROR)
 
 
-@scenario
+@virtual_scenario
 async def test_without_retries_a_replica_that_gives_errors_is_avoided() -> None:
     """Without a comparison nothing is known, but the replica gets less than its share."""
 
-    async def works(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(completion())
-
     sick = HostileReplica(refuses_bad(401))
-    async with running(sick, works, retry={"attempts": 1}, policy="round_robin") as router:
+    async with running(sick, json_ok, retry={"attempts": 1}, policy="round_robin") as router:
         for number in range(60):
             await router.ask(bad(number))
         assert len(sick.requests) <= 10
@@ -122,7 +115,7 @@ async def test_without_retries_a_replica_that_gives_errors_is_avoided() -> None:
 
 
 @pytest.mark.parametrize("own", ["token", "credential"])
-@scenario
+@virtual_scenario
 async def test_if_all_replicas_refuse_the_credential_none_is_ejected(own: str) -> None:
     servers = [HostileReplica(refuses_bad(401)) for _ in range(4)]
     for server in servers:
@@ -139,7 +132,7 @@ async def test_if_all_replicas_refuse_the_credential_none_is_ejected(own: str) -
         assert sent(router) <= 20 * router.config.retry.attempts
 
 
-@scenario
+@virtual_scenario
 async def test_a_200_that_every_replica_fills_with_an_error_is_relayed() -> None:
     async with running(*[refuses_bad(200)] * 3) as router:
         for number in range(20):

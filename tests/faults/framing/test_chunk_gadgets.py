@@ -54,8 +54,9 @@ async def test_it_is_refused(name: str, path: str) -> None:
 @scenario
 async def test_after_a_good_chunk() -> None:
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(b"POST /upload HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        client = await router.send(
+            b"POST /upload HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
         await client.send_pieces([b"5\r\nhello\r\n"] * 100 + [b"zz\r\n"])
         assert (await client.recv_response()).status == 400
         await client.expect_close()

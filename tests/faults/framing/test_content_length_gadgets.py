@@ -46,8 +46,7 @@ BAD = {
 async def test_it_is_refused(name: str, path: str) -> None:
     line = f"POST {path} HTTP/1.1\r\nHost: a\r\n".encode()
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(line, BAD[name], b"\r\n", b"0\r\n\r\n", request("/smuggled"))
+        client = await router.send(line, BAD[name], b"\r\n", b"0\r\n\r\n", request("/smuggled"))
         answer = await client.recv_response()
         assert answer.status in (400, 413, 501), answer
         answer.error()
@@ -60,8 +59,7 @@ async def test_it_is_refused(name: str, path: str) -> None:
 @scenario
 async def test_chunked_in_http_1_0() -> None:
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(
+        client = await router.send(
             b"POST /upload HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
         )
         answer = await client.recv_response()

@@ -7,7 +7,7 @@ import pytest
 from router.core.errors import Reason
 from tests.harness.behaviours import echo
 from tests.harness.messages import head, request
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import assert_error, running, virtual_scenario
 
 
 def start(size: int, *fields: str, version: str = "1.1") -> bytes:
@@ -15,11 +15,10 @@ def start(size: int, *fields: str, version: str = "1.1") -> bytes:
     return head(f"POST /upload HTTP/{version}", [*fixed, *fields])
 
 
-@scenario
+@virtual_scenario
 async def test_100_comes_before_the_body_and_goes_no_further() -> None:
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(start(5))
+        client = await router.send(start(5))
         assert (await client.recv_head()).startswith(b"HTTP/1.1 100 ")
         await client.send(b"hello")
         answer = await client.recv_response()
@@ -29,22 +28,20 @@ async def test_100_comes_before_the_body_and_goes_no_further() -> None:
         assert seen.header("expect") is None
 
 
-@scenario
+@virtual_scenario
 async def test_no_100_when_the_body_is_there_already() -> None:
     """The router may send 100 or not (RFC 9110 10.1.1), but must send exactly one final answer."""
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(start(5), b"hello")
+        client = await router.send(start(5), b"hello")
         answer = await client.recv_response()
         assert answer.status == 200
         assert answer.informational in ([], [100])
 
 
-@scenario
+@virtual_scenario
 async def test_too_large_is_refused_without_100() -> None:
     async with running(echo, limits={"body": 1000}) as router:
-        client = await router.client()
-        await client.send(start(1001))
+        client = await router.send(start(1001))
         answer = await client.recv_response()
         assert_error(answer, Reason.BODY_TOO_LARGE)
         assert answer.informational == []
@@ -53,27 +50,25 @@ async def test_too_large_is_refused_without_100() -> None:
         assert not router.replica.requests
 
 
-@scenario
+@virtual_scenario
 async def test_a_body_that_never_comes_takes_no_slot() -> None:
     async with running(echo, timeouts={"body_idle_s": 0.2}) as router:
-        client = await router.client()
-        await client.send(start(5))
+        client = await router.send(start(5))
         await client.recv_head()
         assert router.app.census()["leases"] == 0
         assert_error(await client.recv_response(), Reason.BODY_TIMEOUT)
         assert not router.replica.requests
 
 
-@scenario
+@virtual_scenario
 async def test_http_1_0_never_gets_100() -> None:
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(start(5, version="1.0"), b"hello")
+        client = await router.send(start(5, version="1.0"), b"hello")
         assert (await client.recv_response()).informational == []
 
 
 @pytest.mark.parametrize("value", ["200-ok", "100-continue, x", "nonsense"])
-@scenario
+@virtual_scenario
 async def test_an_unknown_expectation_fails(value: str) -> None:
     async with running(echo) as router:
         asked = request("/upload", f"Expect: {value}", method="POST", body=b"hello")

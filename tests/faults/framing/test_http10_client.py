@@ -12,8 +12,7 @@ from tests.harness.running import running, scenario
 @scenario
 async def test_a_stream_ends_with_its_connection() -> None:
     async with running(sse_tokens(3)) as router:
-        client = await router.client()
-        await client.send(chat(stream=True, version="1.0"))
+        client = await router.send(chat(stream=True, version="1.0"))
         answer = await client.recv_response()
         assert client.ended == "fin"
         assert answer.header("transfer-encoding") is None
@@ -25,8 +24,7 @@ async def test_a_stream_ends_with_its_connection() -> None:
 @scenario
 async def test_a_whole_answer_keeps_its_length_and_closes() -> None:
     async with running(json_ok) as router:
-        client = await router.client()
-        await client.send(chat(version="1.0"))
+        client = await router.send(chat(version="1.0"))
         answer = await client.recv_response()
         assert answer.complete
         assert answer.header("content-length")
@@ -37,8 +35,7 @@ async def test_a_whole_answer_keeps_its_length_and_closes() -> None:
 async def test_keep_alive_where_it_asks_for_it() -> None:
     """Keep-alive is optional, but the answer must state whether the connection stays open."""
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(request("/a", "Connection: keep-alive", version="1.0"))
+        client = await router.send(request("/a", "Connection: keep-alive", version="1.0"))
         answer = await client.recv_response()
         if (answer.header("connection") or "").lower() == "keep-alive":
             await client.send(request("/b", version="1.0"))

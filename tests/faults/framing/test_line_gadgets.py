@@ -47,8 +47,7 @@ BAD = {
 @scenario
 async def test_it_is_refused(name: str) -> None:
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(BAD[name], request("/smuggled"))
+        client = await router.send(BAD[name], request("/smuggled"))
         answer = await client.recv_response()
         assert answer.status in (400, 501, 505), answer
         answer.error()

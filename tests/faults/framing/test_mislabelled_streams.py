@@ -7,19 +7,19 @@ import asyncio
 import pytest
 
 from router.core.errors import Reason
+from tests.harness.behaviours import json_ok
 from tests.harness.messages import (
     DONE,
     LAST_CHUNK,
     SSE_HEAD,
     chat,
     chunk,
-    completion,
     event,
     role,
     token,
 )
 from tests.harness.replica import Behaviour, ReplicaConnection
-from tests.harness.running import assert_cut_stream, running, scenario
+from tests.harness.running import assert_cut_stream, running, virtual_scenario
 
 USAGE = event({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
 
@@ -49,7 +49,7 @@ def mislabelled(label: str, *first: bytes, go: asyncio.Event) -> Behaviour:
         ("application/octet-stream", [b"id: 1\n", token("a")]),
     ],
 )
-@scenario
+@virtual_scenario
 async def test_it_is_not_held(label: str, first: list[bytes], is_early: bool) -> None:
     go = asyncio.Event()
     behave = mislabelled(label, *first, go=go)
@@ -61,8 +61,7 @@ async def test_it_is_not_held(label: str, first: list[bytes], is_early: bool) ->
     timeouts = {"commit_after_s": 0.05 if is_early else 10.0}
     async with running(late, timeouts=timeouts) as router:
         usages = router.usages()
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(token("a"))
         go.set()
         answer = await client.recv_response()
@@ -74,7 +73,7 @@ async def test_it_is_not_held(label: str, first: list[bytes], is_early: bool) ->
         assert (usages[0].prompt_tokens, usages[0].output_tokens) == (3, 2)
 
 
-@scenario
+@virtual_scenario
 async def test_its_end_is_judged_like_that_of_a_stream() -> None:
     async def behave(connection: ReplicaConnection) -> None:
         assert await connection.recv_request()
@@ -86,13 +85,9 @@ async def test_its_end_is_judged_like_that_of_a_stream() -> None:
         assert_cut_stream(await router.ask(chat(stream=True)), Reason.REPLICA_RESET)
 
 
-@scenario
+@virtual_scenario
 async def test_json_stays_json() -> None:
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(completion())
-
-    async with running(behave) as router:
+    async with running(json_ok) as router:
         for stream in (False, True):
             answer = await router.ask(chat(stream=stream))
             assert answer.header("content-type") == "application/json"

@@ -37,8 +37,7 @@ async def test_a_thousand_are_served_in_order_one_in_flight() -> None:
 @scenario
 async def test_early_bytes_are_capped() -> None:
     async with running(hang) as router:
-        client = await router.client()
-        await client.send(request("/first"))
+        client = await router.send(request("/first"))
         await router.replica.wait_for_requests(1)
         await client.send_pieces(
             [b"POST /second HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n"]
@@ -53,8 +52,7 @@ async def test_early_bytes_are_capped() -> None:
 @scenario
 async def test_what_follows_connection_close_is_ignored() -> None:
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(request("/last", "Connection: close"), request("/ignored"))
+        client = await router.send(request("/last", "Connection: close"), request("/ignored"))
         answer = await client.recv_response()
         assert answer.json()["target"] == "/last"
         assert answer.header("connection") == "close"
@@ -66,8 +64,7 @@ async def test_what_follows_connection_close_is_ignored() -> None:
 @scenario
 async def test_what_follows_a_refusal_is_ignored() -> None:
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(b"GET / HTTP/1.1\r\n\r\n", request("/ignored"))
+        client = await router.send(b"GET / HTTP/1.1\r\n\r\n", request("/ignored"))
         assert_error(await client.recv_response(), Reason.BAD_HOST)
         await client.expect_close()
         assert not client.unread
@@ -77,8 +74,7 @@ async def test_what_follows_a_refusal_is_ignored() -> None:
 @scenario
 async def test_a_second_request_during_a_stream_and_then_a_reset() -> None:
     async with running(stream_then_hang(role(), token("a"))) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b'"a"')
         await client.send(request("/second"))
         client.rst()

@@ -9,7 +9,8 @@ import asyncio
 from time import process_time
 
 from router.wire.turn import SCAN
-from tests.harness.messages import LAST_CHUNK, SSE_HEAD, chat, chunk, completion, request, token
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import LAST_CHUNK, SSE_HEAD, chat, chunk, request, token
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import TOLD_NOTHING, running, scenario
 
@@ -18,13 +19,9 @@ SIZE = 200_000
 
 @scenario
 async def test_it_is_rejoined() -> None:
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(completion())
-
     body = b'{"model": "m", "prompt": "' + b"x" * SIZE + b'"}'
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-    async with running(behave, replica=TOLD_NOTHING) as router:
+    async with running(json_ok, replica=TOLD_NOTHING) as router:
         asked = request(
             "/v1/completions",
             "Transfer-Encoding: chunked",
@@ -54,8 +51,7 @@ async def test_a_first_event_that_comes_in_them() -> None:
             await connection.send(data)
 
     async with running(behave) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b'"a"')
         spent = process_time() - spent
         assert spent < 0.4, f"{spent:.2f} s"
@@ -66,10 +62,6 @@ async def test_a_first_event_that_comes_in_them() -> None:
 async def test_many_bodies_at_once_share_the_turns_of_the_loop() -> None:
     """Together they need the work of many turns, so most of them are delayed; none is changed."""
 
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(completion())
-
     bodies = [b'{"model": "m", "prompt": "%b%d"}' % (b"x" * 8000, n) for n in range(20)]
     asked = request(
         "/v1/completions",
@@ -77,7 +69,7 @@ async def test_many_bodies_at_once_share_the_turns_of_the_loop() -> None:
         "Content-Type: application/json",
         method="POST",
     )
-    async with running(behave, replica=TOLD_NOTHING) as router:
+    async with running(json_ok, replica=TOLD_NOTHING) as router:
         turn = router.app.parts.front.turn
         clients = [await router.client() for _ in bodies]
         for client, body in zip(clients, bodies, strict=True):
@@ -130,9 +122,7 @@ async def test_many_answers_at_once_share_the_turns_of_the_loop() -> None:
             lefts.append(turn.left)
             asyncio.get_running_loop().call_soon(watch)
 
-        clients = [await router.client() for _ in range(count)]
-        for client in clients:
-            await client.send(chat(stream=True))
+        clients = [await router.send(chat(stream=True)) for _ in range(count)]
         watch()
         bodies = {bytes((await client.recv_response()).body) for client in clients}
         assert bodies == {events, events * 20}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.harness.behaviours import chat_either
+from tests.harness.behaviours import answer, chat_either
 from tests.harness.messages import chat, json_response
 from tests.harness.replica import ReplicaConnection
-from tests.harness.running import running, scenario
+from tests.harness.running import running, virtual_scenario
 
 BROKEN = {"error": {"message": "broken", "type": "server_error", "param": None, "code": 500}}
 
@@ -16,7 +16,7 @@ async def fails_on_poison(connection: ReplicaConnection) -> None:
         await connection.send(json_response(BROKEN, 500) if poison else json_response({}))
 
 
-@scenario
+@virtual_scenario
 async def test_at_most_one_other_attempt_and_no_cascade() -> None:
     fleet = [fails_on_poison] * 3
     async with running(*fleet, health={"eject_after": 5}, policy="round_robin") as router:
@@ -29,11 +29,9 @@ async def test_at_most_one_other_attempt_and_no_cascade() -> None:
         assert all(len(replica.requests) >= 2 for replica in router.replicas)
 
 
-@scenario
+@virtual_scenario
 async def test_a_client_error_of_the_engine_is_never_retried() -> None:
-    async def refuses(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(json_response(BROKEN, 400))
+    refuses = answer(json_response(BROKEN, 400))
 
     async with running(refuses, chat_either, policy="round_robin") as router:
         statuses = sorted([(await router.ask(chat())).status for _ in range(2)])

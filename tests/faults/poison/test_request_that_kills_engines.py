@@ -11,7 +11,7 @@ from router.core.errors import Reason
 from tests.harness.messages import SSE_HEAD, chat, chunk, completion, json_response, token
 from tests.harness.reading import Response
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, running, virtual_scenario
 
 POISON = chat(user="poison")
 
@@ -60,7 +60,7 @@ async def until_up(router: Router, count: int) -> None:
     await eventually(is_known, f"{count} replicas up")
 
 
-@scenario
+@virtual_scenario
 async def test_it_reaches_two_of_three_engines_over_new_connections() -> None:
     async with running(dies, dies, dies, policy="round_robin") as router:
         answer = await router.ask(POISON)
@@ -79,7 +79,7 @@ async def test_it_reaches_two_of_three_engines_over_new_connections() -> None:
         assert "hedgerow_suspect_requests 1.0" in metrics
 
 
-@scenario
+@virtual_scenario
 async def test_it_reaches_two_of_three_engines_over_pooled_connections() -> None:
     async with running(dies, dies, dies, policy="round_robin") as router:
         for _ in range(6):
@@ -92,7 +92,7 @@ async def test_it_reaches_two_of_three_engines_over_pooled_connections() -> None
 
 
 @pytest.mark.parametrize("behave", [dies_in_the_stream, dies_after_an_error])
-@scenario
+@virtual_scenario
 async def test_engines_that_die_after_they_began_to_answer(behave: Behaviour) -> None:
     poison = chat(stream=behave is dies_in_the_stream, user="poison")
     async with running(behave, behave, behave, policy="round_robin") as router:
@@ -104,7 +104,7 @@ async def test_engines_that_die_after_they_began_to_answer(behave: Behaviour) ->
         assert deaths(router) == 2
 
 
-@scenario
+@virtual_scenario
 async def test_an_engine_that_is_restarted_after_each_death() -> None:
     async with running(dies) as router:
         replica = router.replica
@@ -117,7 +117,7 @@ async def test_an_engine_that_is_restarted_after_each_death() -> None:
         assert (await router.ask(chat())).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_a_request_that_another_replica_answers_is_innocent() -> None:
     holding: list[HostileReplica] = []
 
@@ -148,7 +148,7 @@ async def reach(router: Router, replica: HostileReplica, asked: bytes) -> asynci
         client.close()
 
 
-@scenario
+@virtual_scenario
 async def test_replicas_that_only_close_connections_have_not_died() -> None:
     async def hangs_up(connection: ReplicaConnection) -> None:
         while asked := await connection.recv_request():
@@ -161,7 +161,7 @@ async def test_replicas_that_only_close_connections_have_not_died() -> None:
             assert_error(await router.ask(POISON), Reason.REPLICA_RESET, 502)
 
 
-@scenario
+@virtual_scenario
 async def test_it_can_be_switched_off() -> None:
     async with running(dies, dies, dies, bodies=Bodies(suspect_s=0.0)) as router:
         for _ in range(6):
@@ -172,7 +172,7 @@ async def test_it_can_be_switched_off() -> None:
         assert deaths(router) == 3
 
 
-@scenario
+@virtual_scenario
 async def test_equal_requests_at_two_engines_that_die_at_once_are_innocent() -> None:
     async def holds(connection: ReplicaConnection) -> None:
         while await connection.recv_request():

@@ -38,12 +38,10 @@ def dated(answer: Response) -> float:
 @scenario
 async def test_no_timer_follows_it(jump_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(stream_then_hang(role(), token("a"))) as router:
-        stream = await router.client()
-        await stream.send(chat(stream=True))
+        stream = await router.send(chat(stream=True))
         await stream.recv_until(b'"a"')
         jump(monkeypatch, jump_s)
-        second = await router.client()
-        await second.send(chat(stream=True))
+        second = await router.send(chat(stream=True))
         await second.recv_until(b'"a"')
         assert stream.ended is None
         assert router.busy()["leases"] == 2
@@ -102,8 +100,7 @@ async def test_dates_and_the_log_show_the_clock_as_it_is(
 @scenario
 async def test_no_duration_holds_the_jump(jump_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(stream_then_hang(role(), token("a"))) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b'"a"')
         after = jump(monkeypatch, jump_s)
         client.rst()

@@ -125,13 +125,11 @@ async def test_a_flow_that_holds_the_connections_in_the_queue_gives_way(tmp_path
         await crowd.connect(soft)
         crowd.send(range(soft), lambda n: chat(*of("greedy"), tag="greedy"))
         await reaches(lambda: waiting(router), soft - 1, "wait")
-        refused = await router.client()
-        await refused.send(chat(*of("greedy")))
+        refused = await router.send(chat(*of("greedy")))
         assert_error(await refused.recv_response("POST"), Reason.NO_FILES)
         others = (of("modest"), of("other", "192.0.2.2"), [bearer("acme")])
         for gone, fields in enumerate(others, 1):
-            client = await router.client()
-            await client.send(chat(*fields, tag="other"))
+            client = await router.send(chat(*fields, tag="other"))
             await reaches(lambda: len(crowd.answered), gone, "gave way")
         assert set(crowd.statuses.values()) == {429}
         assert counts(router, Reason.QUEUE_EVICTED)[NORMAL] == 3
@@ -156,15 +154,13 @@ async def test_bodies_in_memory_are_taken_back_from_the_flow_that_holds_most(
     ) as router:
         served = []
         for n in range(4):
-            client = await router.client()
-            await client.send(chat(*of("greedy"), tag="x" * 9_000))
+            client = await router.send(chat(*of("greedy"), tag="x" * 9_000))
             await reaches(lambda: len(router.app.parts.dispatcher.exchanges), n + 1, "are here")
             served.append(client)
         newest = served.pop()
         refused = await router.ask(chat(*of("greedy"), tag="y" * 9_000), "POST")
         assert_error(refused, Reason.MEMORY_LIMIT)
-        modest = await router.client()
-        await modest.send(chat(*of("modest", "192.0.2.2"), tag="z" * 9_000))
+        modest = await router.send(chat(*of("modest", "192.0.2.2"), tag="z" * 9_000))
         assert_error(await newest.recv_response("POST"), Reason.QUEUE_EVICTED)
         turnstile.open(4)
         for client in (*served, modest):

@@ -109,8 +109,7 @@ async def test_a_stream_that_got_comments_first() -> None:
         await sse_tokens()(connection)
 
     async with running(late, timeouts={"commit_after_s": 0.05}) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         while b": waiting" not in client.unread:
             assert await client.fill()
         go.set()

@@ -58,13 +58,10 @@ async def test_streams_finish_and_new_clients_are_turned_away(tmp_path: Path) ->
     hostile = held(go)
     async with draining(tmp_path, hostile, "lame_duck: 2, grace: 30") as router:
         assert await status_of(router, "/readyz") == 200
-        clients = [await router.client() for _ in range(STREAMS)]
-        for client in clients:
-            await client.send(chat(stream=True))
+        clients = [await router.send(chat(stream=True)) for _ in range(STREAMS)]
         for client in clients:
             await client.recv_until(b'"a"')
-        idle = await router.client()
-        await idle.send(request("/nowhere/metrics"))
+        idle = await router.send(request("/nowhere/metrics"))
         idle.close()
         router.signal(signal.SIGTERM)
         assert (await router.next_event("draining"))["lame_duck_s"] == 2.0
@@ -86,8 +83,7 @@ async def test_streams_finish_and_new_clients_are_turned_away(tmp_path: Path) ->
 async def test_after_the_grace_streams_end_with_an_error_event(tmp_path: Path) -> None:
     hostile = held(asyncio.Event())
     async with draining(tmp_path, hostile, "lame_duck: 0, grace: 0.3") as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b'"a"')
         router.signal(signal.SIGTERM)
         answer = await client.recv_response()
@@ -102,8 +98,7 @@ async def test_after_the_grace_streams_end_with_an_error_event(tmp_path: Path) -
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     hostile = held(asyncio.Event())
     async with draining(tmp_path, hostile, "lame_duck: 60, grace: 600") as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b'"a"')
         router.signal(signal.SIGTERM)
         await router.next_event("draining")

@@ -46,8 +46,7 @@ async def test_data_behind_a_request() -> None:
     turnstile = Turnstile()
     async with running(turnstile, limits=LIMITS) as router:
         clients = await fill(router, chat() + HEAD)
-        third = await router.client()
-        await third.send(chat() + HEAD)
+        third = await router.send(chat() + HEAD)
         await third.expect_close()
         turnstile.open(3)
         for client in clients:
@@ -59,8 +58,7 @@ async def test_data_behind_a_request() -> None:
 @scenario
 async def test_a_request_that_is_pipelined_is_served() -> None:
     async with running(json_ok, limits=LIMITS) as router:
-        client = await router.client()
-        await client.send(chat() * 40)
+        client = await router.send(chat() * 40)
         for _ in range(40):
             assert (await client.recv_response("POST")).status == 200
         assert held(router) == 0

@@ -70,8 +70,7 @@ async def test_it_is_our_shortage(count: int) -> None:
 @scenario
 async def test_open_connections_go_on() -> None:
     async with running(json_ok) as router:
-        client = await router.client()
-        await client.send(chat())
+        client = await router.send(chat())
         assert (await client.recv_response()).status == 200
         with no_ports_left(router.replica.port) as tried:
             for _ in range(5):

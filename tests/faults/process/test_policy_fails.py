@@ -139,9 +139,7 @@ async def test_a_slow_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
     """
     monkeypatch.setitem(contract.ROUTING.classes, "slow", Slow)
     async with running(json_ok, json_ok, policy="slow") as router:
-        clients = [await router.client() for _ in range(10)]
-        for client in clients:
-            await client.send(chat())
+        clients = [await router.send(chat()) for _ in range(10)]
         for client in clients:
             assert (await client.recv_response()).status == 200
         assert len(router.replicas[1].requests) == 10

@@ -37,8 +37,7 @@ async def post_reload(router: RouterProcess) -> Response:
 
 
 async def ask(router: RouterProcess, data: bytes) -> Response:
-    client = await router.client()
-    await client.send(data)
+    client = await router.send(data)
     answer = await client.recv_response()
     client.close()
     return answer
@@ -81,8 +80,7 @@ async def test_a_good_one_is_swapped_in_and_streams_stay(tmp_path: Path, way: st
     write_config(config, old.url)
     try:
         async with serving(config) as router:
-            stream = await router.client()
-            await stream.send(chat(stream=True))
+            stream = await router.send(chat(stream=True))
             await stream.recv_until(b'"a"')
             write_config(config, new.url)
             if way == "post":

@@ -23,7 +23,7 @@ from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.reply import Reply
 from router.fleet.prefix.lookup import PrefixLookup
 from router.observe.metrics import Metrics
-from tests.harness.behaviours import fin_after_request, json_ok
+from tests.harness.behaviours import answer, fin_after_request, json_ok
 from tests.harness.messages import (
     SSE_HEAD,
     chat,
@@ -55,9 +55,7 @@ def fails(*_: Any, **__: Any) -> Any:
     raise RuntimeError("a defect")
 
 
-async def busy(connection: ReplicaConnection) -> None:
-    while await connection.recv_request():
-        await connection.send(response(503, body=b"{}"))
+busy = answer(response(503, body=b"{}"))
 
 
 async def silent(connection: ReplicaConnection) -> None:
@@ -203,8 +201,7 @@ async def test_when_its_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """No engine continues, and the connection and its bytes are released."""
     async with running(silent) as router:
         monkeypatch.setattr("router.dispatch.proxied_request.usage_before_content", fails)
-        client = await router.client()
-        await client.send(chat())
+        client = await router.send(chat())
         await eventually(lambda: router.replica.requests, "the request")
         client.close()
         await router.quiet()
@@ -231,9 +228,8 @@ async def test_while_its_end_is_counted(what: str, monkeypatch: pytest.MonkeyPat
 async def test_at_the_end_of_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the remaining requests is ended, even if another one fails."""
     async with running(silent, drain={"grace_s": 0.1}) as router:
-        clients = [await router.client() for _ in range(3)]
-        for client in clients:
-            await client.send(chat())
+        for _ in range(3):
+            await router.send(chat())
         await router.replica.wait_for_requests(3)
         monkeypatch.setattr(RequestDriver, "replaces_error", fails)
         await router.app.stop()

@@ -9,7 +9,7 @@ from tests.harness.emulated import emulated
 from tests.harness.messages import chat
 from tests.harness.queueing import waiting
 from tests.harness.replica import eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 SLOTS = 4
 
@@ -29,13 +29,12 @@ async def begun(router: Router, priority: str) -> RawClient:
 
 async def waits(router: Router) -> RawClient:
     before = waiting(router)
-    client = await router.client()
-    await client.send(chat(stream=True, max_tokens=5, priority="batch"))
+    client = await router.send(chat(stream=True, max_tokens=5, priority="batch"))
     await eventually(lambda: waiting(router) == before + 1, "it waits")
     return client
 
 
-@scenario
+@virtual_scenario
 async def test_the_other_slots_stay_free_for_the_other_classes() -> None:
     async with (
         emulated("sglang", speed=1.0, max_num_seqs=SLOTS) as engine,

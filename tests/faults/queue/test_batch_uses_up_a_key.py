@@ -13,7 +13,7 @@ from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.queueing import ONE, Turnstile, queue, waiting
 from tests.harness.replica import eventually
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import assert_error, running, virtual_scenario
 
 ACME = bearer("acme")
 
@@ -30,7 +30,7 @@ LIMITS: list[tuple[dict[str, Any], Reason]] = [
 
 
 @pytest.mark.parametrize(("limits", "reason"), LIMITS)
-@scenario
+@virtual_scenario
 async def test_queued_batch_requests_refuse_no_chat(
     tmp_path: Path, limits: dict[str, Any], reason: Reason
 ) -> None:
@@ -38,16 +38,14 @@ async def test_queued_batch_requests_refuse_no_chat(
     turnstile = Turnstile()
     keys = keys_of(tmp_path, "acme", acme=limits)
     async with running(turnstile, replica=ONE, queue=queue(), keys=keys) as router:
-        first = await router.client()
-        await first.send(chat(tag="other"))
+        first = await router.send(chat(tag="other"))
         await eventually(lambda: len(turnstile.tags) == 1, "another's is being served")
         batch = [await router.client() for _ in range(2)]
         for n, client in enumerate(batch, 1):
             await client.send(ask("batch"))
             await eventually(lambda n=n: waiting(router) == n, "it waits")  # type: ignore[misc]
         assert_error(await router.ask(ask("batch"), "POST"), reason, 429)
-        talk = await router.client()
-        await talk.send(ask("normal"))
+        talk = await router.send(ask("normal"))
         await eventually(lambda: waiting(router) == 3, "the chat waits")
         turnstile.open(4)
         for client in (first, talk, *batch):
@@ -55,7 +53,7 @@ async def test_queued_batch_requests_refuse_no_chat(
         assert turnstile.tags == ["other", "normal", "batch", "batch"]
 
 
-@scenario
+@virtual_scenario
 async def test_batch_gets_what_the_chat_leaves(tmp_path: Path) -> None:
     keys = keys_of(tmp_path, "acme", acme={"requests_per_minute": 3})
     async with running(json_ok, queue=queue(), keys=keys) as router:

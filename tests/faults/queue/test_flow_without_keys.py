@@ -12,7 +12,7 @@ from tests.harness.crowd import Crowd, reaches
 from tests.harness.messages import chat, completion, json_response
 from tests.harness.queueing import ONE, Turnstile, waiting
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import Router, long_scenario, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 MANY = 300
 PROXY = ("127.0.0.0/8",)  # trusted: X-Forwarded-For is the client
@@ -44,7 +44,7 @@ async def single_goes_next(
 
 
 @pytest.mark.parametrize("where", ["same address", "other address"])
-@long_scenario
+@virtual_scenario
 async def test_three_hundred_requests_of_one_bearer(where: str) -> None:
     turnstile = Turnstile()
     single = of("single", "192.0.2.1" if where == "same address" else "192.0.2.2")
@@ -53,7 +53,7 @@ async def test_three_hundred_requests_of_one_bearer(where: str) -> None:
         await single_goes_next(router, turnstile, lambda n: of("greedy"), single)
 
 
-@long_scenario
+@virtual_scenario
 async def test_three_hundred_bearers_of_one_address_have_one_share() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=Queue(), trusted_proxies=PROXY) as router:
@@ -61,7 +61,7 @@ async def test_three_hundred_bearers_of_one_address_have_one_share() -> None:
         await single_goes_next(router, turnstile, lambda n: of(f"invented-{n}"), single)
 
 
-@long_scenario
+@virtual_scenario
 async def test_three_hundred_addresses_that_a_client_writes_itself_are_one() -> None:
     """X-Forwarded-For entries to the left of the trusted proxy's are invented by the client."""
     turnstile = Turnstile()
@@ -89,7 +89,7 @@ class Checking:
 
 
 @pytest.mark.parametrize("checks", [True, False])
-@scenario
+@virtual_scenario
 async def test_a_success_confirms_only_where_keys_are_checked(checks: bool) -> None:
     """Before a success, a credential counts within its client's address; afterwards it counts on
     its own, from every address.
@@ -107,7 +107,7 @@ async def test_a_success_confirms_only_where_keys_are_checked(checks: bool) -> N
         assert is_confirmed == [checks, checks]
 
 
-@scenario
+@virtual_scenario
 async def test_an_engine_that_serves_without_a_credential_confirms_none() -> None:
     """The engine was restarted without its key: from then on it accepts any credential."""
     engine = Checking()
@@ -120,7 +120,7 @@ async def test_an_engine_that_serves_without_a_credential_confirms_none() -> Non
         assert all(line.get("within") for line in await router.log(4))
 
 
-@scenario
+@virtual_scenario
 async def test_waiting_requests_are_listed_by_the_names_in_the_log() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=Queue(), trusted_proxies=PROXY) as router:

@@ -23,7 +23,7 @@ from tests.harness.crowd import Crowd, reaches
 from tests.harness.messages import chat
 from tests.harness.queueing import ONE, Turnstile, counts, of_normal, queue, waiting
 from tests.harness.replica import eventually
-from tests.harness.running import Router, assert_error, long_scenario, running, scenario
+from tests.harness.running import Router, assert_error, running, virtual_scenario
 
 DEPTH = 200
 SENT = 600
@@ -43,7 +43,7 @@ async def flooded(router: Router, turnstile: Turnstile, ask: Callable[[int], byt
 
 
 @pytest.mark.parametrize("flood", ["one bearer", "invented bearers"])
-@long_scenario
+@virtual_scenario
 async def test_a_flood_of_one_flow_does_not_block_others(tmp_path: Path, flood: str) -> None:
     """Each new request of another flow evicts the flood's newest request, and is served before
     it.
@@ -68,8 +68,7 @@ async def test_a_flood_of_one_flow_does_not_block_others(tmp_path: Path, flood: 
     async with running(turnstile, replica=ONE, **settings) as router:
         crowd = await flooded(router, turnstile, ask)
         for tag, fields in others.items():
-            client = await router.client()
-            await client.send(chat(*fields, tag=tag))
+            client = await router.send(chat(*fields, tag=tag))
             gone = len(crowd.answered) + 1
             await reaches(lambda: len(crowd.answered), gone, "gave way")
         assert waiting(router) == DEPTH
@@ -91,7 +90,7 @@ async def waits(router: Router, *fields: str, **body: Any) -> RawClient:
     return client
 
 
-@scenario
+@virtual_scenario
 async def test_the_newest_request_is_evicted_with_retry_after() -> None:
     turnstile = Turnstile()
     classes = of_normal(depth=3)
@@ -116,13 +115,12 @@ async def test_the_newest_request_is_evicted_with_retry_after() -> None:
 
 
 async def waits_not(router: Router) -> RawClient:
-    client = await router.client()
-    await client.send(chat(tag="first"))
+    client = await router.send(chat(tag="first"))
     await eventually(lambda: sum(counts(router, "passed")) == 1, "it is sent")
     return client
 
 
-@scenario
+@virtual_scenario
 async def test_a_stream_with_an_early_200_does_not_give_way() -> None:
     """An evicted stream after a 200 would get an error event: the newest without a 200 is
     evicted.
@@ -150,7 +148,7 @@ async def test_a_stream_with_an_early_200_does_not_give_way() -> None:
         assert (await clients[0].recv_response()).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_half_of_a_class_may_be_sent_an_early_200() -> None:
     """Without this limit, a flow could fill the class, wait for its early 200s, and never be
     evicted.
@@ -176,7 +174,7 @@ async def test_half_of_a_class_may_be_sent_an_early_200() -> None:
         assert (await first.recv_response()).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_bytes_are_taken_back_from_the_flow_that_holds_most_of_them() -> None:
     turnstile = Turnstile()
     rules = queue(limits=QueueLimits(bytes=20_000))
@@ -193,7 +191,7 @@ async def test_bytes_are_taken_back_from_the_flow_that_holds_most_of_them() -> N
             assert (await client.recv_response()).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
     """If memory is short, a new body evicts requests of larger flows only if that frees enough
     memory.
@@ -219,7 +217,7 @@ async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
             assert (await client.recv_response()).status == status
 
 
-@scenario
+@virtual_scenario
 async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> None:
     turnstile = Turnstile()
     classes = of_normal(depth=2)
@@ -258,7 +256,7 @@ async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> N
         assert counts(router, Reason.QUEUE_EVICTED)[NORMAL] == 1
 
 
-@scenario
+@virtual_scenario
 async def test_a_reload_with_a_smaller_queue_evicts_no_request() -> None:
     turnstile = Turnstile()
     classes = of_normal(depth=10)
@@ -283,7 +281,7 @@ async def test_a_reload_with_a_smaller_queue_evicts_no_request() -> None:
             assert (await client.recv_response()).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_a_full_class_takes_nothing_from_another() -> None:
     turnstile = Turnstile()
     classes = of_normal(depth=2)

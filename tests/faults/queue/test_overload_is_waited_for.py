@@ -26,7 +26,7 @@ from tests.harness.queueing import (
     waiting,
 )
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import assert_error, running, virtual_scenario
 
 NORMAL, BATCH = 2, 4
 EARLY = {"commit_after_s": 0.1}
@@ -37,7 +37,7 @@ def test_no_class_has_a_queue_timeout_unless_it_is_configured(name: str) -> None
     assert getattr(Classes(), name).wait_s == 0.0
 
 
-@scenario
+@virtual_scenario
 async def test_a_crowd_is_served_whole_however_long_it_waits() -> None:
     """All former queue timeouts are set to almost zero here: a remaining one would expire."""
     turnstile = Turnstile()
@@ -59,7 +59,7 @@ async def test_a_crowd_is_served_whole_however_long_it_waits() -> None:
 
 
 @pytest.mark.parametrize("limit", ["class", "deadline", "total"])
-@scenario
+@virtual_scenario
 async def test_a_stream_that_a_limit_may_refuse_gets_no_early_200(limit: str) -> None:
     turnstile = Turnstile()
     classes = Classes()
@@ -81,7 +81,7 @@ async def test_a_stream_that_a_limit_may_refuse_gets_no_early_200(limit: str) ->
         await first.recv_response()
 
 
-@scenario
+@virtual_scenario
 async def test_a_granted_stream_is_kept_awake_though_its_wait_was_limited() -> None:
     turnstile = Turnstile()
     classes = of_normal(wait_s=60.0, starvation_s=30.0)
@@ -102,7 +102,7 @@ async def test_a_granted_stream_is_kept_awake_though_its_wait_was_limited() -> N
             assert (await client.recv_response()).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_a_stream_with_an_early_200_does_not_wait_under_its_limit_again() -> None:
     async def never(connection: ReplicaConnection) -> None:
         await connection.recv_request()
@@ -123,7 +123,7 @@ async def test_a_stream_with_an_early_200_does_not_wait_under_its_limit_again() 
         await eventually(lambda: not router.busy(), "both are gone")
 
 
-@scenario
+@virtual_scenario
 async def test_while_the_fleet_is_gone_no_stream_is_promised_anything() -> None:
     turnstile = Turnstile()
     classes = of_each(absent_s=0.8)
@@ -146,7 +146,7 @@ async def test_while_the_fleet_is_gone_no_stream_is_promised_anything() -> None:
         assert (await first.recv_response()).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_a_deadline_behind_a_long_queue_is_refused_when_it_comes() -> None:
     """Once the queue knows its service rate, Retry-After is the time in which the queue becomes
     empty.

@@ -11,7 +11,7 @@ from tests.harness.emulated import emulated
 from tests.harness.messages import chat
 from tests.harness.queueing import waiting
 from tests.harness.replica import eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 BOUND_S = 0.05  # the profile `fast` needs 0.012 s per token
 SLOW = Faults(slow=20.0)
@@ -23,21 +23,19 @@ def queue(**rules: Any) -> Queue:
 
 async def begun(router: Router, **body: Any) -> RawClient:
     """A stream that has delivered content and continues for minutes."""
-    client = await router.client()
-    await client.send(chat(stream=True, max_tokens=50_000, ignore_eos=True, **body))
+    client = await router.send(chat(stream=True, max_tokens=50_000, ignore_eos=True, **body))
     await client.recv_until(b"data: ")
     return client
 
 
 async def waits(router: Router, **body: Any) -> RawClient:
     before = waiting(router)
-    client = await router.client()
-    await client.send(chat(max_tokens=1, **body))
+    client = await router.send(chat(max_tokens=1, **body))
     await eventually(lambda: waiting(router) == before + 1, "it waits")
     return client
 
 
-@scenario
+@virtual_scenario
 async def test_the_gate_opens_while_the_streams_that_closed_it_go_on() -> None:
     rules = queue(gates=QueueGates(tpot_s=BOUND_S))
     async with (
@@ -59,7 +57,7 @@ async def test_the_gate_opens_while_the_streams_that_closed_it_go_on() -> None:
         await eventually(lambda: replica.cadence_s is None, "nothing runs: nothing is known")
 
 
-@scenario
+@virtual_scenario
 async def test_a_bound_of_one_class_closes_nothing_to_the_others() -> None:
     classes = Classes(normal=ClassSettings(tpot_s=BOUND_S))
     async with (
@@ -76,7 +74,7 @@ async def test_a_bound_of_one_class_closes_nothing_to_the_others() -> None:
             client.close()
 
 
-@scenario
+@virtual_scenario
 async def test_a_client_that_does_not_read_says_nothing_of_the_pace() -> None:
     rules = queue(gates=QueueGates(tpot_s=BOUND_S))
     async with (

@@ -11,7 +11,7 @@ from router.config.model import Replica
 from tests.harness.messages import chat
 from tests.harness.queueing import Turnstile, of_each, queue, waiting
 from tests.harness.replica import HostileReplica, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 CROWD = 100
 
@@ -36,8 +36,7 @@ async def fleet_of(**models: tuple[str, ...]) -> AsyncIterator[tuple[Router, dic
 
 
 async def ask(router: Router, model: str, **body: Any) -> Any:
-    client = await router.client()
-    await client.send(chat(**{"model": model, "tag": model, **body}))
+    client = await router.send(chat(**{"model": model, "tag": model, **body}))
     return client
 
 
@@ -54,7 +53,7 @@ async def served(clients: list[Any]) -> None:
         assert (await client.recv_response()).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_another_models_pool_knows_nothing_of_it() -> None:
     async with fleet_of(one=("m1",), two=("m2",)) as (router, turnstiles):
         stuck = [await ask(router, "m1")]
@@ -69,7 +68,7 @@ async def test_another_models_pool_knows_nothing_of_it() -> None:
         assert len(turnstiles["two"].tags) == 3
 
 
-@scenario
+@virtual_scenario
 async def test_in_one_pool_requests_for_other_replicas_are_not_blocked() -> None:
     """The head of the queue, and all behind it except the last, wait for the other replica."""
     async with fleet_of(one=("m1", "any"), two=("m2", "any")) as (router, turnstiles):
@@ -93,7 +92,7 @@ async def test_in_one_pool_requests_for_other_replicas_are_not_blocked() -> None
         await served(stuck)
 
 
-@scenario
+@virtual_scenario
 async def test_what_only_one_replica_can_answer_waits_alone() -> None:
     """A stored response is at a full replica; all other requests go to the other replica."""
     async with fleet_of(one=("m",), two=("m",)) as (router, turnstiles):
@@ -112,7 +111,7 @@ async def test_what_only_one_replica_can_answer_waits_alone() -> None:
         assert len(turnstiles["two"].tags) == 5
 
 
-@scenario
+@virtual_scenario
 async def test_a_model_whose_replica_is_gone_blocks_no_other() -> None:
     async with fleet_of(one=("m1",), two=("m2",)) as (router, turnstiles):
         fleet = router.app.parts.fleet

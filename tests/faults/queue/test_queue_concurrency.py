@@ -18,7 +18,7 @@ from tests.harness.messages import chat
 from tests.harness.queueing import Turnstile, queue, waiting
 from tests.harness.reading import Response
 from tests.harness.replica import eventually
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, running, virtual_scenario
 
 MANY = 20
 TWO: dict[str, Any] = {"concurrency": 2}
@@ -27,13 +27,12 @@ OTHER = bearer("other")
 
 
 async def ask(router: Router, *fields: str, tag: str) -> RawClient:
-    client = await router.client()
-    await client.send(chat(*fields, tag=tag))
+    client = await router.send(chat(*fields, tag=tag))
     return client
 
 
 @pytest.mark.parametrize("policy", ["fair", "fifo", "drr", "edf"])
-@scenario
+@virtual_scenario
 async def test_waiting_requests_hold_no_concurrency(tmp_path: Path, policy: str) -> None:
     """The replica has room for all of them. The key's limit lets two run at a time."""
     turnstile = Turnstile()
@@ -58,7 +57,7 @@ async def test_waiting_requests_hold_no_concurrency(tmp_path: Path, policy: str)
         assert waiting(router) == 0
 
 
-@scenario
+@virtual_scenario
 async def test_requests_that_wait_for_a_replica_hold_none_either(tmp_path: Path) -> None:
     """The replica takes one request at a time, and is busy with another key's request."""
     turnstile = Turnstile()
@@ -78,7 +77,7 @@ async def test_requests_that_wait_for_a_replica_hold_none_either(tmp_path: Path)
         assert turnstile.tags == ["first", *["acme"] * MANY, "last"]
 
 
-@scenario
+@virtual_scenario
 async def test_clients_leave_and_deadlines_pass_while_the_limit_blocks(tmp_path: Path) -> None:
     turnstile = Turnstile()
     keys = keys_of(tmp_path, "acme", acme={"concurrency": 1})
@@ -101,7 +100,7 @@ async def test_clients_leave_and_deadlines_pass_while_the_limit_blocks(tmp_path:
 
 
 @pytest.mark.parametrize("after", [{"concurrency": 3}, {}, None])
-@scenario
+@virtual_scenario
 async def test_a_reload_while_the_limit_blocks(
     tmp_path: Path, after: dict[str, Any] | None
 ) -> None:
@@ -114,7 +113,9 @@ async def test_a_reload_while_the_limit_blocks(
         ]
         driver = router.app.parts.queue
         assert driver is not None
-        await eventually(lambda: driver.pools.waiting == 4, "all but one wait")
+        await eventually(
+            lambda: driver.pools.waiting == 4 and len(turnstile.tags) == 1, "all but one wait"
+        )
         if after is None:
             keys_of(tmp_path, "other")
         else:
@@ -129,7 +130,7 @@ async def test_a_reload_while_the_limit_blocks(
         assert statuses == [200] * (5 - refused) + [401] * refused
 
 
-@scenario
+@virtual_scenario
 async def test_what_a_key_has_at_replicas_is_given_back(tmp_path: Path) -> None:
     turnstile = Turnstile()
     keys = keys_of(tmp_path, "acme", acme=TWO)
@@ -145,7 +146,7 @@ async def test_what_a_key_has_at_replicas_is_given_back(tmp_path: Path) -> None:
         await eventually(lambda: tenants.at_replicas == 0, "all is given back")
 
 
-@scenario
+@virtual_scenario
 async def test_a_blocked_request_goes_where_its_prefix_is(tmp_path: Path) -> None:
     """Both replicas have room. The blocked request must not go to the replica where the last
     request of its key ended.
@@ -183,7 +184,7 @@ async def test_a_blocked_request_goes_where_its_prefix_is(tmp_path: Path) -> Non
         assert "second" in homes[1].tags
 
 
-@scenario
+@virtual_scenario
 async def test_batch_and_chat_of_a_key(tmp_path: Path) -> None:
     """Batch gets what chat leaves of the key, also in the queue; no chat is refused because of
     batch.
@@ -207,7 +208,7 @@ async def test_batch_and_chat_of_a_key(tmp_path: Path) -> None:
         assert turnstile.tags == ["batch", "chat", "chat", "chat"]
 
 
-@scenario
+@virtual_scenario
 async def test_without_a_queue_a_full_key_is_refused(tmp_path: Path) -> None:
     turnstile = Turnstile()
     keys = keys_of(tmp_path, "acme", acme=TWO)

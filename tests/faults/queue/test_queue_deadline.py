@@ -24,7 +24,7 @@ from tests.harness.messages import (
 )
 from tests.harness.queueing import ONE, Turnstile, counts, of_normal, queue, send, waiting
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, running, virtual_scenario
 
 NORMAL = 2
 NINE = "x-request-timeout-ms: 9000"
@@ -53,7 +53,7 @@ async def asks(router: Router, *fields: str, **body: Any) -> Any:
         "x-stainless-read-timeout: 0.15",
     ],
 )
-@scenario
+@virtual_scenario
 async def test_a_request_that_waits_past_its_deadline_is_answered_and_never_sent(
     field: str,
 ) -> None:
@@ -76,7 +76,7 @@ async def test_a_request_that_waits_past_its_deadline_is_answered_and_never_sent
         assert turnstile.tags == ["first", "patient", "again"]
 
 
-@scenario
+@virtual_scenario
 async def test_an_expired_stream_gets_an_error_status() -> None:
     turnstile = Turnstile()
     timeouts = {"commit_after_s": 0.1}
@@ -89,7 +89,7 @@ async def test_an_expired_stream_gets_an_error_status() -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-30"])
-@scenario
+@virtual_scenario
 async def test_one_that_comes_too_late_is_refused_at_once(value: str) -> None:
     async with running(json_ok, queue=queue()) as router:
         answer = await router.ask(chat(f"x-request-timeout-ms: {value}"), "POST")
@@ -101,7 +101,7 @@ async def test_one_that_comes_too_late_is_refused_at_once(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["soon", "10s", "1e9", "", "inf"])
-@scenario
+@virtual_scenario
 async def test_what_is_no_time_is_refused_with_what_is(value: str) -> None:
     async with running(json_ok, queue=queue()) as router:
         answer = await router.ask(chat(f"x-request-timeout-ms: {value}"), "POST")
@@ -110,7 +110,7 @@ async def test_what_is_no_time_is_refused_with_what_is(value: str) -> None:
         assert router.replica.requests == []
 
 
-@scenario
+@virtual_scenario
 async def test_a_head_that_is_remembered_says_the_same_again() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
@@ -123,7 +123,7 @@ async def test_a_head_that_is_remembered_says_the_same_again() -> None:
         assert (await first.recv_response()).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_the_deadline_header_is_not_forwarded_and_other_timeout_headers_are() -> None:
     async with running(json_ok, queue=queue()) as router:
         fields = ("x-request-timeout-ms: 5000", "grpc-timeout: 5S", "x-stainless-timeout: 600")
@@ -138,7 +138,7 @@ async def test_the_deadline_header_is_not_forwarded_and_other_timeout_headers_ar
 
 
 @pytest.mark.parametrize("streams", [False, True])
-@scenario
+@virtual_scenario
 async def test_an_sdks_time_is_for_a_first_byte_and_may_be_ignored(streams: bool) -> None:
     """A waiting stream gets comments, after which the SDK restarts its timeout."""
     turnstile = Turnstile()
@@ -153,7 +153,7 @@ async def test_an_sdks_time_is_for_a_first_byte_and_may_be_ignored(streams: bool
             assert (await client.recv_response()).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_it_holds_for_the_first_content_and_blames_no_replica() -> None:
     rules = {"eject_after": 1, "eject_share": 1.0}
     async with running(hang, hang, queue=queue(), health=rules, policy="round_robin") as router:
@@ -171,7 +171,7 @@ async def test_it_holds_for_the_first_content_and_blames_no_replica() -> None:
             await eventually(partial(all_ended, hostile), "the engine is told")
 
 
-@scenario
+@virtual_scenario
 async def test_nothing_is_sent_again_after_it() -> None:
     """The first attempt failed on time; the pause before a second one is longer than the time
     left.
@@ -185,7 +185,7 @@ async def test_nothing_is_sent_again_after_it() -> None:
         assert sum(len(replica.requests) for replica in router.replicas) == 1
 
 
-@scenario
+@virtual_scenario
 async def test_the_time_in_the_queue_counts() -> None:
     """The request gets a replica on time, but the replica has only the rest of the time to
     answer.
@@ -203,14 +203,14 @@ async def test_the_time_in_the_queue_counts() -> None:
         assert (await router.log(2))[1]["attempts"] == 1
 
 
-@scenario
+@virtual_scenario
 async def test_a_role_is_no_content() -> None:
     async with running(stream_then_hang(role()), queue=queue()) as router:
         answer = await router.ask(chat("x-request-timeout-ms: 150", stream=True), "POST")
         assert_error(answer, Reason.DEADLINE_PASSED)
 
 
-@scenario
+@virtual_scenario
 async def test_what_has_begun_goes_on() -> None:
     async def slow(connection: ReplicaConnection) -> None:
         await connection.recv_request()
@@ -224,7 +224,7 @@ async def test_what_has_begun_goes_on() -> None:
         assert answer.events()[-1] == "[DONE]"
 
 
-@scenario
+@virtual_scenario
 async def test_the_class_may_be_less_patient() -> None:
     turnstile = Turnstile()
     classes = of_normal(wait_s=0.2, starvation_s=0.1)
@@ -236,7 +236,7 @@ async def test_the_class_may_be_less_patient() -> None:
         assert (await first.recv_response()).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_without_a_queue_it_holds_all_the_same() -> None:
     async with running(hang, queue=Queue(enabled=False)) as router:
         for value in ("0", "150"):
@@ -244,7 +244,7 @@ async def test_without_a_queue_it_holds_all_the_same() -> None:
             assert_error(answer, Reason.DEADLINE_PASSED, 408)
 
 
-@scenario
+@virtual_scenario
 async def test_the_nearest_deadline_goes_first_where_that_is_the_order() -> None:
     turnstile = Turnstile()
     rules = Queue(enabled=True, policy="edf")
@@ -259,7 +259,7 @@ async def test_the_nearest_deadline_goes_first_where_that_is_the_order() -> None
 
 
 @pytest.mark.parametrize("policy", ["edf", "slide"])
-@scenario
+@virtual_scenario
 async def test_a_near_deadline_jumps_no_class(policy: str) -> None:
     """Any client can set a deadline."""
     turnstile = Turnstile()
@@ -274,7 +274,7 @@ async def test_a_near_deadline_jumps_no_class(policy: str) -> None:
         assert turnstile.tags == ["first", "normal", "low"]
 
 
-@scenario
+@virtual_scenario
 async def test_a_reload_changes_whose_deadlines_are_used() -> None:
     async with running(hang, queue=queue()) as router:
         app = router.app
@@ -282,8 +282,7 @@ async def test_a_reload_changes_whose_deadlines_are_used() -> None:
         assert_error(await router.ask(data, "POST"), Reason.DEADLINE_PASSED)
         router.change(queue=queue(sdk_timeouts=False))
         await app.reload()
-        client = await router.client()
-        await client.send(data)
+        await router.send(data)
         await asyncio.sleep(0.4)
         (exchange,) = app.parts.dispatcher.exchanges
         assert exchange.wanted_until == float("inf")

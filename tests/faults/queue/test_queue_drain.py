@@ -11,7 +11,13 @@ from tests.harness.client import RawClient
 from tests.harness.messages import chat
 from tests.harness.queueing import ONE, Turnstile, queue, send, waiting
 from tests.harness.replica import eventually
-from tests.harness.running import Router, assert_error, assert_error_event, running, scenario
+from tests.harness.running import (
+    Router,
+    assert_error,
+    assert_error_event,
+    running,
+    virtual_scenario,
+)
 
 QUEUED: dict[str, Any] = {"replica": ONE, "queue": queue(policy="fifo")}
 
@@ -33,7 +39,7 @@ async def refuses(router: Router) -> None:
         await router.client()
 
 
-@scenario
+@virtual_scenario
 async def test_waiting_requests_are_served_within_the_grace_time() -> None:
     turnstile = Turnstile()
     drain = {"lame_duck_s": 2.0, "grace_s": 60.0}
@@ -53,7 +59,7 @@ async def test_waiting_requests_are_served_within_the_grace_time() -> None:
         assert len(turnstile.tags) == 46
 
 
-@scenario
+@virtual_scenario
 async def test_requests_waiting_at_its_end_get_503_with_retry_after() -> None:
     turnstile = Turnstile()
     rules: dict[str, Any] = {"drain": {"grace_s": 0.5}, "timeouts": {"commit_after_s": 0.1}}
@@ -77,7 +83,7 @@ async def test_requests_waiting_at_its_end_get_503_with_retry_after() -> None:
         assert turnstile.tags == ["first"]
 
 
-@scenario
+@virtual_scenario
 async def test_the_drain_does_not_wait_for_cancelled_requests() -> None:
     turnstile = Turnstile()
     async with running(turnstile, drain={"grace_s": 600.0}, **QUEUED) as router:

@@ -16,7 +16,7 @@ from tests.harness.messages import chat, completion, json_response
 from tests.harness.queueing import ONE, Turnstile, counts, queue, send, waiting
 from tests.harness.reading import Request
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import Router, long_scenario, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 
 def leave(client: RawClient, way: str) -> None:
@@ -30,7 +30,7 @@ def leave(client: RawClient, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["fin", "rst", "half"])
 @pytest.mark.parametrize("stream", [False, True])
-@scenario
+@virtual_scenario
 async def test_one_that_leaves_is_never_sent(way: str, stream: bool) -> None:
     turnstile = Turnstile()
     timeouts = {"commit_after_s": 0.05}
@@ -51,7 +51,7 @@ async def test_one_that_leaves_is_never_sent(way: str, stream: bool) -> None:
         assert line["attempts"] == 0
 
 
-@scenario
+@virtual_scenario
 async def test_one_that_only_says_that_he_is_done_is_served_where_that_is_allowed() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue(), allow_half_close=True) as router:
@@ -64,7 +64,7 @@ async def test_one_that_only_says_that_he_is_done_is_served_where_that_is_allowe
         assert await second.expect_close() == "fin"
 
 
-@scenario
+@virtual_scenario
 async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
     """The request keeps its place in the queue's counts until it leaves, and then releases it."""
 
@@ -95,7 +95,7 @@ async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
         assert only.places() and all(only.is_open(place, NORMAL) for place in only.places())
 
 
-@scenario
+@virtual_scenario
 async def test_the_place_of_one_that_leaves_goes_to_the_next_in_the_same_moment() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
@@ -131,7 +131,7 @@ class Books:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@long_scenario
+@virtual_scenario
 async def test_grants_deadlines_and_departures_race_to_one_end_each(seed: int) -> None:
     """Three hundred waiting requests, with deadlines and disconnects at the time of their
     grants.

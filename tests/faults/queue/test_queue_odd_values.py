@@ -14,7 +14,7 @@ from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat_body, completion, post_json, request, without_priority
 from tests.harness.queueing import ONE, Turnstile, queue, send
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 PATH = "/v1/chat/completions"
 LARGEST = 2**63
@@ -51,15 +51,14 @@ def body_of(**raw: bytes) -> bytes:
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens", "n", "best_of"])
 @pytest.mark.parametrize("name", list(ODD))
-@scenario
+@virtual_scenario
 async def test_odd_numbers_wait_like_others_and_pass_untouched(field: str, name: str) -> None:
     turnstile = Turnstile()
     rules = Queue(enabled=True, reservations=Reservations(enabled=True))
     async with running(turnstile, replica=ONE, queue=rules) as router:
         first = await send(router, "first", queued=False)
         body = body_of(**{field: ODD[name]})
-        client = await router.client()
-        await client.send(post_json(PATH, body))
+        client = await router.send(post_json(PATH, body))
         await eventually(lambda: router.app.census()["queued"] == 1, "it waits")
         assert 0 <= ticket_of(router).view.output_tokens < LARGEST
         turnstile.open(2)
@@ -81,13 +80,12 @@ async def test_odd_numbers_wait_like_others_and_pass_untouched(field: str, name:
         ({"n": b"100", "max_tokens": b"9223372036854775807"}, 100 * USUAL),
     ],
 )
-@scenario
+@virtual_scenario
 async def test_many_choices_count_as_many_outputs(members: dict[str, bytes], output: int) -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)
-        client = await router.client()
-        await client.send(post_json(PATH, body_of(**members)))
+        client = await router.send(post_json(PATH, body_of(**members)))
         await eventually(lambda: router.app.census()["queued"] == 1, "it waits")
         assert ticket_of(router).view.output_tokens == output
         turnstile.open(2)
@@ -97,7 +95,7 @@ async def test_many_choices_count_as_many_outputs(members: dict[str, bytes], out
         assert sent == body_of(**members)
 
 
-@scenario
+@virtual_scenario
 async def test_a_thousand_choices_cost_their_user_his_next_turns() -> None:
     """The thousand choices run, and their user sends another request. Three requests of another
     user go first."""
@@ -124,7 +122,7 @@ async def test_a_thousand_choices_cost_their_user_his_next_turns() -> None:
         assert turnstile.tags == [*["first"] * 2, "greedy", *["modest"] * 3, "again"]
 
 
-@scenario
+@virtual_scenario
 async def test_what_is_no_inference_passes_the_queue_by() -> None:
     turnstile = Turnstile()
     async with running(

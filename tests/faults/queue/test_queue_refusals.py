@@ -11,7 +11,7 @@ from tests.harness.messages import chat
 from tests.harness.queueing import BY_HAND, ONE, Turnstile, of_each, of_normal, queue, send, waiting
 from tests.harness.reading import Response
 from tests.harness.replica import eventually
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import assert_error, running, virtual_scenario
 
 TYPES = {408: "invalid_request_error", 429: "rate_limit_error", 503: "server_error"}
 
@@ -38,7 +38,7 @@ FULL = [
 
 @pytest.mark.parametrize(("rules", "classes", "reason"), FULL)
 @pytest.mark.parametrize("stream", [False, True])
-@scenario
+@virtual_scenario
 async def test_full_is_429_and_only_for_whom_it_is_full(
     rules: Queue, classes: Classes, reason: Reason, stream: bool
 ) -> None:
@@ -47,8 +47,7 @@ async def test_full_is_429_and_only_for_whom_it_is_full(
     async with running(turnstile, replica=ONE, queue=rules, classes=classes, keys=keys) as router:
         clients = [await send(router, "first", queued=False)]
         clients += [await send(router, tag, user="one") for tag in ("a", "b")]
-        refused = await router.client()
-        await refused.send(chat(user="one", stream=stream))
+        refused = await router.send(chat(user="one", stream=stream))
         assert_told(await refused.recv_response(), reason, 429)
         if reason is Reason.QUEUE_FULL:
             clients.append(await send(router, "urgent", user="one", priority="high"))
@@ -64,7 +63,7 @@ async def test_full_is_429_and_only_for_whom_it_is_full(
         assert reasons.count(reason.value) == 1
 
 
-@scenario
+@virtual_scenario
 async def test_what_is_longer_than_a_class_may_wait_is_503() -> None:
     turnstile = Turnstile()
     classes = of_normal(wait_s=0.6, starvation_s=0.3)
@@ -79,7 +78,7 @@ async def test_what_is_longer_than_a_class_may_wait_is_503() -> None:
             assert (await client.recv_response()).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_what_is_longer_than_its_client_waits_is_408() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
@@ -91,7 +90,7 @@ async def test_what_is_longer_than_its_client_waits_is_408() -> None:
         assert (await first.recv_response()).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_without_a_replica_waiting_and_new_requests_get_503() -> None:
     turnstile = Turnstile()
     async with running(
@@ -107,8 +106,7 @@ async def test_without_a_replica_waiting_and_new_requests_get_503() -> None:
         (replica,) = fleet.replicas.values()
         replica.health.up = False
         fleet.rebuild()
-        comes = await router.client()
-        await comes.send(chat(tag="comes"))
+        comes = await router.send(chat(tag="comes"))
         for client in (waits, comes):
             assert_told(await client.recv_response(), Reason.NO_REPLICA, 503)
         turnstile.open()
@@ -117,15 +115,14 @@ async def test_without_a_replica_waiting_and_new_requests_get_503() -> None:
         assert turnstile.tags == ["first"]
 
 
-@scenario
+@virtual_scenario
 async def test_a_fleet_that_returns_in_time_serves_waiting_requests() -> None:
     async with running(json_ok, queue=queue(), quiet_control_plane=BY_HAND) as router:
         fleet = router.app.parts.fleet
         (replica,) = fleet.replicas.values()
         replica.health.up = False
         fleet.rebuild()
-        client = await router.client()
-        await client.send(chat())
+        client = await router.send(chat())
         await eventually(lambda: waiting(router) == 1, "it waits")
         replica.health.up = True
         fleet.rebuild()

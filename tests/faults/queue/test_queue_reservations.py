@@ -18,7 +18,7 @@ from tests.harness.messages import chat
 from tests.harness.peer import WAIT_S
 from tests.harness.queueing import queue, send, waiting
 from tests.harness.replica import eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 BLOCKS = 5000
 TOKENS = BLOCKS * 16  # tokens of one engine's KV cache
@@ -38,7 +38,7 @@ def prompt(tokens: float) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": content}], "max_tokens": TOKENS // 4}
 
 
-@scenario
+@virtual_scenario
 async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
     sizes: dict[str, Any] = {
         "num_blocks": BLOCKS,

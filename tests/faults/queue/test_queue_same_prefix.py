@@ -13,7 +13,7 @@ import pytest
 from tests.harness.messages import COMPLETION, json_response
 from tests.harness.queueing import ONE, Turnstile, send
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import running, scenario
+from tests.harness.running import running, virtual_scenario
 
 SYSTEM = {"role": "system", "content": "You are a helpful assistant. " * 300}
 
@@ -37,7 +37,7 @@ class Counting(Turnstile):
 
 
 @pytest.mark.parametrize("drift", [0.97, 1.03])
-@scenario
+@virtual_scenario
 async def test_the_same_prefix_goes_by_arrival(drift: float) -> None:
     engine = Counting(drift)
     async with running(engine, replica=ONE) as router:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from router.config.model import BatchClass, Classes, QueueGates
 from router.core.urgency import BATCH
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
 from tests.harness.queueing import ONE, Turnstile, counts, queue, send, waiting
 from tests.harness.replica import eventually
-from tests.harness.running import running, scenario
+from tests.harness.running import running, virtual_scenario
 
 
-@scenario
+@virtual_scenario
 async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
     """A starving class is served only where no other request waits. Here another request waits;
     after its longest wait, the starving request counts as class normal.
@@ -40,7 +42,7 @@ async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
             client.close()
 
 
-@scenario
+@virtual_scenario
 async def test_batch_has_its_turn_while_urgent_ones_never_end() -> None:
     """More urgent requests always wait, and the limit on the wait of a batch request still
     holds.
@@ -61,6 +63,7 @@ async def test_batch_has_its_turn_while_urgent_ones_never_end() -> None:
             turnstile.open()
             seen = len(turnstile.tags)
             await eventually(lambda s=seen: len(turnstile.tags) > s, "the next is sent")  # type: ignore[misc]
+            await asyncio.sleep(0.01)
         assert counts(router, "promoted")[BATCH] == 1
         assert waiting(router) >= 3, "more urgent ones wait, and waited"
         turnstile.open(len(clients))

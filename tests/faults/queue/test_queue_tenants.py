@@ -29,7 +29,7 @@ from tests.harness.messages import (
 )
 from tests.harness.queueing import ONE, Turnstile, queue, send, waiting
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import Router, long_scenario, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 MANY = 1000
 NAMES = 10_000 if ALL else 5_000
@@ -53,7 +53,7 @@ def bearer(name: str) -> str:
 
 
 @pytest.mark.parametrize("way", ["header", "body", "endpoint"])
-@scenario
+@virtual_scenario
 async def test_a_tenants_ceiling_holds_in_the_queue_however_he_asks(
     tmp_path: Path, way: str
 ) -> None:
@@ -117,7 +117,7 @@ async def overtakes(router: Router, turnstile: Turnstile, many: Callable[[int], 
 
 
 @pytest.mark.parametrize("crowd", ["a user of the same key", "a key", "a key of many users"])
-@long_scenario
+@virtual_scenario
 async def test_a_thousand_requests_and_one(tmp_path: Path, crowd: str) -> None:
     def many(number: int) -> bytes:
         if crowd == "a user of the same key":
@@ -133,7 +133,7 @@ async def test_a_thousand_requests_and_one(tmp_path: Path, crowd: str) -> None:
         await overtakes(router, turnstile, many)
 
 
-@scenario
+@virtual_scenario
 async def test_work_whose_client_leaves_is_charged(tmp_path: Path) -> None:
     """If it were not charged, a tenant that disconnects just before each end would get too much."""
     go = asyncio.Event()
@@ -200,7 +200,7 @@ def users_of(key: Account) -> list[Account]:
     return [] if key.users is None else list(key.users.by_name.values())
 
 
-@long_scenario
+@virtual_scenario
 async def test_thousands_of_users_leave_little_behind() -> None:
     """Each user sends one request and never returns, and the queue is never empty."""
     needs_files(2 * CROWD)

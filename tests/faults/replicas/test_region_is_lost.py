@@ -12,9 +12,9 @@ from typing import Any
 from router.config.model import Replica
 from tests.app.pages import page
 from tests.faults.process.metrics import number
+from tests.faults.replicas.link import Link, linked
 from tests.harness.client import RawClient
 from tests.harness.emulated import emulated
-from tests.harness.link import Link, linked
 from tests.harness.messages import chat
 from tests.harness.replica import eventually
 from tests.harness.running import Router, long_scenario, running

@@ -15,8 +15,7 @@ BAD_HOSTS = ["", "a, b", "user@a", "a/path", "a:b", "a:99999999", "a b", "http:/
 @scenario
 async def test_a_bad_host(host: str) -> None:
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(request("/plain", host=host))
+        client = await router.send(request("/plain", host=host))
         answer = await client.recv_response()
         assert answer.status == 400
         assert answer.error()["code"] in ("bad_host", "bad_request", "bad_header")
@@ -45,8 +44,7 @@ async def test_a_good_host(host: str) -> None:
 @scenario
 async def test_a_bad_target(target: str) -> None:
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        client = await router.send(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         answer = await client.recv_response()
         assert answer.status == 400
         assert answer.error()["code"] in ("bad_target", "bad_request")

@@ -24,8 +24,7 @@ from tests.harness.running import assert_error, running, scenario
 @scenario
 async def test_it_is_refused_and_closed(line: str, reason: Reason) -> None:
     async with running(echo) as router:
-        client = await router.client()
-        await client.send(f"{line}\r\nHost: a\r\n\r\n".encode())
+        client = await router.send(f"{line}\r\nHost: a\r\n\r\n".encode())
         answer = await client.recv_response()
         assert_error(answer, reason)
         assert await client.expect_close()

@@ -56,8 +56,7 @@ async def test_while_it_is_under_way_it_is_no_load_and_takes_no_place_in_the_que
         (replica,) = router.app.parts.fleet.replicas.values()
         clients = []
         for number in range(20):
-            client = await router.client()
-            await client.send(post_json("/tokenize", {"model": "m", "tag": str(number)}))
+            client = await router.send(post_json("/tokenize", {"model": "m", "tag": str(number)}))
             clients.append(client)
         await router.replica.wait_for_requests(20)
         assert (replica.inflight, replica.waiting, replica.load) == (20, 0, 0)

@@ -30,8 +30,7 @@ async def waits_in_the_queue(asked: bytes, tag: str) -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)
-        client = await router.client()
-        await client.send(asked)
+        client = await router.send(asked)
         await eventually(lambda: waiting(router) == 1, "it waits")
         turnstile.open(2)
         for one in (first, client):

@@ -34,8 +34,7 @@ def first(data: bytes) -> Behaviour:
 @scenario
 async def test_no_body_by_status(data: bytes) -> None:
     async with running(first(data)) as router:
-        client = await router.client()
-        await client.send(request("/odd"))
+        client = await router.send(request("/odd"))
         got = await client.recv_response()
         assert got.status in (204, 304)
         assert got.complete
@@ -58,8 +57,7 @@ async def test_bytes_after_the_response_belong_to_no_request(
     """Bytes after an answer without a body close the connection."""
     data = b"HTTP/1.1 " + status + b"\r\nContent-Length: 5\r\n\r\n" + surplus
     async with running(first(data)) as router:
-        client = await router.client()
-        await client.send(request("/odd", method=method))
+        client = await router.send(request("/odd", method=method))
         assert (await client.recv_response(method)).complete
         await client.send(request("/next"))
         assert (await client.recv_response()).json()["target"] == "/next"
@@ -121,8 +119,7 @@ async def test_the_length_is_that_of_the_replica(
 @scenario
 async def test_head_answered_with_a_body(data: bytes) -> None:
     async with running(first(data)) as router:
-        client = await router.client()
-        await client.send(request("/odd", method="HEAD"))
+        client = await router.send(request("/odd", method="HEAD"))
         got = await client.recv_response("HEAD")
         assert got.status == 200
         await client.send(request("/next"))

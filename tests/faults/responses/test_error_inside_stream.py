@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from router.core.errors import Reason
-from tests.harness.behaviours import in_turn, sse_tokens
+from tests.harness.behaviours import answer, in_turn, sse_tokens
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, event, role, token
-from tests.harness.replica import Behaviour, ReplicaConnection
+from tests.harness.replica import Behaviour
 from tests.harness.running import running, scenario
 
 ERROR = event(
@@ -14,9 +14,7 @@ ERROR = event(
 
 
 def streams(*events: bytes) -> Behaviour:
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(SSE_HEAD, *(chunk(item) for item in events), LAST_CHUNK)
+    behave = answer(SSE_HEAD, *(chunk(item) for item in events), LAST_CHUNK)
 
     return behave
 

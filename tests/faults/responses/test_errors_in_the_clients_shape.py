@@ -22,7 +22,7 @@ from tests.harness.messages import (
     token,
 )
 from tests.harness.replica import Behaviour, ReplicaConnection
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import assert_error, running, virtual_scenario
 
 SAID: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 MESSAGES, RESPONSES, OLLAMA = "/v1/messages", "/v1/responses", "/api/chat"
@@ -37,7 +37,7 @@ def named(name: str, value: dict[str, Any]) -> bytes:
     return b"event: " + name.encode() + b"\n" + event({"type": name} | value)
 
 
-@scenario
+@virtual_scenario
 async def test_before_anything_was_sent() -> None:
     async with running(chat_either) as router:
         unread = b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -54,7 +54,7 @@ async def test_before_anything_was_sent() -> None:
         assert_error(await router.ask(unread % b"/v1/responses"), Reason.BAD_JSON)
 
 
-@scenario
+@virtual_scenario
 async def test_what_the_wire_refuses() -> None:
     async with running(chat_either, limits={"body": 100}) as router:
         found = await router.ask(asked(MESSAGES, system="x" * 200))
@@ -93,7 +93,7 @@ async def too_late(path: str, says: object, status: int) -> tuple[list[str], byt
 
 
 @pytest.mark.parametrize("says", SAYS)
-@scenario
+@virtual_scenario
 async def test_an_engines_refusal_behind_our_200(says: dict[str, Any]) -> None:
     (line,), _ = await too_late("/v1/chat/completions", says, 400)
     error = json.loads(line.removeprefix("data: "))["error"]
@@ -113,14 +113,14 @@ async def test_an_engines_refusal_behind_our_200(says: dict[str, Any]) -> None:
     assert (told["sequence_number"], told["status"]) == (0, 400)
 
 
-@scenario
+@virtual_scenario
 async def test_a_busy_engine_behind_our_200() -> None:
     (_, line), _ = await too_late(MESSAGES, SAYS[0] | {"x": 1}, 429)
     error = json.loads(line.removeprefix("data: "))["error"]
     assert (error["type"], error["status"]) == ("rate_limit_error", 429)
 
 
-@scenario
+@virtual_scenario
 async def test_the_connection_serves_the_next_request_behind_our_200() -> None:
     answer = json_response(SAYS[0], 400)
     async with running(late(answer), timeouts={"commit_after_s": 0.05}) as router:
@@ -136,7 +136,7 @@ async def test_the_connection_serves_the_next_request_behind_our_200() -> None:
         assert await client.expect_close()
 
 
-@scenario
+@virtual_scenario
 async def test_an_answer_that_is_no_stream_behind_our_200() -> None:
     """The answer cannot be relayed, because the client has a 200 already."""
     answer = json_response({"choices": []})
@@ -147,7 +147,7 @@ async def test_an_answer_that_is_no_stream_behind_our_200() -> None:
         assert await router.reason() == "bad_response"
 
 
-@scenario
+@virtual_scenario
 async def test_a_stream_of_messages_that_breaks() -> None:
     go = asyncio.Event()
     events = (
@@ -155,8 +155,7 @@ async def test_a_stream_of_messages_that_breaks() -> None:
         named("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": "a"}}),
     )
     async with running(stream_then_rst(go, *events)) as router:
-        client = await router.client()
-        await client.send(asked(MESSAGES, stream=True))
+        client = await router.send(asked(MESSAGES, stream=True))
         await client.recv_until(b"text_delta")
         go.set()
         found = await client.recv_response()
@@ -168,7 +167,7 @@ async def test_a_stream_of_messages_that_breaks() -> None:
         assert told["error"]["code"] == "replica_reset"
 
 
-@scenario
+@virtual_scenario
 async def test_a_stream_of_a_response_that_breaks() -> None:
     go = asyncio.Event()
     events = (
@@ -176,8 +175,7 @@ async def test_a_stream_of_a_response_that_breaks() -> None:
         named("response.output_text.delta", {"sequence_number": 1, "delta": "a"}),
     )
     async with running(stream_then_rst(go, *events)) as router:
-        client = await router.client()
-        await client.send(asked(RESPONSES, stream=True))
+        client = await router.send(asked(RESPONSES, stream=True))
         await client.recv_until(b"text.delta")
         go.set()
         found = await client.recv_response()
@@ -186,14 +184,13 @@ async def test_a_stream_of_a_response_that_breaks() -> None:
         assert told["sequence_number"] == 2
 
 
-@scenario
+@virtual_scenario
 async def test_broken_chat_streams_get_the_usual_error() -> None:
     go = asyncio.Event()
     async with running(
         stream_then_rst(go, role(), token("a")), continuation=Continuation(enabled=False)
     ) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b'"a"')
         go.set()
         error = json.loads((await client.recv_response()).events()[-1])["error"]

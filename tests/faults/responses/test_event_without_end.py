@@ -44,8 +44,7 @@ async def test_as_the_first_event() -> None:
 
     sent = 0
     async with running(behave) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         assert await client.fill()
         taken = sent  # sent at or shortly after the answer's first byte
         assert client.received.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 502 "))

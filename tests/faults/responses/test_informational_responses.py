@@ -56,8 +56,7 @@ async def test_early_hints_are_passed_on_once() -> None:
 @scenario
 async def test_early_hints_are_hidden_from_http_1_0() -> None:
     async with running(answer(HINTS + completion())) as router:
-        client = await router.client()
-        await client.send(request("/plain", version="1.0"))
+        client = await router.send(request("/plain", version="1.0"))
         got = await client.recv_response()
         assert (got.status, got.informational) == (200, [])
         assert b"103" not in client.received.split(b"\r\n")[0]

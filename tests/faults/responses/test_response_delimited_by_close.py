@@ -51,8 +51,7 @@ async def test_a_reset_cuts_it() -> None:
         connection.rst()
 
     async with running(behave) as router:
-        client = await router.client()
-        await client.send(request("/plain"))
+        client = await router.send(request("/plain"))
         await client.recv_until(b"hello")
         go.set()
         answer = await client.recv_response()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, completion, role, token
 from tests.harness.replica import ReplicaConnection
-from tests.harness.running import running, scenario
+from tests.harness.running import running, virtual_scenario
 
 STREAM = SSE_HEAD + chunk(role()) + chunk(token("a")) + chunk(DONE) + LAST_CHUNK
 
@@ -19,7 +19,7 @@ def _bytes(data: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("data", [STREAM, completion()], ids=["stream", "json"])
-@scenario
+@virtual_scenario
 async def test_it_comes_whole(data: bytes) -> None:
     tasks = 0
 

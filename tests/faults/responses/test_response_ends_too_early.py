@@ -17,8 +17,7 @@ from tests.harness.running import assert_cut_stream, assert_error, running, scen
 async def test_stream_without_its_last_chunk(raw: bytes) -> None:
     go = asyncio.Event()
     async with running(stream_then_fin(go, role(), token("a"), raw=raw)) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b'"a"')
         go.set()
         assert_cut_stream(await client.recv_response(), Reason.REPLICA_RESET)
@@ -45,8 +44,7 @@ async def test_stream_before_its_first_content() -> None:
 @scenario
 async def test_plain_response_is_not_padded(data: bytes) -> None:
     async with running(answer_then_fin(data)) as router:
-        client = await router.client()
-        await client.send(request("/plain"))
+        client = await router.send(request("/plain"))
         answer = await client.recv_response()
         assert answer.status == 200
         assert not answer.complete

@@ -32,8 +32,7 @@ LINES = {
 async def test_it_is_a_502(name: str, asked: bytes) -> None:
     data = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + LINES[name] + b"\r\n\r\nok"
     async with running(answer_then_fin(data)) as router:
-        client = await router.client()
-        await client.send(asked)
+        client = await router.send(asked)
         answer = await client.recv_response()
         assert_error(answer, Reason.BAD_RESPONSE)
         assert b"evil" not in client.received

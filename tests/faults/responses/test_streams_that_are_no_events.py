@@ -22,7 +22,7 @@ from tests.harness.messages import (
     token,
 )
 from tests.harness.replica import Behaviour, ReplicaConnection, rest
-from tests.harness.running import running, scenario
+from tests.harness.running import running, virtual_scenario
 
 LINES = [json.dumps({"message": {"content": f"t{n}"}, "done": n == 3}).encode() for n in range(4)]
 SPEECH: dict[str, Any] = {"model": "m", "input": "hello", "voice": "alloy"}
@@ -45,14 +45,13 @@ def in_pieces(kind: str, pieces: list[bytes], go: asyncio.Event, length: int = 0
 
 
 @pytest.mark.parametrize("kind", ["application/x-ndjson", "application/jsonl", "text/plain"])
-@scenario
+@virtual_scenario
 async def test_lines_come_one_by_one(kind: str) -> None:
     go = asyncio.Event()
     pieces = [line + b"\n" for line in LINES]
     timeouts = {"commit_after_s": 0.05}
     async with running(in_pieces(kind, pieces, go), timeouts=timeouts) as router:
-        client = await router.client()
-        await client.send(post_json("/api/chat", OLLAMA))
+        client = await router.send(post_json("/api/chat", OLLAMA))
         await client.recv_until(pieces[0])
         await asyncio.sleep(0.2)
         go.set()
@@ -66,7 +65,7 @@ async def test_lines_come_one_by_one(kind: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/api/chat", "/api/generate", "/generate", "/invocations", "/v1/audio/speech", "/v1/x"]
 )
-@scenario
+@virtual_scenario
 async def test_streams_of_lines_get_no_sse_comments(path: str) -> None:
     """An early 200 from the router would announce a stream of events."""
 
@@ -85,7 +84,7 @@ def answer_of(body: bytes) -> bytes:
     return head("HTTP/1.1 200 OK", fields) + body
 
 
-@scenario
+@virtual_scenario
 async def test_lines_that_break_are_cut_and_logged_as_broken() -> None:
     fields = ["Content-Type: application/x-ndjson", "Transfer-Encoding: chunked"]
 
@@ -103,13 +102,12 @@ async def test_lines_that_break_are_cut_and_logged_as_broken() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 2000], ids=["chunked", "sized"])
-@scenario
+@virtual_scenario
 async def test_audio_is_relayed_from_its_first_bytes_on(length: int) -> None:
     go = asyncio.Event()
     pieces = [b"\x00\xff" * 500, b"\x01" * 1000]
     async with running(in_pieces("audio/mpeg", pieces, go, length)) as router:
-        client = await router.client()
-        await client.send(post_json("/v1/audio/speech", SPEECH))
+        client = await router.send(post_json("/v1/audio/speech", SPEECH))
         await client.recv_until(b"\x00\xff")
         go.set()
         found = await client.recv_response()
@@ -117,19 +115,18 @@ async def test_audio_is_relayed_from_its_first_bytes_on(length: int) -> None:
         assert found.body == b"".join(pieces)
 
 
-@scenario
+@virtual_scenario
 async def test_a_compressed_stream_of_events_passes_as_it_comes() -> None:
     go = asyncio.Event()
     kind = "text/event-stream\r\nContent-Encoding: gzip"
     async with running(in_pieces(kind, [b"\x1f\x8b\x08one", b"two"], go)) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b"one")
         go.set()
         assert (await client.recv_response()).complete
 
 
-@scenario
+@virtual_scenario
 async def test_a_failure_before_the_first_byte_is_hidden() -> None:
     fields = ["Content-Type: audio/mpeg", "Transfer-Encoding: chunked"]
 
@@ -145,7 +142,7 @@ async def test_a_failure_before_the_first_byte_is_hidden() -> None:
             assert (found.status, found.body) == (200, b"sound")
 
 
-@scenario
+@virtual_scenario
 async def test_json_is_held_until_it_is_whole() -> None:
     """Until the JSON is complete, the request can be retried at another replica."""
     whole = completion()
@@ -163,7 +160,7 @@ async def test_json_is_held_until_it_is_whole() -> None:
             assert (found.status, found.complete) == (200, True)
 
 
-@scenario
+@virtual_scenario
 async def test_a_sized_stream_of_events_that_breaks_is_not_filled_up() -> None:
     """The router's error event would replace the missing bytes."""
     stream = role() + token("a")

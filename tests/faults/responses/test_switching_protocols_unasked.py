@@ -17,8 +17,7 @@ SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: w
 @scenario
 async def test_it_is_a_502(asked: bytes) -> None:
     async with running(answer(SWITCH)) as router:
-        client = await router.client()
-        await client.send(asked)
+        client = await router.send(asked)
         assert_error(await client.recv_response(), Reason.BAD_RESPONSE)
         assert b"xyz" not in client.received
         (connection,) = router.replica.sessions

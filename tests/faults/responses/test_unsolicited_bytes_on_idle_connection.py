@@ -61,8 +61,7 @@ async def test_bytes_that_the_loop_has_not_read_yet() -> None:
     async with running(
         in_turn(behave, then=json_ok), quiet_control_plane="one connection"
     ) as router:
-        client = await router.client()
-        await client.send(chat())
+        client = await router.send(chat())
         assert (await client.recv_response()).status == 200
         (pool,) = [r.pool for r in router.app.parts.fleet.replicas.values()]
         (conn,) = pool._idle

@@ -15,6 +15,7 @@ import pytest
 from router.config.model import Usage as UsageSettings
 from router.dispatch.usage.token_counts import Usage
 from router.intake.body import DECODE_UP_TO, SCAN_ABOVE
+from tests.harness.behaviours import answer, json_ok
 from tests.harness.control import anonymous
 from tests.harness.messages import (
     DONE,
@@ -144,9 +145,9 @@ async def test_a_client_gets_what_it_asked_for(engine: str, size: int) -> None:
         found = router.usages()
         for options in OPTIONS:
             body = asking(options)
-            answer = await router.ask(post_json("/v1/chat/completions", body))
-            assert answer.complete, options
-            assert answer.body == b"".join(stream_of(engine, body)), options
+            got = await router.ask(post_json("/v1/chat/completions", body))
+            assert got.complete, options
+            assert got.body == b"".join(stream_of(engine, body)), options
             told_ = found.pop()
             if engine == "tgi" and not (isinstance(options, dict) and options.get("include_usage")):
                 assert told_ == COUNTED, options
@@ -181,14 +182,12 @@ async def test_it_can_be_turned_off() -> None:
 @pytest.mark.parametrize("options", ["yes", 7, [], {"include_usage": "no"}, {"include_usage": 0}])
 @scenario
 async def test_odd_types_hide_no_usage(options: Any) -> None:
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(head("HTTP/1.1 422 No", ["Content-Length: 2"]) + b"{}")
+    behave = answer(head("HTTP/1.1 422 No", ["Content-Length: 2"]) + b"{}")
 
     async with running(behave, replica=VLLM) as router:
         body = asking(options)
-        answer = await router.ask(post_json("/v1/chat/completions", body))
-        assert (answer.status, bytes(answer.body)) == (422, b"{}")
+        got = await router.ask(post_json("/v1/chat/completions", body))
+        assert (got.status, bytes(got.body)) == (422, b"{}")
         body["stream_options"] = {"include_usage": True}
         assert router.replica.requests[0].json() == body
 
@@ -196,11 +195,7 @@ async def test_odd_types_hide_no_usage(options: Any) -> None:
 @pytest.mark.parametrize("count", [None, False, "false", 0, 2])
 @scenario
 async def test_what_is_not_streamed_is_not_touched(count: Any) -> None:
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(completion())
-
-    async with running(behave, replica=VLLM) as router:
+    async with running(json_ok, replica=VLLM) as router:
         found = router.usages()
         body = {**chat_body(), "stream": count}
         assert (await router.ask(post_json("/v1/chat/completions", body))).complete
@@ -212,15 +207,11 @@ async def test_what_is_not_streamed_is_not_touched(count: Any) -> None:
 async def test_an_engine_that_does_not_stream_after_all() -> None:
     """A whole answer to a stream request keeps its length, and its usage is read."""
 
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(completion())
-
-    async with running(behave, replica=VLLM) as router:
+    async with running(json_ok, replica=VLLM) as router:
         found = router.usages()
-        answer = await router.ask(chat(stream=True))
-        assert answer.complete
-        assert bytes(answer.body) == completion().partition(b"\r\n\r\n")[2]
+        got = await router.ask(chat(stream=True))
+        assert got.complete
+        assert bytes(got.body) == completion().partition(b"\r\n\r\n")[2]
         assert found == [Usage(1, 1, None, True)]
 
 
@@ -251,8 +242,8 @@ async def test_a_body_that_comes_in_pieces(size: int) -> None:
     async with running(persona("vllm", 100_000), replica=VLLM) as router:
         client = await router.client()
         await client.send_pieces(data[at : at + size] for at in range(0, len(data), size))
-        answer = await client.recv_response()
-        assert answer.body == b"".join(stream_of("vllm", asking(ABSENT)))
+        got = await client.recv_response()
+        assert got.body == b"".join(stream_of("vllm", asking(ABSENT)))
         assert router.replica.requests[0].json() == asking({"include_usage": True})
 
 
@@ -268,14 +259,12 @@ async def test_more_choices_and_tool_calls() -> None:
     ]
     last = event({"choices": [], "usage": usage(9)})
 
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(SSE_HEAD, chunk(b"".join(events) + last + DONE), LAST_CHUNK)
+    behave = answer(SSE_HEAD, chunk(b"".join(events) + last + DONE), LAST_CHUNK)
 
     async with running(behave, replica=VLLM) as router:
         found = router.usages()
-        answer = await router.ask(chat(stream=True, n=2))
-        assert answer.body == b"".join(events) + DONE
+        got = await router.ask(chat(stream=True, n=2))
+        assert got.body == b"".join(events) + DONE
         assert found == [Usage(PROMPT, 9, CACHED, True)]
 
 
@@ -295,9 +284,9 @@ async def test_a_stream_that_is_not_chunked(fields: list[str], version: str) -> 
 
     async with running(behave, replica=VLLM) as router:
         found = router.usages()
-        answer = await router.ask(chat(stream=True, version=version))
-        assert answer.complete
-        assert answer.body == b"".join(stream_of("vllm", asking(ABSENT)))
+        got = await router.ask(chat(stream=True, version=version))
+        assert got.complete
+        assert got.body == b"".join(stream_of("vllm", asking(ABSENT)))
         assert found == [EXACT]
 
 
@@ -309,14 +298,12 @@ async def test_an_end_without_a_blank_line(last: bytes) -> None:
     """
     events = [role(), token("a"), event({"choices": [], "usage": usage(1)})]
 
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(SSE_HEAD, *(chunk(data) for data in [*events, last]), LAST_CHUNK)
+    behave = answer(SSE_HEAD, *(chunk(data) for data in [*events, last]), LAST_CHUNK)
 
     async with running(behave, replica=VLLM) as router:
-        answer = await router.ask(chat(stream=True))
-        assert answer.complete
-        assert answer.body == role() + token("a") + last
+        got = await router.ask(chat(stream=True))
+        assert got.complete
+        assert got.body == role() + token("a") + last
 
 
 @pytest.mark.parametrize("options", [ABSENT, None, {"include_usage": False}], ids=range(3))
@@ -325,8 +312,8 @@ async def test_a_body_that_is_only_scanned_is_asked(options: Any) -> None:
     body = {**asking(options), "pad": "y" * DECODE_UP_TO}
     async with running(persona("vllm", 100_000), replica=VLLM) as router:
         found = router.usages()
-        answer = await router.ask(post_json("/v1/chat/completions", body))
-        assert answer.body == b"".join(stream_of("vllm", asking(ABSENT)))
+        got = await router.ask(post_json("/v1/chat/completions", body))
+        assert got.body == b"".join(stream_of("vllm", asking(ABSENT)))
         assert router.replica.requests[0].json() == {
             **body,
             "stream_options": {"include_usage": True},
@@ -345,8 +332,8 @@ async def test_a_body_too_large_to_decode_is_not_asked() -> None:
         "stream": True,
     }
     async with running(persona("vllm", 100_000), replica=VLLM) as router:
-        answer = await router.ask(post_json("/v1/chat/completions", body))
-        assert answer.body == b"".join(stream_of("vllm", asking({"include_usage": True})))
+        got = await router.ask(post_json("/v1/chat/completions", body))
+        assert got.body == b"".join(stream_of("vllm", asking({"include_usage": True})))
         assert router.replica.requests[0].json() == body
 
 
@@ -355,14 +342,12 @@ async def test_an_error_inside_goes_to_the_client() -> None:
     broken = event({"error": {"message": "boom", "type": "InternalServerError", "code": 500}})
     events = [role(), token("a"), broken, DONE]
 
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(SSE_HEAD, *(chunk(data) for data in events), LAST_CHUNK)
+    behave = answer(SSE_HEAD, *(chunk(data) for data in events), LAST_CHUNK)
 
     async with running(behave, replica=VLLM) as router:
         found = router.usages()
-        answer = await router.ask(chat(stream=True))
-        assert answer.body == b"".join(events)
+        got = await router.ask(chat(stream=True))
+        assert got.body == b"".join(events)
         assert await router.reason() == "stream_error"
         assert not found[0].exact
 
@@ -371,9 +356,7 @@ async def test_an_error_inside_goes_to_the_client() -> None:
 async def test_another_engine_is_asked_in_its_own_format() -> None:
     """Each attempt gets the client's body with the options of its engine."""
 
-    async def busy(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(head("HTTP/1.1 503 Busy", ["Content-Length: 2"]) + b"{}")
+    busy = answer(head("HTTP/1.1 503 Busy", ["Content-Length: 2"]) + b"{}")
 
     async with running(busy, persona("", 100_000), policy="round_robin") as router:
         first, second = router.app.parts.fleet.replicas.values()
@@ -407,8 +390,7 @@ async def test_a_client_that_leaves_has_used_what_it_got(engine: str | None, cut
 
     async with running(behave, replica={"engine": engine}) as router:
         found = router.usages()
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b'"t2"')
         await sent.wait()
         client.rst()
@@ -426,8 +408,7 @@ async def test_a_client_that_leaves_before_the_first_token_has_used_its_prompt()
 
     async with running(behave, replica=VLLM) as router:
         found = router.usages()
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await router.replica.wait_for_requests(1)
         client.rst()
         await eventually(lambda: bool(found), "the request is over")
@@ -450,13 +431,12 @@ async def test_a_cut_stream_ends_with_our_error_and_no_half_event(cut: int) -> N
 
     async with running(behave, replica=VLLM) as router:
         found = router.usages()
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         while b'"a"' not in client.received:
             await client.fill()
-        answer = await client.recv_response()
-        assert not answer.complete
-        ours = bytes(answer.body).removeprefix(role() + token("a"))
+        got = await client.recv_response()
+        assert not got.complete
+        ours = bytes(got.body).removeprefix(role() + token("a"))
         assert json.loads(ours.removeprefix(b"data: "))["error"]["code"] == "replica_reset"
         assert found == [Usage(None, 1, None, False)]
 
@@ -475,15 +455,14 @@ async def test_comments_before_the_first_token_stay() -> None:
 
     async with running(behave, replica=VLLM, timeouts={"commit_after_s": 0.05}) as router:
         found = router.usages()
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await eventually(lambda: bool(router.app.parts.dispatcher.exchanges), "it is under way")
         while b": waiting" not in client.received:
             await client.fill()
         go.set()
-        answer = await client.recv_response()
-        assert answer.complete
-        body = bytes(answer.body)
+        got = await client.recv_response()
+        assert got.complete
+        body = bytes(got.body)
         assert body.endswith(b"".join(stream_of("vllm", asking(ABSENT))))
         assert body.startswith(b": ")
         assert found == [EXACT]

@@ -53,8 +53,7 @@ async def test_a_connection_waits_while_the_router_is_stopped(tmp_path: Path) ->
             async with serving(config, **launched("listen", sock)) as router:  # type: ignore[arg-type]
                 assert (await late.recv_response("POST")).status == 200
                 assert (await router.restart())["message"] == "restarted"
-                client = await router.client()
-                await client.send(chat())
+                client = await router.send(chat())
                 assert (await client.recv_response("POST")).status == 200
                 client.close()
             early.close()

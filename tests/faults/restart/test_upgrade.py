@@ -73,8 +73,7 @@ async def test_a_release_that_cannot_start(tmp_path: Path) -> None:
             event = await router.restart()
             assert event["message"] == "restart failed", name
             assert why in event["why"], name
-            client = await router.client()
-            await client.send(chat())
+            client = await router.send(chat())
             assert (await client.recv_response("POST")).status == 200
             client.close()
         assert router.pid == old

@@ -17,7 +17,7 @@ from router.config.model import Queue, QueueGates
 from tests.harness.client import RawClient
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
-from tests.harness.running import long_scenario, running
+from tests.harness.running import running, virtual_scenario
 
 SLOTS = 4
 CROWD = 40  # clients that send again as soon as they are answered
@@ -36,7 +36,7 @@ MOST_OVERTAKEN = 12
         ("sglang", False, 2.0),
     ],
 )
-@long_scenario
+@virtual_scenario
 async def test_an_early_request_is_not_overtaken_for_ever(
     persona: str, metrics: bool, becomes_normal_s: float
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 from router.fleet.learned_capacity import FIRST
 from tests.harness.emulated import Emulated, emulated
 from tests.harness.messages import chat
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 LAGGING = {"max_num_seqs": 4, "gauge_lag_s": 1.0, "profile": "fast", "speed": 1.0}
 # Maximum number of requests at a replica of unknown size: the assumed slots, and three waiting
@@ -45,7 +45,7 @@ def peak(engine: Emulated) -> int:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("priority", ["normal", "batch"])
-@scenario
+@virtual_scenario
 async def test_sixty_at_once_are_shared_by_two_engines(stream: bool, priority: str) -> None:
     """The requests wait at the router, not at an engine whose gauges do not show them yet."""
     async with two_engines() as (one, two, router):
@@ -61,7 +61,7 @@ async def test_sixty_at_once_are_shared_by_two_engines(stream: bool, priority: s
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@scenario
+@virtual_scenario
 async def test_a_burst_before_the_first_poll_is_held_back(stream: bool) -> None:
     """An engine that was not polled yet is not treated as one without metrics."""
     async with two_engines() as (one, two, router):
@@ -71,7 +71,7 @@ async def test_a_burst_before_the_first_poll_is_held_back(stream: bool) -> None:
 
 
 @pytest.mark.parametrize("priority", ["normal", "batch"])
-@scenario
+@virtual_scenario
 async def test_a_full_queue_of_whole_answers_asks_an_engine_twice_a_second(priority: str) -> None:
     """Each metrics page costs 5 ms of vLLM's API server."""
     async with two_engines() as (one, two, router):

@@ -12,7 +12,7 @@ from tests.harness.client import RawClient
 from tests.harness.emulated import Emulated, emulated
 from tests.harness.messages import chat
 from tests.harness.replica import eventually
-from tests.harness.running import running, scenario
+from tests.harness.running import running, virtual_scenario
 
 
 async def straight(engine: Emulated, **body: object) -> RawClient:
@@ -22,7 +22,7 @@ async def straight(engine: Emulated, **body: object) -> RawClient:
     return client
 
 
-@scenario
+@virtual_scenario
 async def test_a_queue_that_vanishes_from_the_gauges_blocks_no_request() -> None:
     """The other clients have left, and no request ends that would update the gauges."""
     async with (
@@ -40,6 +40,5 @@ async def test_a_queue_that_vanishes_from_the_gauges_blocks_no_request() -> None
         for client in (first, *others):
             client.close()
         await eventually(lambda: core.waiting + core.running == 0, "they have left")
-        client = await router.client()
-        await client.send(chat(max_tokens=1))
+        client = await router.send(chat(max_tokens=1))
         assert (await client.recv_response()).status == 200

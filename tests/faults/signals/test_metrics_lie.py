@@ -7,7 +7,7 @@ import asyncio
 from tests.harness.control import METRICS, Control
 from tests.harness.messages import chat, completion, response
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import running, scenario
+from tests.harness.running import running, virtual_scenario
 
 IDLE = b"vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n"
 
@@ -36,7 +36,7 @@ class Liar:
 POLLED = {"polling": {"interval_s": 0.02}}
 
 
-@scenario
+@virtual_scenario
 async def test_our_own_requests_are_load_whatever_it_says() -> None:
     liar = Liar()
     async with running(liar.replica(), **POLLED) as router:
@@ -52,7 +52,7 @@ async def test_our_own_requests_are_load_whatever_it_says() -> None:
         await eventually(lambda: replica.load == replica.waiting == 0, "all of it gone")
 
 
-@scenario
+@virtual_scenario
 async def test_what_others_send_there_is_load_too() -> None:
     liar = Liar(b"vllm:num_requests_running 4\nvllm:num_requests_waiting 3\n")
     async with running(liar.replica(), **POLLED) as router:
@@ -62,7 +62,7 @@ async def test_what_others_send_there_is_load_too() -> None:
         await eventually(lambda: (replica.load, replica.waiting) == (0, 0), "none of it")
 
 
-@scenario
+@virtual_scenario
 async def test_a_figure_that_turns_to_nonsense_is_unknown_and_never_stops_requests() -> None:
     liar = Liar(b"vllm:num_requests_running 1\nvllm:kv_cache_usage_perc 0.5\n")
     liar.go.set()
@@ -77,7 +77,7 @@ async def test_a_figure_that_turns_to_nonsense_is_unknown_and_never_stops_reques
             await eventually(lambda: replica.kv_usage == 0.5, "a figure")
 
 
-@scenario
+@virtual_scenario
 async def test_with_stale_metrics_own_counts_are_used_and_gates_are_open() -> None:
     liar = Liar(b"vllm:num_requests_running 9\nvllm:kv_cache_usage_perc 0.5\n")
     liar.go.set()

@@ -15,10 +15,7 @@ from tests.harness.behaviours import until_closed
 from tests.harness.control import HEALTH, METRICS, Control
 from tests.harness.messages import SSE_HEAD, chat, chunk, completion, response, token
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
-
-# Three late probes take the replica down after less than 1 s.
-RULES = {"timeout_s": 0.1, "interval_s": 0.1, "fall": 3}
+from tests.harness.running import Router, running, virtual_scenario
 
 
 class Engine:
@@ -54,7 +51,7 @@ class Engine:
             await connection.send(SSE_HEAD)
             while connection.ended is None and not self.streams.is_set():
                 await connection.send(chunk(token()))
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.5)
 
 
 async def says_500(connection: ReplicaConnection) -> None:
@@ -71,11 +68,11 @@ async def probed(engine: Engine, count: int) -> None:
 
 
 @pytest.mark.parametrize("shows", ["totals", "tokens"])
-@scenario
+@virtual_scenario
 async def test_it_stays_up_while_it_works(shows: str) -> None:
     engine = Engine()
     polling = {} if shows == "totals" else {"interval_s": 0.0}
-    async with running(engine.replica(), health=RULES, polling=polling) as router:
+    async with running(engine.replica(), polling=polling) as router:
         client = await router.client()
         if shows == "totals":
             engine.counts = True
@@ -95,23 +92,22 @@ async def test_it_stays_up_while_it_works(shows: str) -> None:
         client.rst()
 
 
-@scenario
+@virtual_scenario
 async def test_a_late_answer_counts_without_work() -> None:
     engine = Engine()
-    async with running(engine.replica(), health=RULES) as router:
+    async with running(engine.replica()) as router:
         engine.answer = until_closed
         await eventually(lambda: state(router) == "down", "down")
 
 
 @pytest.mark.parametrize("fault", ["error", "refused"])
-@scenario
+@virtual_scenario
 async def test_any_other_failure_counts_while_it_works(fault: str) -> None:
     engine = Engine()
     engine.counts = True
     replica = engine.replica()
-    async with running(replica, health=RULES) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+    async with running(replica) as router:
+        client = await router.send(chat(stream=True))
         await client.recv_until(b'"token"')
         if fault == "error":
             engine.answer = says_500
@@ -122,10 +118,10 @@ async def test_any_other_failure_counts_while_it_works(fault: str) -> None:
         client.rst()
 
 
-@scenario
+@virtual_scenario
 async def test_work_does_not_bring_it_up() -> None:
     engine = Engine()
-    async with running(engine.replica(), health=RULES) as router:
+    async with running(engine.replica()) as router:
         engine.answer = says_500
         await eventually(lambda: state(router) == "down", "down")
         engine.answer = until_closed

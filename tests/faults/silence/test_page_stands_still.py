@@ -16,7 +16,7 @@ from tests.harness.behaviours import chat_either
 from tests.harness.control import METRICS, Control
 from tests.harness.messages import SSE_HEAD, chat, chunk, response, token
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 
 def vllm(running: int, waiting: int, kv: float, total: int) -> str:
@@ -74,7 +74,7 @@ async def polled(engine: Engine, router: Router, count: int) -> None:
 @pytest.mark.parametrize(
     ("load", "waiting", "kv"), [(106, 15, 0.904), (4, 0, 0.96), (4, 0, 1.0), (0, 0, 1.0)]
 )
-@scenario
+@virtual_scenario
 async def test_it_gets_requests_again(
     write: Callable[[int, int, float, int], str], load: int, waiting: int, kv: float, urgency: str
 ) -> None:
@@ -86,7 +86,7 @@ async def test_it_gets_requests_again(
             assert [answer.status for answer in await asyncio.gather(*asks)] == [200, 200]
 
 
-@scenario
+@virtual_scenario
 async def test_streams_that_their_clients_have_cut_block_nothing() -> None:
     """The engine stops to compute, so nothing changes its page any more."""
     engine = Engine(vllm, 0, 0, 0.0)
@@ -115,7 +115,7 @@ async def test_streams_that_their_clients_have_cut_block_nothing() -> None:
 
 
 @pytest.mark.parametrize("write", [vllm, sglang])
-@scenario
+@virtual_scenario
 async def test_an_engine_that_works_for_others_stays_respected(
     write: Callable[[int, int, float, int], str],
 ) -> None:
@@ -133,7 +133,7 @@ async def test_an_engine_that_works_for_others_stays_respected(
         assert (await asked).status == 200
 
 
-@scenario
+@virtual_scenario
 async def test_a_page_that_moves_again_is_believed_again() -> None:
     engine = Engine(vllm, 106, 15, 0.904)
     async with running(engine.replica()) as router:
@@ -148,7 +148,7 @@ async def test_a_page_that_moves_again_is_believed_again() -> None:
         await eventually(lambda: replica.foreign_load == 0, "the page stands still")
 
 
-@scenario
+@virtual_scenario
 async def test_a_page_that_stands_still_while_streams_flow_shows_no_load() -> None:
     engine = Engine(vllm, 106, 15, 0.904)
 
@@ -162,8 +162,7 @@ async def test_a_page_that_stands_still_while_streams_flow_shows_no_load() -> No
     replica = engine.replica()
     replica.behave = endless
     async with running(replica) as router:
-        client = await router.client()
-        await client.send(chat(stream=True, priority="critical"))
+        client = await router.send(chat(stream=True, priority="critical"))
         await client.recv_until(b'"token"')
         (own,) = router.app.parts.fleet.replicas.values()
         await eventually(lambda: own.foreign_load == 0 and own.kv_usage is None, "not believed")

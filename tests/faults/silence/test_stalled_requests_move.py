@@ -15,7 +15,7 @@ from tests.faults.replicas.test_replica_hangs_and_answers_probes import Engine, 
 from tests.harness.behaviours import hang, sse_tokens
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, post_json, token
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 HEALTH = {"eject_base_s": 3600.0, "slow_start_s": 0.0}
 STREAM = chat(stream=True)
@@ -44,7 +44,7 @@ def tried(line: dict[str, Any]) -> list[list[str]]:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("policy", ["round_robin", "least_load"])
-@scenario
+@virtual_scenario
 async def test_they_are_answered_by_another(stream: bool, policy: str) -> None:
     engine, other = still(), Engine()
     replicas = (engine.replica(), other.replica())
@@ -69,16 +69,14 @@ async def stay(router: Router, engine: Engine, count: int) -> None:
     assert breaker(router) == "open"
 
 
-@scenario
+@virtual_scenario
 async def test_one_that_may_have_an_effect_stays() -> None:
     engine = still()
     async with running(
         engine.replica(), sse_tokens(), policy="round_robin", health=HEALTH
     ) as router:
         await hangs(router, engine)
-        clients = [await router.client() for _ in range(4)]
-        for client in clients:
-            await client.send(RESPONSES)
+        clients = [await router.send(RESPONSES) for _ in range(4)]
         await eventually(lambda: breaker(router) == "open", "ejected")
         await stay(router, engine, 2)
         for client in clients:
@@ -88,23 +86,21 @@ async def test_one_that_may_have_an_effect_stays() -> None:
 @pytest.mark.parametrize(
     "retry", [{"budget": 0.0, "budget_min": 0}, {"attempts": 1}], ids=["budget", "attempts"]
 )
-@scenario
+@virtual_scenario
 async def test_the_retry_settings_apply(retry: dict[str, Any]) -> None:
     engine = still()
     async with running(
         engine.replica(), sse_tokens(), policy="round_robin", health=HEALTH, retry=retry
     ) as router:
         await hangs(router, engine)
-        clients = [await router.client() for _ in range(4)]
-        for client in clients:
-            await client.send(STREAM)
+        clients = [await router.send(STREAM) for _ in range(4)]
         await eventually(lambda: breaker(router) == "open", "ejected")
         await stay(router, engine, 2)
         for client in clients:
             client.rst()
 
 
-@scenario
+@virtual_scenario
 async def test_a_request_that_was_lost_before_stays() -> None:
     """Its first replica reset the connection. It may stop each replica that it reaches."""
     engine = still()
@@ -121,9 +117,7 @@ async def test_a_request_that_was_lost_before_stays() -> None:
         engine.replica(), resets_poison, policy="round_robin", health=HEALTH
     ) as router:
         await hangs(router, engine)
-        clients = [await router.client() for _ in range(4)]
-        for client in clients:
-            await client.send(poison)
+        clients = [await router.send(poison) for _ in range(4)]
         await eventually(lambda: breaker(router) == "open", "ejected")
         # Two requests began at the engine that hangs, are moved, and fail. The other two were lost
         # before, and stay there.
@@ -141,14 +135,13 @@ async def test_a_request_that_was_lost_before_stays() -> None:
             client.rst()
 
 
-@scenario
+@virtual_scenario
 async def test_nothing_moves_if_no_other_replica_is_left() -> None:
     engine = still()
     async with running(engine.replica(), health=HEALTH) as router:
         await is_known(router, engine)
         engine.hangs = True
-        client = await router.client()
-        await client.send(STREAM)
+        client = await router.send(STREAM)
         seen = engine.scrapes
         await eventually(lambda: engine.scrapes > seen + 30, "polls")
         assert breaker(router) != "open"
@@ -156,7 +149,7 @@ async def test_nothing_moves_if_no_other_replica_is_left() -> None:
         client.rst()
 
 
-@scenario
+@virtual_scenario
 async def test_a_client_that_leaves_meanwhile_leaves_nothing_behind() -> None:
     """The second replica accepts the moved requests and hangs, too."""
     engine = still()
@@ -164,9 +157,7 @@ async def test_a_client_that_leaves_meanwhile_leaves_nothing_behind() -> None:
     async with running(engine.replica(), second, policy="round_robin", health=HEALTH) as router:
         await is_known(router, engine)
         engine.hangs = True
-        clients = [await router.client() for _ in range(4)]
-        for client in clients:
-            await client.send(STREAM)
+        clients = [await router.send(STREAM) for _ in range(4)]
         await eventually(lambda: breaker(router) == "open", "ejected")
         await eventually(lambda: len(second.requests) >= 3, "moved")
         for client in clients:

@@ -16,7 +16,7 @@ from tests.harness.behaviours import until_closed
 from tests.harness.control import METRICS, Control, anonymous
 from tests.harness.messages import chat, completion, json_response, post_json, response
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, running, virtual_scenario
 
 WHY = re.compile(r"no answer for \d+\.\d s, and no sign of work for \d+\.\d s; request .+")
 EMBEDDINGS = json_response({"object": "list", "data": [{"embedding": [0.5], "index": 0}]})
@@ -73,7 +73,7 @@ def fast() -> Engine:
 
 
 @pytest.mark.parametrize("route", list(ROUTES))
-@scenario
+@virtual_scenario
 async def test_it_is_ejected(route: str, caplog: pytest.LogCaptureFixture) -> None:
     zombie, other = fast(), fast()
     replicas = (zombie.replica(), other.replica())
@@ -81,9 +81,7 @@ async def test_it_is_ejected(route: str, caplog: pytest.LogCaptureFixture) -> No
         while not (zombie.asked and other.asked):
             assert (await router.ask(ROUTES[route])).status == 200
         zombie.hangs = True
-        clients = [await router.client() for _ in range(8)]
-        for client in clients:
-            await client.send(ROUTES[route])
+        clients = [await router.send(ROUTES[route]) for _ in range(8)]
         await eventually(lambda: breaker(router) == "open", "ejected")
         for message in ("replica suspect", "replica ejected"):
             (why,) = told(caplog, message)
@@ -93,7 +91,7 @@ async def test_it_is_ejected(route: str, caplog: pytest.LogCaptureFixture) -> No
             client.rst()
 
 
-@scenario
+@virtual_scenario
 async def test_it_is_ejected_by_an_answer_that_no_answer_came_before() -> None:
     """No usual time is known, as after a start of the router in front of a hanging engine."""
     zombie, other = fast(), fast()
@@ -119,7 +117,7 @@ async def works_long(router: Router, engine: Engine, control: bool = True) -> No
     assert [line["attempts"] for line in await router.log(4)] == [1] * 4
 
 
-@scenario
+@virtual_scenario
 async def test_a_long_answer_of_a_working_engine_does_not_count() -> None:
     slow, other = Engine(), fast()
     slow.counts = True
@@ -128,7 +126,7 @@ async def test_a_long_answer_of_a_working_engine_does_not_count() -> None:
         await works_long(r, slow)
 
 
-@scenario
+@virtual_scenario
 async def test_a_long_answer_of_an_engine_without_totals_does_not_count() -> None:
     slow, other = Engine(), fast()
     health = {**HEALTH, "suspect_factor": 1.0}
@@ -139,7 +137,7 @@ async def test_a_long_answer_of_an_engine_without_totals_does_not_count() -> Non
         await works_long(router, slow)
 
 
-@scenario
+@virtual_scenario
 async def test_totals_that_never_count_show_nothing() -> None:
     """The engine has answered whole requests, and its totals are still 0."""
     engine, other = fast(), fast()

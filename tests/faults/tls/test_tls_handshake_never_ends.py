@@ -21,8 +21,7 @@ SOON = {"head_s": 0.3}
 async def test_before_its_end(sent: bytes) -> None:
     """A silent client still holds a file descriptor."""
     async with running(json_ok, tls=LISTENING, timeouts=SOON) as router:
-        client = await router.client()
-        await client.send(sent)
+        client = await router.send(sent)
         await client.expect_close()
 
 
