@@ -1,9 +1,8 @@
 """The load of a log whose first half calibrates an engine model and whose second half judges it.
 
-Streams of prompts of any length, some of which share a prefix. `half` sends them from a growing
-number of clients, each of which waits for its answer (closed loop). `open_load` sends them at
-Poisson arrivals of growing rates, as the users of a service do (open loop). Both halves have other
-prompts and the same distributions. Must never judge the results.
+Streams of prompts of any length, some of which share a prefix, at Poisson arrivals of growing rates,
+as the users of a service send them (open loop). Both halves have other prompts and the same
+distributions. Must never judge the results.
 """
 
 from __future__ import annotations
@@ -24,11 +23,6 @@ PREFIXES, PREFIX, SHARING = 3, 700, 0.3
 Source = Iterator[tuple[str, int]]
 
 
-def total(load: Mapping[int, int]) -> int:
-    """Number of requests of one half."""
-    return sum(clients * count for clients, count in load.items())
-
-
 def prompts(seed: str) -> Source:
     """Endless pairs of prompt text and number of output tokens; some prompts share a prefix."""
     rng = Random(seed)
@@ -40,19 +34,6 @@ def prompts(seed: str) -> Source:
         text = rng.choice(shared) + own if rng.random() < SHARING else own
         length = max(rng.randint(*PROMPT), len(text))
         yield text.ljust(length, "qrstuvwxyz"[number % 10]), rng.randint(*OUTPUT)
-
-
-async def half(url: str, seed: str, load: Mapping[int, int], within_s: float) -> list[Answer]:
-    """Run the phases of `load`: so many concurrent clients, each with so many streams in sequence.
-
-    Raises TimeoutError after `within_s` seconds.
-    """
-    source = prompts(seed)
-    answers: list[Answer] = []
-    async with asyncio.timeout(within_s):
-        for clients, count in load.items():
-            await asyncio.gather(*(client(url, source, count, answers) for _ in range(clients)))
-    return answers
 
 
 async def open_load(
