@@ -7,14 +7,13 @@ run with the end of its log.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import openai
 import pytest
 
 from tests.engine.machine import environment
-from tests.engine.machine.fleet import Engine, Hedgerow
+from tests.engine.machine.fleet import Engine, Hedgerow, running
 
 IDLE_WITHIN_S = 60.0
 
@@ -29,12 +28,7 @@ def fleet(logs: Path) -> Iterator[tuple[Engine, Engine]]:
     """Two engines with the same model, started in parallel."""
     built = environment.ensure()
     pair = Engine("engine-a", built, logs), Engine("engine-b", built, logs)
-    with ExitStack() as stack:
-        for engine in pair:
-            stack.callback(engine.kill)
-            engine.start()
-        for engine in pair:
-            engine.wait_until_ready()
+    with running(*pair):
         yield pair
 
 
@@ -57,10 +51,7 @@ def hedgerow(engines: tuple[Engine, Engine], tmp_path: Path) -> Iterator[Hedgero
     next test.
     """
     router = Hedgerow([engine.url for engine in engines], tmp_path / "hedgerow.log")
-    with ExitStack() as stack:
-        stack.callback(router.kill)
-        router.start()
-        router.wait_until_ready()
+    with running(router):
         yield router
 
 

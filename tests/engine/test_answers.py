@@ -91,23 +91,6 @@ def test_sdk_understands_the_errors(client: openai.OpenAI) -> None:
     assert "maximum context length" in too_long.value.message
 
 
-def test_sdk_lists_models(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == [MODEL]
-
-
-def test_sdk_raw_response(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.with_raw_response.create(
-        model=MODEL,
-        messages=[{"role": "user", "content": "raw"}],
-        max_tokens=TOKENS,
-        extra_body=bodies.ENGINE_FIELDS,
-    )
-    assert answer.headers["x-request-id"]
-    text = answer.parse().choices[0].message.content
-    assert text is not None
-    assert len(text) == TOKENS
-
-
 def test_fields_the_router_does_not_know_survive(hedgerow: Hedgerow) -> None:
     """`allowed_token_ids` and `return_token_ids` are engine fields: both must have their effect."""
     digits = [ASCII_IDS[CHARACTERS.index(digit)] for digit in "0123456789"]

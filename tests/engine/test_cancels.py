@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import astuple
 
 import httpx
 import openai
@@ -37,16 +38,8 @@ def states(engines: Engines) -> tuple[EngineState, EngineState]:
 
 
 def total(engines: Engines) -> EngineState:
-    one, other = states(engines)
-    return EngineState(
-        one.running + other.running,
-        one.waiting + other.waiting,
-        one.finished + other.finished,
-        one.generated_tokens + other.generated_tokens,
-        one.cache_queries + other.cache_queries,
-        one.cache_hits + other.cache_hits,
-        one.preemptions + other.preemptions,
-    )
+    one, other = (astuple(state) for state in states(engines))
+    return EngineState(*(a + b for a, b in zip(one, other, strict=True)))
 
 
 def wait_until_running(engines: Engines, count: int) -> None:

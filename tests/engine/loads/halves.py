@@ -1,7 +1,7 @@
 """The load of a log whose first half calibrates an engine model and whose second half judges it.
 
-Streams of prompts of any length, some of which share a prefix, at Poisson arrivals of growing rates,
-as the users of a service send them (open loop). Both halves have other prompts and the same
+Streams of prompts of any length, some of which share a prefix, at Poisson arrivals of growing
+rates, as the users of a service send them (open loop). Both halves have other prompts and the same
 distributions. Must never judge the results.
 """
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -26,7 +26,7 @@ from tests.engine.loads.load import CHAT
 from tests.engine.machine import environment
 from tests.engine.machine.cores import on_cores_of_their_own
 from tests.engine.machine.environment import EngineEnvironment
-from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow, configured
+from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow, configured, running
 
 # Requests per slot. The last request waits for all others in its slot, so the time of one request
 # is a small part.
@@ -161,10 +161,7 @@ def wait_until_idle(engines: Engines) -> None:
 def _router(engines: Engines, folder: Path, seen: Seen) -> Iterator[Hedgerow]:
     """A fresh router; at the end, its replica states and log messages are recorded."""
     router = Hedgerow([engine.url for engine in engines], folder / "hedgerow.log")
-    with ExitStack() as stack:
-        stack.callback(router.kill)
-        router.start()
-        router.wait_until_ready()
+    with running(router):
         yield router
         page = httpx.get(f"{router.admin}/replicas").json()
         seen.breakers = [replica["breaker"] for replica in page]
@@ -194,13 +191,7 @@ def running_pair(
     """Two running engines of `slots` slots, each on its own core."""
     first = Engine(f"busy-{slots}-a", built, logs, *flags, slots=slots)
     second = Engine(f"busy-{slots}-b", built, logs, *flags, slots=slots)
-    with ExitStack() as stack:
-        for engine in (first, second):
-            stack.callback(engine.kill)
-            engine.start()
-        for engine in (first, second):
-            engine.wait_until_ready()
-        stack.enter_context(on_cores_of_their_own((first, second)))
+    with running(first, second), on_cores_of_their_own((first, second)):
         yield first, second
 
 
@@ -212,16 +203,14 @@ def logged_pair(folder: Path, log: Path, **access_log: Any) -> Iterator[Hedgerow
     """
     log.unlink(missing_ok=True)
     built = environment.ensure()
-    with ExitStack() as stack:
-        pair = stack.enter_context(
-            running_pair(SLOTS, built, folder, "--enable-prompt-tokens-details")
-        )
+    with running_pair(SLOTS, built, folder, "--enable-prompt-tokens-details") as pair:
         settings = {
             "replicas": [engine.url for engine in pair],
             "access_log": {"path": str(log), **access_log},
             "prefix": {"block_bytes": 64},  # a token of this model is a character
         }
-        yield stack.enter_context(configured(settings, folder))
+        with configured(settings, folder) as router:
+            yield router
 
 
 def described(seen: Seen) -> str:
