@@ -167,21 +167,6 @@ class SloCounts:
 class ClassCounts:
     """The counters of one priority class, for requests that generate text."""
 
-    __slots__ = (
-        "duration",
-        "estimate_width_s",
-        "estimates",
-        "estimates_kept",
-        "gain_achieved",
-        "gain_attainable",
-        "slo_tpot",
-        "slo_ttft",
-        "slo_whole",
-        "tpot",
-        "ttft",
-        "wait",
-    )
-
     def __init__(self) -> None:
         self.ttft = Histogram()  # time to first token of streams, in seconds
         self.tpot = Histogram(TPOT_BOUNDS_S)  # seconds per token of streams of at least two tokens

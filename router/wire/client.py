@@ -133,33 +133,6 @@ class Handler(ABC):
 class Front:
     """What all client connections share: limits, timeouts, and the set of connections."""
 
-    __slots__ = (
-        "_max_clients",
-        "_reserved",
-        "allow_half_close",
-        "bodies_total",
-        "body_most",
-        "clients",
-        "cors",
-        "draining",
-        "handler",
-        "held_bytes",
-        "keep_alive_s",
-        "last_answers",
-        "limits",
-        "lingering",
-        "most_lingering",
-        "origins",
-        "outbox",
-        "plans",
-        "soft_clients",
-        "sweeper",
-        "tally",
-        "timeouts",
-        "turn",
-        "via",
-    )
-
     def __init__(
         self,
         handler: Handler,

@@ -99,31 +99,6 @@ class Tunnel(asyncio.Protocol):
     This object replaces the `ClientConnection` as the asyncio protocol of the client's transport.
     """
 
-    __slots__ = (
-        "_early",
-        "_far",
-        "_far_closed",
-        "_far_is_full",
-        "_introduction",
-        "_left",
-        "_over",
-        "_owner",
-        "_pace",
-        "_rate",
-        "_sweeper",
-        "_task",
-        "_timeouts",
-        "_whole",
-        "arrived",
-        "bytes_in",
-        "bytes_out",
-        "client",
-        "deadline",
-        "head",
-        "request_id",
-        "status",
-    )
-
     def __init__(
         self,
         client: ClientConnection,
