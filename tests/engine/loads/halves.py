@@ -8,13 +8,12 @@ distributions. Must never judge the results.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
 from typing import Any
 
 from bench.fleet.stream import Answer, Link
-from tests.engine.loads import bodies
+from tests.engine.loads.link import ask, opened
 
 # Prompt and output lengths in tokens, which here are characters.
 PROMPT, OUTPUT = (100, 1800), (12, 32)
@@ -79,20 +78,10 @@ async def client(
     fields: str = "",
     make: Callable[[], Link] = Link,
 ) -> None:
-    """The lightweight client of the benches, because the engines need the CPU cores.
-
-    `fields`: more lines of the request's head; `make` creates the connection.
-    """
-    host, _, port = url.removeprefix("http://").rpartition(":")
-    loop = asyncio.get_running_loop()
-    _, link = await loop.create_connection(make, host, int(port))
+    """Send `count` requests over one connection, one after the other."""
+    link = await opened(url, make)
     for _ in range(count):
-        text, tokens = next(source)
-        body = json.dumps({**bodies.chat(text, tokens), "stream": True}).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n{fields}"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        ended: asyncio.Future[None] = loop.create_future()
-        link.ask(head.encode() + body, lambda _, ended=ended: ended.set_result(None))
-        await ended
-        answers.append(link.answer)
+        answer, ended = ask(link, *next(source), fields)
+        await ended.wait()
+        answers.append(answer)
     link.close()

@@ -20,8 +20,8 @@ from typing import Any
 
 import httpx
 
-from bench.fleet.stream import Link
 from tests.engine.loads import bodies
+from tests.engine.loads import link as links
 from tests.engine.loads.load import CHAT
 from tests.engine.machine import environment
 from tests.engine.machine.cores import on_cores_of_their_own
@@ -81,37 +81,31 @@ def sizes(slots: int, tokens: int) -> list[int]:
     return [int(tokens * rng.uniform(0.5, 1.5)) for _ in range(count)]
 
 
-def content(number: int, tokens: int, *, stream: bool) -> bytes:
-    text = f"{number} {perf_counter()} ".ljust(100, "x")
-    return json.dumps({**bodies.chat(text, tokens), "stream": stream}).encode()
+def content(number: int) -> str:
+    return f"{number} {perf_counter()} ".ljust(100, "x")
 
 
 async def ask_stream(url: str, number: int, tokens: int, seen: Seen) -> None:
-    host, _, port = url.removeprefix("http://").rpartition(":")
-    _, link = await asyncio.get_running_loop().create_connection(Link, host, int(port))
-    ended = asyncio.Event()
-    asked = content(number, tokens, stream=True)
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    link = await links.opened(url)
     began = perf_counter()
-    link.ask(f"{head}Content-Length: {len(asked)}\r\n\r\n".encode() + asked, lambda _: ended.set())
+    answer, ended = links.ask(link, content(number), tokens)
     try:
         await ended.wait()
     finally:
         link.close()
     ended_at = perf_counter()
-    seen.errors.append(link.answer.error)
+    seen.errors.append(answer.error)
     seen.took_s.append(ended_at - began)
-    if link.answer.first_at is not None:
-        seen.waits_s.append(link.answer.first_at - began)
-        seen.spans.append((link.answer.first_at, ended_at))
+    if answer.first_at is not None:
+        seen.waits_s.append(answer.first_at - began)
+        seen.spans.append((answer.first_at, ended_at))
 
 
 async def ask_whole(url: str, number: int, tokens: int, seen: Seen) -> None:
-    asked = content(number, tokens, stream=False)
-    lines = {"content-type": "application/json"}
+    asked = bodies.chat(content(number), tokens)
     began = perf_counter()
     async with httpx.AsyncClient(timeout=RUN_WITHIN_S) as http:
-        answer = await http.post(f"{url}{CHAT}", content=asked, headers=lines)
+        answer = await http.post(f"{url}{CHAT}", json=asked)
     is_served = answer.status_code == 200 and "choices" in answer.json()
     seen.errors.append("" if is_served else f"{answer.status_code} {answer.text}")
     seen.took_s.append(perf_counter() - began)
