@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from tests.engine.machine import environment
-from tests.engine.machine.fleet import Engine, Hedgerow, running
+from tests.engine.machine.fleet import Engine, Engines, Hedgerow, running
 
 IDLE_WITHIN_S = 60.0
 
@@ -24,7 +24,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def fleet(logs: Path) -> Iterator[tuple[Engine, Engine]]:
+def fleet(logs: Path) -> Iterator[Engines]:
     """Two engines with the same model, started in parallel."""
     built = environment.ensure()
     pair = Engine("engine-a", built, logs), Engine("engine-b", built, logs)
@@ -33,7 +33,7 @@ def fleet(logs: Path) -> Iterator[tuple[Engine, Engine]]:
 
 
 @pytest.fixture
-def engines(fleet: tuple[Engine, Engine]) -> tuple[Engine, Engine]:
+def engines(fleet: Engines) -> Engines:
     """Both engines, running and idle, independent of the previous test."""
     for engine in fleet:
         if not engine.is_running():
@@ -46,7 +46,7 @@ def engines(fleet: tuple[Engine, Engine]) -> tuple[Engine, Engine]:
 
 
 @pytest.fixture
-def hedgerow(engines: tuple[Engine, Engine], tmp_path: Path) -> Iterator[Hedgerow]:
+def hedgerow(engines: Engines, tmp_path: Path) -> Iterator[Hedgerow]:
     """A fresh Hedgerow in front of both engines, so that an ejection does not affect the
     next test.
     """

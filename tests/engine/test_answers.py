@@ -10,14 +10,12 @@ import openai
 import pytest
 
 from tests.engine.loads import bodies
-from tests.engine.machine.fleet import CONTEXT_TOKENS, MODEL, Engine, Hedgerow
+from tests.engine.machine.fleet import CONTEXT_TOKENS, MODEL, Engine, Engines, Hedgerow
 from tests.engine.machine.tiny_model import ASCII_IDS, CHARACTERS
 
 TOKENS = 40
 TIMEOUT_S = 60.0
 TOO_LONG = "x" * (2 * CONTEXT_TOKENS)  # one token per character
-
-Engines = tuple[Engine, Engine]
 
 
 def post(service: Engine | Hedgerow, path: str, body: dict[str, Any]) -> httpx.Response:

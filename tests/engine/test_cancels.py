@@ -18,14 +18,13 @@ import pytest
 from router.core.errors import Reason
 from tests.engine.loads import bodies
 from tests.engine.loads.raw_client import RawClient
-from tests.engine.machine.fleet import MODEL, SLOTS, Engine, EngineState, Hedgerow
+from tests.engine.machine.fleet import MODEL, SLOTS, Engines, EngineState, Hedgerow
 from tests.engine.machine.processes import eventually
 
 CHAT = "/v1/chat/completions"
 LONG = 3500  # output tokens; half a minute of an otherwise idle engine
 WITHIN_S = 30.0
 
-Engines = tuple[Engine, Engine]
 Leave = Callable[[RawClient], None]
 
 both_ways_to_leave = pytest.mark.parametrize(

@@ -10,9 +10,7 @@ import random
 
 from router.app import App
 from tests.engine.machine.exact import expected_hits, hits_of, knowing, replica
-from tests.engine.machine.fleet import BLOCK_TOKENS, KV_BLOCKS, Engine
-
-Engines = tuple[Engine, Engine]
+from tests.engine.machine.fleet import BLOCK_TOKENS, KV_BLOCKS, Engine, Engines
 
 
 def text(seed: str, length: int) -> str:

@@ -13,13 +13,11 @@ from pathlib import Path
 import httpx
 
 from tests.engine.loads import bodies
-from tests.engine.machine.fleet import BLOCK_TOKENS, MODEL, Engine, Hedgerow, running
+from tests.engine.machine.fleet import BLOCK_TOKENS, MODEL, Engines, Hedgerow, running
 
 CONVERSATIONS, TURNS = 5, 4
 SAID = 540  # characters (tokens) of a user's message: more than one block of the index
 TIMEOUT_S = 60.0
-
-Engines = tuple[Engine, Engine]
 
 
 @contextmanager

@@ -11,12 +11,10 @@ import openai
 import pytest
 
 from tests.engine.loads import bodies, sse
-from tests.engine.machine.fleet import MODEL, Engine, Hedgerow
+from tests.engine.machine.fleet import MODEL, Engine, Engines, Hedgerow
 
 TOKENS = 40
 TIMEOUT_S = 60.0
-
-Engines = tuple[Engine, Engine]
 
 
 def stream_bytes(url: str, path: str, body: dict[str, Any]) -> bytes:

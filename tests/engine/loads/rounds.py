@@ -26,7 +26,7 @@ from tests.engine.loads.load import CHAT
 from tests.engine.machine import environment
 from tests.engine.machine.cores import on_cores_of_their_own
 from tests.engine.machine.environment import EngineEnvironment
-from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow, configured, running
+from tests.engine.machine.fleet import SLOTS, Engine, Engines, Hedgerow, configured, running
 
 # Requests per slot. The last request waits for all others in its slot, so the time of one request
 # is a small part.
@@ -36,8 +36,6 @@ CALIBRATION_TOKENS = 60
 TOKENS_AT_MOST = 1200  # maximum length of an answer; all slots together fit into the KV cache
 IDLE_WITHIN_S = 60.0
 RUN_WITHIN_S = 600.0
-
-Engines = tuple[Engine, Engine]
 
 
 @dataclass

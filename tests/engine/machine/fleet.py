@@ -133,6 +133,9 @@ class Engine(Service):
         return EngineState(*(int(value) for value in sums.values()))
 
 
+Engines = tuple[Engine, Engine]
+
+
 class Hedgerow(Service):
     """Hedgerow as its users start it: a process with flags, one data port, one admin port."""
 
