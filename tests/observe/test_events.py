@@ -99,9 +99,9 @@ def test_the_texts_of_one_source_are_bounded(output: Output) -> None:
 
 
 def test_the_first_line_of_another_problem_counts_the_suppressed_ones(output: Output) -> None:
-    for error in ("refused", "refused", "refused", "timeout"):
+    for error in ("refused", "refused", "refused", "timeout", "closed"):
         log_event(logging.ERROR, "no answer", error=error)
-    assert [line.get("kept_back") for line in output.lines()] == [None, 2]
+    assert [line.get("kept_back") for line in output.lines()] == [None, 2, None]
 
 
 def test_the_limit_remembers_a_bounded_number_of_keys() -> None:

@@ -61,7 +61,7 @@ class RoutingHeaders:
 class RoutingHeader:
     """The declaration of one routing header, whose value is kept in `RoutingHeaders`."""
 
-    __slots__ = ("_attribute", "_convert", "is_memoized", "name", "passes")
+    __slots__ = ("_convert", "_field", "is_memoized", "name", "passes")
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class RoutingHeader:
         self.passes = passes  # whether the field is forwarded to the replica unchanged
         # Many requests have the same value, so `headers.Sorter` remembers the header line.
         self.is_memoized = is_memoized
-        self._attribute = attribute
+        self._field = attribute
         self._convert = convert
 
     def read(self, value: bytes, into: RoutingHeaders) -> None:
@@ -85,15 +85,15 @@ class RoutingHeader:
 
         Called for each field of a request with this name, in the order of the fields.
         """
-        setattr(into, self._attribute, self._convert(value))
+        setattr(into, self._field, self._convert(value))
 
 
 class _Timeout(RoutingHeader):
     """A timeout. Of several, the shortest counts."""
 
     def read(self, value: bytes, into: RoutingHeaders) -> None:
-        shortest: float = min(getattr(into, self._attribute), self._convert(value))
-        setattr(into, self._attribute, shortest)
+        shortest: float = min(getattr(into, self._field), self._convert(value))
+        setattr(into, self._field, shortest)
 
 
 class _Session(RoutingHeader):
