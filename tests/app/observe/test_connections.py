@@ -213,6 +213,10 @@ def test_a_request_whose_client_closes_at_once_is_served(secure: bool) -> None:
             writer.close()
             await asyncio.gather(writer.wait_closed(), return_exceptions=True)
             await eventually(lambda: actions.drains == 1, "drained")
+            (one,) = listener._listeners
+            aiohttp = one.runner.server
+            assert aiohttp is not None
+            await eventually(lambda: not aiohttp.connections, "aiohttp is told of the end")
         finally:
             await listener.stop()
 

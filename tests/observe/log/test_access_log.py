@@ -206,6 +206,19 @@ def test_off_writes_nothing_and_starts_nothing() -> None:
     assert not sink_threads()
 
 
+def test_after_close_lines_are_ignored(tmp_path: Path) -> None:
+    async def main() -> None:
+        log = AccessLog(str(tmp_path / "log"))
+        log.close()
+        log.write(record())
+        log.reopen()
+        log.close()
+        assert not log.is_armed
+
+    run(main())
+    assert lines_of(tmp_path / "log") == []
+
+
 def test_a_blocked_sink_costs_lines_and_no_time(tmp_path: Path) -> None:
     queue_bytes = 256 * 1024
     path = tmp_path / "fifo"
