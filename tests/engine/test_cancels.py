@@ -12,13 +12,12 @@ from contextlib import ExitStack
 from dataclasses import astuple
 
 import httpx
-import openai
 import pytest
 
 from router.core.errors import Reason
 from tests.engine.loads import bodies
 from tests.engine.loads.raw_client import RawClient
-from tests.engine.machine.fleet import MODEL, SLOTS, Engines, EngineState, Hedgerow
+from tests.engine.machine.fleet import SLOTS, Engines, EngineState, Hedgerow
 from tests.engine.machine.processes import eventually
 
 CHAT = "/v1/chat/completions"
@@ -143,20 +142,3 @@ def test_a_crowd_leaves_at_once(engines: Engines, hedgerow: Hedgerow) -> None:
             client.leave()
         assert_stopped(engines, start, left, requests=2 * SLOTS)
     assert_logged(hedgerow, requests=crowd)
-
-
-def test_sdk_closes_its_stream(engines: Engines, hedgerow: Hedgerow, client: openai.OpenAI) -> None:
-    start = total(engines)
-    stream = client.chat.completions.create(
-        model=MODEL,
-        messages=[{"role": "user", "content": "closed by the SDK"}],
-        max_tokens=LONG,
-        stream=True,
-        extra_body=bodies.ENGINE_FIELDS,
-    )
-    for _ in range(5):
-        next(stream)
-    left = total(engines)
-    stream.close()
-    assert_stopped(engines, start, left, requests=1)
-    assert_logged(hedgerow, requests=1)

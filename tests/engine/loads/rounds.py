@@ -27,6 +27,7 @@ from tests.engine.machine import environment
 from tests.engine.machine.cores import on_cores_of_their_own
 from tests.engine.machine.environment import EngineEnvironment
 from tests.engine.machine.fleet import SLOTS, Engine, Engines, Hedgerow, configured, running
+from tests.engine.machine.processes import eventually
 
 # Requests per slot. The last request waits for all others in its slot, so the time of one request
 # is a small part.
@@ -36,6 +37,7 @@ CALIBRATION_TOKENS = 60
 TOKENS_AT_MOST = 1200  # maximum length of an answer; all slots together fit into the KV cache
 IDLE_WITHIN_S = 60.0
 RUN_WITHIN_S = 600.0
+LOG_WITHIN_S = 10.0
 
 
 @dataclass
@@ -203,6 +205,15 @@ def logged_pair(folder: Path, log: Path, **access_log: Any) -> Iterator[Hedgerow
         }
         with configured(settings, folder) as router:
             yield router
+
+
+def wait_for_lines(log: Path, count: int) -> None:
+    """Return when an access log, which may not exist yet, has `count` lines."""
+    eventually(
+        lambda: log.exists() and log.read_bytes().count(b"\n") >= count,
+        LOG_WITHIN_S,
+        f"{count} requests in the log",
+    )
 
 
 def described(seen: Seen) -> str:
