@@ -64,8 +64,8 @@ def test_a_cancelled_stream_frees_the_engine(served: Served) -> None:
 
             long = {**CHAT, "stream": True, "max_tokens": 2000}
             async with client.stream("POST", "/v1/chat/completions", json=long) as answer:
-                async for _ in answer.aiter_lines():
-                    break
+                lines = answer.aiter_lines()  # kept: without its iterator, httpx ends the stream
+                await anext(lines)
                 assert await inflight() == 1
             async with asyncio.timeout(10):
                 while await inflight():
