@@ -20,7 +20,8 @@ from router.core.urgency import CLASSES
 from router.intake.routes import KINDS
 from router.observe.tenant_usage import TenantUsage
 
-ATTEMPT_KINDS = ("primary", "retry", "hedge", "continuation", "fallback", "other")
+PRIMARY: Final = "primary"
+ATTEMPT_KINDS = (PRIMARY, "retry", "hedge", "continuation", "fallback", "other")
 OTHER = "other"
 
 # Histogram bounds in seconds, from a cached response on the same machine to a generation of ten
@@ -167,21 +168,6 @@ class SloCounts:
 class ClassCounts:
     """The counters of one priority class, for requests that generate text."""
 
-    __slots__ = (
-        "duration",
-        "estimate_width_s",
-        "estimates",
-        "estimates_kept",
-        "gain_achieved",
-        "gain_attainable",
-        "slo_tpot",
-        "slo_ttft",
-        "slo_whole",
-        "tpot",
-        "ttft",
-        "wait",
-    )
-
     def __init__(self) -> None:
         self.ttft = Histogram()  # time to first token of streams, in seconds
         self.tpot = Histogram(TPOT_BOUNDS_S)  # seconds per token of streams of at least two tokens
@@ -247,7 +233,10 @@ class Metrics(Tally):
         self._other_kind = self.kinds[OTHER]
         self.classes = {name: ClassCounts() for name in (*CLASSES, UNCLASSED)}
         self.usage = TenantUsage()
-        self.attempts: dict[tuple[str, str, Reason], int] = {}
+        # Most attempts are primary ones that end well. They are counted apart, by replica, because
+        # a key of three parts costs 1,000 instructions.
+        self._answered: dict[str, int] = {}
+        self._attempts: dict[tuple[str, str, Reason], int] = {}
         # The keys are the model, the region that the client prefers, and the class.
         self.models: dict[tuple[str, str, str], ModelCounts] = {}
         self.model_ends: dict[str, ModelEnds] = {}
@@ -441,13 +430,27 @@ class Metrics(Tally):
         value, because no later call of `forget_replica` would free the value. The attempt is
         counted for the label value `other`.
         """
+        if reason is _OK and kind == PRIMARY:
+            answered = self._answered
+            count = answered.get(replica_id, 0)
+            if not count:
+                replica_id = self._name_of(replica_id, is_removed)
+                count = answered.get(replica_id, 0)
+            answered[replica_id] = count + 1
+            return
         try:
-            self.attempts[replica_id, kind, reason] += 1
+            self._attempts[replica_id, kind, reason] += 1
         except KeyError:
             if kind not in ATTEMPT_KINDS:
                 kind = OTHER
             key = (self._name_of(replica_id, is_removed), kind, reason)
-            self.attempts[key] = self.attempts.get(key, 0) + 1
+            self._attempts[key] = self._attempts.get(key, 0) + 1
+
+    @property
+    def attempts(self) -> dict[tuple[str, str, Reason], int]:
+        """The number of attempts that have ended, by replica, kind and reason of the end."""
+        answered = {(name, PRIMARY, _OK): count for name, count in self._answered.items()}
+        return self._attempts | answered
 
     def retries(self, cause: Reason) -> None:
         """Counts one retry. `cause` is the reason why the attempt before it ended."""
@@ -490,8 +493,9 @@ class Metrics(Tally):
         self.ejections_by_replica.pop(replica_id, None)
         self.priority_dropped_by_replica.pop(replica_id, None)
         self.tokens_by_replica.pop(replica_id, None)
-        for key in [key for key in self.attempts if key[0] == replica_id]:
-            del self.attempts[key]
+        self._answered.pop(replica_id, None)
+        for key in [key for key in self._attempts if key[0] == replica_id]:
+            del self._attempts[key]
 
     def _name_of(self, replica_id: str, is_removed: bool) -> str:
         """Returns the label value for a replica. `is_removed`: see `attempt`."""

@@ -26,6 +26,7 @@ from router.config.model import Limits, Timeouts
 from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
 from router.core.tally import Tally
+from router.wire.body_rate import BodyRate
 from router.wire.handshake import Handshake
 from router.wire.http1 import answers
 from router.wire.http1.cors import Cors, cors_of
@@ -132,37 +133,6 @@ class Handler(ABC):
 class Front:
     """What all client connections share: limits, timeouts, and the set of connections."""
 
-    __slots__ = (
-        "_max_clients",
-        "_reserved",
-        "allow_half_close",
-        "bodies_total",
-        "body_idle_s",
-        "body_most",
-        "body_rate",
-        "body_rate_over_s",
-        "clients",
-        "cors",
-        "draining",
-        "handler",
-        "held_bytes",
-        "keep_alive_s",
-        "last_answers",
-        "limits",
-        "lingering",
-        "most_lingering",
-        "origins",
-        "outbox",
-        "plans",
-        "refused_body_s",
-        "soft_clients",
-        "sweeper",
-        "tally",
-        "timeouts",
-        "turn",
-        "via",
-    )
-
     def __init__(
         self,
         handler: Handler,
@@ -206,11 +176,7 @@ class Front:
         self.timeouts = timeouts
         self.body_most = limits.body
         self.bodies_total = limits.bodies_total
-        self.body_rate = timeouts.body_rate
-        self.body_rate_over_s = timeouts.body_rate_over_s
-        self.body_idle_s = timeouts.body_idle_s
         self.keep_alive_s = timeouts.keep_alive_s
-        self.refused_body_s = timeouts.refused_body_s
         self.cors: Cors | None = cors_of(cors)  # `None`: the section `cors` is off
         # Heads that were remembered before the reload were checked against the old limits.
         self.plans: Plans[RequestHead] = Plans()
@@ -260,8 +226,7 @@ class ClientConnection(Counted):
     """
 
     __slots__ = (
-        "_body_window",
-        "_body_window_bytes",
+        "_body_rate",
         "_closing",
         "_front",
         "_held",
@@ -307,8 +272,7 @@ class ClientConnection(Counted):
         self._requests = 0
         self._held = 0  # the bytes of the body in `Front.held_bytes`
         self._held_early = 0  # the bytes of an unfinished head and of early data in it
-        self._body_window = 0.0
-        self._body_window_bytes = 0
+        self._body_rate: BodyRate | None = None  # of a body that does not arrive with its head
         # The unwritten rest of a long response of the router itself: the client reads too slowly.
         self._rest = memoryview(b"")
         self._rest_keeps = False  # whether the connection stays open after it
@@ -390,8 +354,9 @@ class ClientConnection(Counted):
     def on_turn(self) -> None:
         self._turn_has_ended = False
         transport = self.transport
+        protocol: object = transport.get_protocol()
         # A tunnel that has taken over the transport pauses and resumes the reading itself.
-        if transport.is_closing() or not self._is_its_protocol(transport):
+        if transport.is_closing() or protocol is not self:
             return
         if not self.half_closed:
             transport.resume_reading()
@@ -431,14 +396,10 @@ class ClientConnection(Counted):
         front = self._front
         reader = self._reader
         if not self._closing and self.exchange is None and reader.started:
-            head = reader.head if reader.head.method else None
             gone = RouterError(Reason.CLIENT_GONE, "the client disconnected during its request")
-            front.handler.refused(self, head, gone)
-        self._closing = True
+            front.handler.refused(self, reader.known_head, gone)
         self.deadline = NEVER
-        front.clients.discard(self)
-        front.lingering.pop(self, None)
-        front.origins.leave(self)
+        self._leave()
         front.sweeper.discard(self)
         if self._places:
             front.reserve(-self._places)
@@ -654,17 +615,14 @@ class ClientConnection(Counted):
         """Called by the request reader after the head of a request, before its body."""
         front = self._front
         front.handler.check_head(head)
-        if len(front.clients) > front.soft_clients and not self._is_inside():
+        if len(front.clients) > front.soft_clients and self.peer != INSIDE:
             may_go_on = front.handler.relieve(self, head, 0)
             if not may_go_on and front.origins.is_largest(self):
                 raise _too_many()
         if head.has_body and not head.passes:
             if (head.content_length or 0) > front.body_most:
                 return  # `RequestReader` refuses the request next
-            now = monotonic()
-            self._body_window = now + front.body_rate_over_s
-            self._body_window_bytes = 0
-            self.deadline = now + front.body_idle_s
+            self._body_rate = None
             if head.expect_continue:
                 self.write(_CONTINUE)
 
@@ -680,15 +638,14 @@ class ClientConnection(Counted):
         if self._reader.early:
             self._end_turn()
         self._account(self._reader.held_bytes)
-        self.deadline = now + front.body_idle_s
+        self.deadline = now + front.timeouts.body_idle_s
         if not received:
             return  # a part was decoded
-        self._body_window_bytes += received
-        if now >= self._body_window:
-            if self._body_window_bytes < front.body_rate * front.body_rate_over_s:
-                raise RouterError(Reason.BODY_TIMEOUT, "the request body was too slow")
-            self._body_window = now + front.body_rate_over_s
-            self._body_window_bytes = 0
+        rate = self._body_rate
+        if rate is None:
+            rate = self._body_rate = BodyRate(front.timeouts, now)
+        if rate.is_too_low(received, now):
+            raise RouterError(Reason.BODY_TIMEOUT, "the request body was too slow")
 
     def _account(self, body_bytes: int) -> None:
         """Counts the bytes of the body. Raises RouterError (MEMORY_LIMIT)."""
@@ -740,9 +697,8 @@ class ClientConnection(Counted):
         """Sends an error response, then closes in a way that lets the client read the response."""
         if self._closing:
             return
-        reader = self._reader
-        head = reader.head if reader.head.method else None
         front = self._front
+        head = self._reader.known_head
         request_id = front.handler.refused(self, head, err)
         self.write(
             answers.error_response(
@@ -777,7 +733,7 @@ class ClientConnection(Counted):
         self._lingers_until = now + LINGER_S
         if len(front.lingering) < front.most_lingering:
             front.lingering[self] = None
-            self._lingers_until = now + front.refused_body_s
+            self._lingers_until = now + front.timeouts.refused_body_s
         self.deadline = self.linger_deadline(now)
         if can_write_eof:
             transport.write_eof()
@@ -785,7 +741,7 @@ class ClientConnection(Counted):
 
     def linger_deadline(self, now: float) -> float:
         """Returns the time at which a lingering connection that gets no more bytes is closed."""
-        return min(self._lingers_until, now + self._front.refused_body_s / 6.0)
+        return min(self._lingers_until, now + self._front.timeouts.refused_body_s / 6.0)
 
     def _close(self, now: float) -> None:
         if not self._closing:
@@ -794,13 +750,6 @@ class ClientConnection(Counted):
             self.deadline = now + self._front.timeouts.write_stall_s
             self._front.outbox.flush()
             self.transport.close()
-
-    def _is_its_protocol(self, transport: asyncio.Transport) -> bool:
-        protocol: object = transport.get_protocol()
-        return protocol is self
-
-    def _is_inside(self) -> bool:
-        return self.peer == INSIDE
 
     def is_quiet(self, now: float, *, is_own: bool) -> bool:
         """Returns whether this connection has waited for a request for at least `QUIET_S` seconds.
@@ -826,13 +775,17 @@ class ClientConnection(Counted):
         """Closes this connection, which has no request, so that another may stay open."""
         front, reader = self._front, self._reader
         if reader.started and not self._closing:
-            head = reader.head if reader.head.method else None
-            front.handler.refused(self, head, _too_many())
+            front.handler.refused(self, reader.known_head, _too_many())
+        self._leave()
+        self.transport.abort()
+
+    def _leave(self) -> None:
+        """Takes the connection out of those that are counted. It reads no more requests."""
+        front = self._front
         self._closing = True
         front.clients.discard(self)
         front.lingering.pop(self, None)
         front.origins.leave(self)
-        self.transport.abort()
 
     def shut(self, since: float) -> None:
         """Closes the connection if it has waited for a request since the time `since` or longer.

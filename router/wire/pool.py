@@ -85,25 +85,6 @@ class Address:
 class Pool(PoolInterface):
     """All connections to one replica."""
 
-    __slots__ = (
-        "_closed",
-        "_fresh",
-        "_idle",
-        "_idle_most",
-        "_idle_s",
-        "_loop",
-        "_sweeper",
-        "_tally",
-        "_tasks",
-        "_timeouts",
-        "_waiters",
-        "address",
-        "all",
-        "deadline",
-        "opened",
-        "reused",
-    )
-
     def __init__(
         self,
         address: Address,

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from router.config.model import Timeouts
 from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
+from router.wire.body_rate import BodyRate
 from router.wire.client import ClientConnection
 from router.wire.http1 import answers
 from router.wire.http1.heads import RequestHead
@@ -98,32 +99,6 @@ class Tunnel(asyncio.Protocol):
     This object replaces the `ClientConnection` as the asyncio protocol of the client's transport.
     """
 
-    __slots__ = (
-        "_early",
-        "_far",
-        "_far_closed",
-        "_far_is_full",
-        "_introduction",
-        "_left",
-        "_over",
-        "_owner",
-        "_pace",
-        "_sweeper",
-        "_task",
-        "_timeouts",
-        "_whole",
-        "_window_bytes",
-        "_window_ends",
-        "arrived",
-        "bytes_in",
-        "bytes_out",
-        "client",
-        "deadline",
-        "head",
-        "request_id",
-        "status",
-    )
-
     def __init__(
         self,
         client: ClientConnection,
@@ -161,10 +136,7 @@ class Tunnel(asyncio.Protocol):
         self._pace = _Pace(self, client.turn) if head.chunked else None
         self._over = False
         self._task: asyncio.Task[None] | None = None
-        # The end of the present time window. In each window of `body_rate_over_s` seconds, a
-        # minimum number of bytes of the request's body must arrive.
-        self._window_ends = 0.0
-        self._window_bytes = 0
+        self._rate = BodyRate(timeouts, self.arrived)
         self.deadline = NEVER  # While the connection is opened, the client does not delay anything.
 
     def start(self, server: LocalServer) -> None:
@@ -208,14 +180,10 @@ class Tunnel(asyncio.Protocol):
         if far is None or self._far_closed:
             return
         self.deadline = now + self._timeouts.write_stall_s
-        self._window_bytes += len(data)
-        if now >= self._window_ends:
-            timeouts = self._timeouts
-            if self._window_bytes < timeouts.body_rate * timeouts.body_rate_over_s:
-                self._end(Reason.BODY_TIMEOUT)
-                self.client.transport.abort()
-                return
-            self._open_window(now)
+        if self._rate.is_too_low(len(data), now):
+            self._end(Reason.BODY_TIMEOUT)
+            self.client.transport.abort()
+            return
         if self._pace is None:
             far.write(data)
         else:
@@ -225,10 +193,6 @@ class Tunnel(asyncio.Protocol):
         """Writes a piece of the request's body to the local server."""
         if self._far is not None and not self._far_closed and not self._far.is_closing():
             self._far.write(data)
-
-    def _open_window(self, now: float) -> None:
-        self._window_ends = now + self._timeouts.body_rate_over_s
-        self._window_bytes = 0
 
     def eof_received(self) -> bool:
         return False  # a FIN of the client counts as a disconnect
@@ -264,7 +228,7 @@ class Tunnel(asyncio.Protocol):
         early, self._early = self._early, b""
         self.bytes_in = len(early)
         self._left -= len(early)
-        self._open_window(monotonic())
+        self._rate.begin(monotonic())
         far.write(request_head(self.head, self.request_id, self._introduction))
         if self._pace is not None:
             self._pace.write(early)
@@ -309,9 +273,7 @@ class Tunnel(asyncio.Protocol):
         self._far_is_full = is_full
         if not is_full:
             self._touch()
-            # The time window for a minimum of the body starts again, because the client did not
-            # cause the pause.
-            self._open_window(monotonic())
+            self._rate.begin(monotonic())  # The client did not cause the pause.
         self.pause_or_resume()
 
     def pause_or_resume(self) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from router.config.keys import KeyLine, hash_of, line_of
+from tests.abuse.hostile import Client
 from tests.abuse.victim import LOOP_S, MEMORY, Victim, reproducible, under_attack
 from tests.faults.process.metrics import number
 from tests.harness.client import RawClient
+from tests.harness.messages import request
 from tests.harness.reading import Response
 from tests.harness.running import scenario
 
@@ -80,6 +83,25 @@ async def ask(victim: Victim, data: bytes, sizes: tuple[int, ...] = (), turns: i
         return await client.recv_response()
     finally:
         client.close()
+
+
+async def at_once(victim: Victim, *clients: Client) -> None:
+    """Let all these clients act at the same time."""
+    await asyncio.gather(*(client.act(victim.port) for client in clients))
+
+
+@asynccontextmanager
+async def listing(victim: Victim, names: Iterable[str], length: int) -> AsyncIterator[None]:
+    """Let the hostile replica serve these models for the `with` block, which begins when the
+    router's list of models has `length` bytes.
+    """
+    control = victim.hostile.control
+    before, control.models = control.models, tuple(names)
+    async with asyncio.timeout(10):
+        while len((await ask(victim, request("/v1/models"))).body) < length:
+            await asyncio.sleep(0.05)
+    yield
+    control.models = before
 
 
 async def ended(victim: Victim, least: int, *statuses: int, kind: str = "") -> None:

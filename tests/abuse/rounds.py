@@ -1,19 +1,42 @@
 """One round: some generated crowds against a running router. The same seed gives the same
-crowds.
+crowds. A crowd is a group of hostile clients, and the answers of hostile replicas.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
-from tests.abuse.crowds import CROWDS, Crowd
-from tests.abuse.hostile import Client
+from tests.abuse.clients import CLIENT
+from tests.abuse.hostile import Answer, Client
+from tests.abuse.replies import ANSWER
 from tests.abuse.victim import BAD, PAIR, Victim, reproducible
 from tests.harness.messages import chat
+
+CLIENTS = 12
+ANSWERS = 8
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Clients that connect at the same time, and the answers of hostile replicas."""
+
+    clients: tuple[Client, ...]
+    answers: tuple[Answer, ...]
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> Crowd:
+    """Draw a crowd without `st.builds`: a failure report then shows the `repr` of the crowd, not
+    megabytes of arguments.
+    """
+    clients = draw(st.lists(CLIENT, min_size=1, max_size=CLIENTS))
+    return Crowd(tuple(clients), tuple(draw(st.lists(ANSWER, max_size=ANSWERS))))
 
 
 async def attack(victim: Victim, crowd: Crowd) -> None:
@@ -53,7 +76,7 @@ def run_round(runner: asyncio.Runner, victim: Victim, seed: int, crowds: int) ->
         phases=[Phase.generate, Phase.shrink],
         print_blob=False,
     )
-    @given(CROWDS)
+    @given(crowds())
     def each(crowd: Crowd) -> None:
         reproducible(lambda: runner.run(attack(victim, crowd)))
 

@@ -18,7 +18,7 @@ from router.config.keys import KeyLine, ModelBudgets, line_of
 from router.core.errors import Reason
 from router.observe.admin.connections import MOST
 from tests.abuse.hostile import Answer, Client
-from tests.abuse.recipe import Recipes, ask, came, ended
+from tests.abuse.recipe import Recipes, ask, at_once, came, ended, listing
 from tests.abuse.victim import BAD, PAIR, Victim
 from tests.addons.batches.forms import MULTIPART, form
 from tests.addons.batches.lines import CHAT
@@ -134,8 +134,7 @@ SMALL_TOTAL = "limits: {body: 8388608, bodies_total: 16777216}\n"
 async def unfinished_heads_of_sixty_kilobytes(victim: Victim) -> None:
     """A thousand connections hold the beginning of a head. All heads together are limited."""
     start = b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\n" + b"x-a: b\r\n" * 7500
-    clients = [Client(start, reads_s=1.0) for _ in range(1000)]
-    await asyncio.gather(*(client.act(victim.port) for client in clients))
+    await at_once(victim, *[Client(start, reads_s=1.0)] * 1000)
     await ended(victim, 500, 503)
 
 
@@ -144,8 +143,7 @@ async def early_data_behind_a_request(victim: Victim) -> None:
     """Eight hundred requests are answered late; behind each are sixty kilobytes of the next one."""
     victim.hostile.behave = Answer(b"", ends="hangs")
     data = chat() + b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\n" + b"x-a: b\r\n" * 7000
-    clients = [Client(data, reads_s=1.5) for _ in range(800)]
-    await asyncio.gather(*(client.act(victim.port) for client in clients))
+    await at_once(victim, *[Client(data, reads_s=1.5)] * 800)
     await came(victim, 800)
     ends = await victim.ends("reason")
     refused = sum(n for (_, reason), n in ends.items() if reason == Reason.MEMORY_LIMIT.value)
@@ -187,16 +185,8 @@ async def bodies_that_are_scanned_at_once(victim: Victim) -> None:
 @recipe(memory=64 * MIB, loop_s=LOOP_S)
 async def a_long_model_list_that_nobody_reads(victim: Victim) -> None:
     """Two hundred clients ask for a list of 3.8 MB and read nothing."""
-    before = victim.hostile.control.models
-    victim.hostile.control.models = tuple(f"{BAD}{n}-{'x' * 850}" for n in range(4_000))
-    listed = 0
-    async with asyncio.timeout(10):
-        while listed < MIB:
-            await asyncio.sleep(0.05)
-            listed = len((await ask(victim, request("/v1/models"))).body)
-    clients = [Client(request("/v1/models"), ends="stops") for _ in range(200)]
-    await asyncio.gather(*(client.act(victim.port) for client in clients))
-    victim.hostile.control.models = before
+    async with listing(victim, [f"{BAD}{n}-{'x' * 850}" for n in range(4_000)], MIB):
+        await at_once(victim, *[Client(request("/v1/models"), ends="stops")] * 200)
 
 
 @recipe(extra="queue: {enabled: false}\n", loop_s=LOOP_S)

@@ -19,7 +19,7 @@ from backports import zstd
 from router.fleet.engines.common.models import MODELS_MOST
 from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE
 from tests.abuse.hostile import Answer, Client
-from tests.abuse.recipe import Recipes, ask, came, ended
+from tests.abuse.recipe import Recipes, ask, at_once, came, ended, listing
 from tests.abuse.victim import BAD, GOOD, PAIR, Victim
 from tests.harness.control import MODELS
 from tests.harness.messages import (
@@ -252,8 +252,7 @@ async def a_replica_that_reads_nothing(victim: Victim) -> None:
     """
     victim.pair[0].behave = victim.pair[1].behave = Answer(b"", asks="nothing", ends="hangs")
     data = post_json("/v1/chat/completions", chat_body(model=PAIR, x="x" * 7 * MIB))
-    clients = [Client(data, ends="closes", reads_s=1.5) for _ in range(40)]
-    await asyncio.gather(*(client.act(victim.port) for client in clients))
+    await at_once(victim, *[Client(data, ends="closes", reads_s=1.5)] * 40)
     await ended(victim, 1, 503, kind="chat")  # requests above the limit of held bytes are refused
 
 
@@ -265,8 +264,7 @@ async def heads_that_drip(victim: Victim) -> None:
     """Four hundred clients whose heads never end."""
     start = b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\n"
     data = start + b"x-a: b\r\n" * 2000
-    clients = [Client(data, (3, 1), reads_s=0.1) for _ in range(400)]
-    await asyncio.gather(*(client.act(victim.port) for client in clients))
+    await at_once(victim, *[Client(data, (3, 1), reads_s=0.1)] * 400)
     await came(victim, 400)
 
 
@@ -317,8 +315,7 @@ async def a_client_that_asks_and_does_not_read(victim: Victim) -> None:
     The router keeps 1000 pipelined requests during an answer; more are refused.
     """
     data = request("/v1/models") * 1000
-    clients = [Client(data, ends="stops") for _ in range(50)]
-    await asyncio.gather(*(client.act(victim.port) for client in clients))
+    await at_once(victim, *[Client(data, ends="stops")] * 50)
     await ended(victim, 1000, 200, kind="models")
 
 
@@ -326,12 +323,26 @@ async def a_client_that_asks_and_does_not_read(victim: Victim) -> None:
 async def connections_opened_and_reset(victim: Victim) -> None:
     """Two thousand requests whose clients have disconnected before the router reads them."""
     for _ in range(20):
-        clients = [Client(chat(), ends="resets") for _ in range(100)]
-        await asyncio.gather(*(client.act(victim.port) for client in clients))
+        await at_once(victim, *[Client(chat(), ends="resets")] * 100)
     await came(victim, 2000)
 
 
 # -- replicas -------------------------------------------------------------------------------------
+
+
+class Bomb:
+    """Answers of a replica to probes: these pages in turn."""
+
+    def __init__(self, kind: str, pages: list[bytes]) -> None:
+        self.asked = 0
+        self._kind = kind
+        self._pages = pages
+
+    async def __call__(self, connection: ReplicaConnection) -> None:
+        page = self._pages[self.asked % len(self._pages)]
+        self.asked += 1
+        fields = [f"content-type: {self._kind}", f"content-length: {len(page)}"]
+        await connection.send(head("HTTP/1.1 200 OK", fields) + page)
 
 
 async def answered(victim: Victim, *answers: Answer, stream: bool = True) -> None:
@@ -425,23 +436,10 @@ async def a_model_list_that_is_a_bomb(victim: Victim) -> None:
         b'{"object":"list","data":[{"id":"' + b"m" * 8 * MIB + b'"}]}',
         b"\xff" * MIB,
     ]
-    asked = 0
-
-    async def bomb(connection: ReplicaConnection) -> None:
-        nonlocal asked
-        page = pages[asked % len(pages)]
-        asked += 1
-        await connection.send(
-            head(
-                "HTTP/1.1 200 OK",
-                ["content-type: application/json", f"content-length: {len(page)}"],
-            )
-            + page
-        )
-
+    bomb = Bomb("application/json", pages)
     for replica in victim.pair:
         replica.control.at[MODELS] = bomb
-    await eventually(lambda: asked >= 2, "lists were asked for")
+    await eventually(lambda: bomb.asked >= 2, "lists were asked for")
     for replica in victim.pair:
         replica.control.at.clear()
 
@@ -449,17 +447,9 @@ async def a_model_list_that_is_a_bomb(victim: Victim) -> None:
 @recipe()
 async def a_long_model_list_asked_for_often(victim: Victim) -> None:
     """Twenty clients, each with a thousand pipelined requests for the longest list of models."""
-    before = victim.hostile.control.models
-    victim.hostile.control.models = tuple(f"{BAD}{n}" for n in range(MODELS_MOST))
-    listed = 0
-    async with asyncio.timeout(10):
-        while listed < MODELS_MOST:
-            await asyncio.sleep(0.05)
-            listed = len((await ask(victim, request("/v1/models"))).json()["data"])
-    data = request("/v1/models") * 1000
-    clients = [Client(data, reads_s=2.0) for _ in range(20)]
-    await asyncio.gather(*(client.act(victim.port) for client in clients))
-    victim.hostile.control.models = before
+    names = [f"{BAD}{n}" for n in range(MODELS_MOST)]
+    async with listing(victim, names, sum(map(len, names))):
+        await at_once(victim, *[Client(request("/v1/models") * 1000, reads_s=2.0)] * 20)
 
 
 @recipe()
@@ -474,27 +464,17 @@ async def metrics_that_are_a_bomb(victim: Victim) -> None:
         line + b"-1e999\n" + line + b"NaN\n",
         b"# HELP " + b"h" * 8 * MIB,
     ]
-    asked = 0
-
-    async def bomb(connection: ReplicaConnection) -> None:
-        nonlocal asked
-        page = pages[asked % len(pages)]
-        asked += 1
-        await connection.send(
-            head("HTTP/1.1 200 OK", ["content-type: text/plain", f"content-length: {len(page)}"])
-            + page
-        )
-
+    bomb = Bomb("text/plain", pages)
     for replica in victim.pair:
         replica.control.at["/metrics"] = bomb
     try:
         async with asyncio.timeout(4):
-            while asked < 2 * len(pages):
+            while bomb.asked < 2 * len(pages):
                 assert (await ask(victim, chat(model=PAIR))).status in (200, 503)
                 await asyncio.sleep(0.02)
     except TimeoutError:
         pass
-    assert asked >= len(pages), f"{asked} pages were read"
+    assert bomb.asked >= len(pages), f"{bomb.asked} pages were read"
 
 
 # -- tenants --------------------------------------------------------------------------------------

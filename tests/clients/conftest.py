@@ -55,10 +55,7 @@ class Served:
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     enabled = "true" if CONTINUES else "false"
-    settings = (
-        f"allow_half_close: true\ncontinuation: {{enabled: {enabled}}}\n"
-        "health: {eject_after: 1000}\n"
-    )
+    settings = f"continuation: {{enabled: {enabled}}}\nhealth: {{eject_after: 1000}}\n"
     with serving(tmp_path_factory.mktemp("clients"), settings) as router:
         yield router
 

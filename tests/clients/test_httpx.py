@@ -29,13 +29,6 @@ def test_one_connection_serves_many(client: httpx.Client) -> None:
     assert len(ports) == 1
 
 
-def test_a_stream(client: httpx.Client) -> None:
-    with client.stream("POST", "/v1/chat/completions", json={**CHAT, "stream": True}) as answer:
-        lines = [line for line in answer.iter_lines() if line]
-    assert lines[-1] == "data: [DONE]"
-    assert all(line.startswith("data: ") for line in lines)
-
-
 def test_a_body_of_unknown_length(client: httpx.Client) -> None:
     body = json.dumps(CHAT).encode()
     pieces = (body[at : at + 7] for at in range(0, len(body), 7))
@@ -44,15 +37,6 @@ def test_a_body_of_unknown_length(client: httpx.Client) -> None:
     )
     assert answer.status_code == 200
     assert answer.request.headers["transfer-encoding"] == "chunked"
-
-
-def test_a_large_body(client: httpx.Client) -> None:
-    """Three megabytes of spaces: a large body with little prefill work."""
-    body = json.dumps(CHAT).encode() + b" " * (3 << 20)
-    answer = client.post(
-        "/v1/chat/completions", content=body, headers={"content-type": "application/json"}
-    )
-    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("framing", ["content-length", "chunked"])
@@ -68,22 +52,6 @@ def test_a_refusal_of_a_large_body_is_read(guarded: Served, framing: str) -> Non
             assert answer.status_code == 401
 
 
-def test_head_and_models(client: httpx.Client) -> None:
-    models = client.get("/v1/models")
-    assert [model["id"] for model in models.json()["data"]] == [MODEL]
-    head = client.head("/v1/models")
-    assert head.content == b""
-    assert head.status_code in (200, 404, 405)
-    assert client.get("/v1/models").status_code == 200
-
-
-def test_engines_control_endpoints_are_closed(client: httpx.Client) -> None:
-    for path in ("/metrics", "/abort_request", "/server_info"):
-        answer = client.get(path)
-        assert answer.status_code == 404
-        assert answer.json()["error"]["code"] == "not_found"
-
-
 def test_a_cancelled_stream_frees_the_engine(served: Served) -> None:
     async def main() -> None:
         async with httpx.AsyncClient(base_url=served.url, timeout=20, trust_env=False) as client:
@@ -96,8 +64,8 @@ def test_a_cancelled_stream_frees_the_engine(served: Served) -> None:
 
             long = {**CHAT, "stream": True, "max_tokens": 2000}
             async with client.stream("POST", "/v1/chat/completions", json=long) as answer:
-                async for _ in answer.aiter_lines():
-                    break
+                lines = answer.aiter_lines()  # kept: without its iterator, httpx ends the stream
+                await anext(lines)
                 assert await inflight() == 1
             async with asyncio.timeout(10):
                 while await inflight():

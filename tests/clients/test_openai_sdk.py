@@ -102,11 +102,6 @@ def test_a_completion_stream_whose_replica_dies(client: OpenAI, served: Served, 
         assert ask(**{"x-emulate-fault": f"die_after={after}; replica=emulated-0"}) == undisturbed
 
 
-def test_completion(client: OpenAI) -> None:
-    answer = client.completions.create(model=MODEL, prompt="hello", max_tokens=3)
-    assert answer.choices[0].text
-
-
 def test_completion_stream(client: OpenAI) -> None:
     chunks = list(client.completions.create(model=MODEL, prompt="hi", max_tokens=3, stream=True))
     assert chunks[-1].choices[0].finish_reason == "length"
@@ -120,20 +115,6 @@ def test_raw_response(client: OpenAI) -> None:
     assert raw.headers["content-type"].startswith("application/json")
     assert raw.request_id
     assert raw.parse().choices
-
-
-def test_streaming_response_line_by_line(client: OpenAI) -> None:
-    with client.chat.completions.with_streaming_response.create(
-        model=MODEL, messages=HELLO, max_tokens=3, stream=True
-    ) as raw:
-        assert raw.headers["content-type"].startswith("text/event-stream")
-        lines = [line for line in raw.iter_lines() if line]
-    assert lines[-1] == "data: [DONE]"
-
-
-def test_models(client: OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == [MODEL]
-    assert client.models.retrieve(MODEL).id == MODEL
 
 
 def test_an_unknown_model_raises_its_own_class(client: OpenAI) -> None:

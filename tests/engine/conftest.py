@@ -7,14 +7,13 @@ run with the end of its log.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import openai
 import pytest
 
 from tests.engine.machine import environment
-from tests.engine.machine.fleet import Engine, Hedgerow
+from tests.engine.machine.fleet import Engine, Engines, Hedgerow, running
 
 IDLE_WITHIN_S = 60.0
 
@@ -25,21 +24,16 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def fleet(logs: Path) -> Iterator[tuple[Engine, Engine]]:
+def fleet(logs: Path) -> Iterator[Engines]:
     """Two engines with the same model, started in parallel."""
     built = environment.ensure()
     pair = Engine("engine-a", built, logs), Engine("engine-b", built, logs)
-    with ExitStack() as stack:
-        for engine in pair:
-            stack.callback(engine.kill)
-            engine.start()
-        for engine in pair:
-            engine.wait_until_ready()
+    with running(*pair):
         yield pair
 
 
 @pytest.fixture
-def engines(fleet: tuple[Engine, Engine]) -> tuple[Engine, Engine]:
+def engines(fleet: Engines) -> Engines:
     """Both engines, running and idle, independent of the previous test."""
     for engine in fleet:
         if not engine.is_running():
@@ -52,15 +46,12 @@ def engines(fleet: tuple[Engine, Engine]) -> tuple[Engine, Engine]:
 
 
 @pytest.fixture
-def hedgerow(engines: tuple[Engine, Engine], tmp_path: Path) -> Iterator[Hedgerow]:
+def hedgerow(engines: Engines, tmp_path: Path) -> Iterator[Hedgerow]:
     """A fresh Hedgerow in front of both engines, so that an ejection does not affect the
     next test.
     """
     router = Hedgerow([engine.url for engine in engines], tmp_path / "hedgerow.log")
-    with ExitStack() as stack:
-        stack.callback(router.kill)
-        router.start()
-        router.wait_until_ready()
+    with running(router):
         yield router
 
 

@@ -27,7 +27,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
@@ -46,9 +45,8 @@ from router.core.text.table import build
 from router.observe.log.record import Record
 from tests.engine.loads.estimates import CLASSES, Estimated
 from tests.engine.loads.halves import prompts
-from tests.engine.loads.rounds import logged_pair
+from tests.engine.loads.rounds import logged_pair, wait_for_lines
 from tests.engine.machine.fleet import SLOTS, Hedgerow
-from tests.engine.machine.processes import eventually
 
 MINUTES: Final = 40.0
 BLOCKS: Final = 12
@@ -58,7 +56,6 @@ BLOCK: Final = sum(LOAD.values())
 # The closed loop: more clients than the two engines have slots, so that the queue is used.
 CLIENTS, EACH = 3 * SLOTS, 6
 WITHIN_S: Final = 600.0  # of the closed loop, and of one block
-LOG_WITHIN_S: Final = 10.0
 NAME: Final = "two engines"
 KINDS: Final = ("ttft", "tpot", "step")  # of the predictions
 _ERRORS: Final = "hedgerow_prediction_error_ratio"
@@ -155,13 +152,9 @@ def lines(log: Path) -> list[bytes]:
 
 def records(log: Path, count: int) -> list[Record]:
     """The records of an access log as soon as there are `count`."""
-    eventually(partial(_has_lines, log, count), LOG_WITHIN_S, f"{count} requests in the log")
+    wait_for_lines(log, count)
     decode = msgspec.json.Decoder(Record).decode
     return [decode(line) for line in lines(log)]
-
-
-def _has_lines(log: Path, count: int) -> bool:
-    return log.exists() and log.read_bytes().count(b"\n") >= count
 
 
 def streams(found: Iterable[Record]) -> dict[str, list[Stream]]:

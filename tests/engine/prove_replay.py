@@ -30,15 +30,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from router.cli import main as hedgerow
 from tests.engine.loads.blocks import in_order
 from tests.engine.loads.halves import open_load
-from tests.engine.loads.rounds import logged_pair
-from tests.engine.machine.processes import eventually
+from tests.engine.loads.rounds import logged_pair, wait_for_lines
 
 LOAD = {1.2: 50, 1.6: 80, 2.0: 80}  # requests of one block, by arrivals per second
 BLOCKS = 5  # of each half
@@ -46,7 +44,6 @@ JUDGED = 1000
 BLOCK_WITHIN_S = 360.0
 BLOCK = sum(LOAD.values())
 HALF = BLOCKS * BLOCK
-LOG_WITHIN_S = 10.0
 WRONG = 3.0  # factor on all coefficients of the deliberately wrong engine model
 TRUSTED, REFUSED = 0, 3  # exit statuses of a replay
 
@@ -82,18 +79,10 @@ def record(folder: Path, log: Path) -> None:
             load = open_load(router.url, f"block {block}", LOAD, BLOCK_WITHIN_S)
             failed = [answer.error for answer in asyncio.run(load) if answer.error]
             assert not failed, failed[:5]
-            eventually(
-                partial(_has_lines, log, (block + 1) * BLOCK),
-                LOG_WITHIN_S,
-                "every request in the log",
-            )
+            wait_for_lines(log, (block + 1) * BLOCK)
     lines = log.read_bytes().splitlines()
     blocks = [lines[at : at + BLOCK] for at in range(0, len(lines), BLOCK)]
     log.write_bytes(b"".join(line + b"\n" for line in in_order([*blocks[::2], *blocks[1::2]])))
-
-
-def _has_lines(log: Path, count: int) -> bool:
-    return log.exists() and log.read_bytes().count(b"\n") >= count
 
 
 def replayed(words: Sequence[str]) -> tuple[int, str]:

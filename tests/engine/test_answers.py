@@ -10,14 +10,12 @@ import openai
 import pytest
 
 from tests.engine.loads import bodies
-from tests.engine.machine.fleet import CONTEXT_TOKENS, MODEL, Engine, Hedgerow
+from tests.engine.machine.fleet import CONTEXT_TOKENS, MODEL, Engine, Engines, Hedgerow
 from tests.engine.machine.tiny_model import ASCII_IDS, CHARACTERS
 
 TOKENS = 40
 TIMEOUT_S = 60.0
 TOO_LONG = "x" * (2 * CONTEXT_TOKENS)  # one token per character
-
-Engines = tuple[Engine, Engine]
 
 
 def post(service: Engine | Hedgerow, path: str, body: dict[str, Any]) -> httpx.Response:
@@ -89,23 +87,6 @@ def test_sdk_understands_the_errors(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as too_long:
         client.completions.create(model=MODEL, prompt=TOO_LONG, max_tokens=1)
     assert "maximum context length" in too_long.value.message
-
-
-def test_sdk_lists_models(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == [MODEL]
-
-
-def test_sdk_raw_response(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.with_raw_response.create(
-        model=MODEL,
-        messages=[{"role": "user", "content": "raw"}],
-        max_tokens=TOKENS,
-        extra_body=bodies.ENGINE_FIELDS,
-    )
-    assert answer.headers["x-request-id"]
-    text = answer.parse().choices[0].message.content
-    assert text is not None
-    assert len(text) == TOKENS
 
 
 def test_fields_the_router_does_not_know_survive(hedgerow: Hedgerow) -> None:

@@ -23,12 +23,11 @@ import pytest
 from tests.engine.loads import bodies, sse
 from tests.engine.loads.load import CHAT
 from tests.engine.machine.favourite import preferring
-from tests.engine.machine.fleet import Engine, Hedgerow
+from tests.engine.machine.fleet import Engine, Engines, Hedgerow
 from tests.engine.machine.processes import eventually, members_of_group
 
 pytest.importorskip("router.addons.continuation")
 
-Engines = tuple[Engine, Engine]
 
 COMPLETIONS = "/v1/completions"
 TOKENS = 160

@@ -20,7 +20,14 @@ import pytest
 from tests.engine.loads import bodies
 from tests.engine.machine import environment
 from tests.engine.machine.exact import expected_hits, hits_of, knowing
-from tests.engine.machine.fleet import BLOCK_TOKENS, KV_BLOCKS, Engine, Hedgerow, configured
+from tests.engine.machine.fleet import (
+    BLOCK_TOKENS,
+    KV_BLOCKS,
+    Engine,
+    Hedgerow,
+    configured,
+    running,
+)
 from tests.engine.machine.processes import eventually
 
 NAME = "engine-ranks"
@@ -37,10 +44,7 @@ PROMPTS, PROMPT_TOKENS = 4, 1000
 def ranked(logs: Path) -> Iterator[Engine]:
     """The engine with two ranks. The first test finds it as it is after its start."""
     engine = Engine(NAME, environment.ensure(), logs, ranks=len(IDS))
-    with ExitStack() as stack:
-        stack.callback(engine.kill)
-        engine.start()
-        engine.wait_until_ready()
+    with running(engine):
         yield engine
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from router.config.keys import KeyLine, hash_of, line_of
 from tests.engine.machine import environment
-from tests.engine.machine.fleet import MODEL, Engine, Hedgerow, configured
+from tests.engine.machine.fleet import MODEL, Engine, Hedgerow, configured, running
 from tests.harness.free_tokens import (
     LEAST,
     NOT_ASKED,
@@ -41,10 +41,7 @@ BUDGET = 34_000  # tokens
 def merging(logs: Path) -> Iterator[Engine]:
     built = environment.ensure()
     engine = Engine("engine-merging", built, logs, "--stream-interval", str(INTERVAL))
-    with ExitStack() as stack:
-        stack.callback(engine.kill)
-        engine.start()
-        engine.wait_until_ready()
+    with running(engine):
         yield engine
 
 

@@ -23,10 +23,8 @@ from tests.engine.loads import bodies, sse
 from tests.engine.loads.load import CHAT
 from tests.engine.machine.cores import stopped
 from tests.engine.machine.favourite import preferring
-from tests.engine.machine.fleet import CONTEXT_TOKENS, Engine, EngineState, Hedgerow
+from tests.engine.machine.fleet import CONTEXT_TOKENS, Engine, Engines, EngineState, Hedgerow
 from tests.engine.machine.processes import eventually
-
-Engines = tuple[Engine, Engine]
 
 TOKENS = 400  # length of the answer: seconds of a running engine
 PROMPT = CONTEXT_TOKENS - TOKENS - 100  # characters, of one token each

@@ -10,9 +10,7 @@ import random
 
 from router.app import App
 from tests.engine.machine.exact import expected_hits, hits_of, knowing, replica
-from tests.engine.machine.fleet import BLOCK_TOKENS, KV_BLOCKS, Engine
-
-Engines = tuple[Engine, Engine]
+from tests.engine.machine.fleet import BLOCK_TOKENS, KV_BLOCKS, Engine, Engines
 
 
 def text(seed: str, length: int) -> str:
@@ -92,18 +90,5 @@ def test_evictions_are_seen(engines: Engines) -> None:
             expected = await expected_hits(app, engine, prompts[0])
             assert expected == 0
             assert await hits_of(engine, prompts[0]) == 0
-
-    asyncio.run(work())
-
-
-def test_events_reach_the_router_that_its_users_start(engines: Engines) -> None:
-    """Without KV events, the router could not know a prompt sent directly by another client."""
-    engine = engines[1]
-
-    async def work() -> None:
-        async with knowing(*engines) as app:
-            prompt = text("sent by somebody else", 900)
-            await hits_of(engine, prompt)
-            await all_is_known(app, engine, prompt)
 
     asyncio.run(work())

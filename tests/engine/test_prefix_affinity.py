@@ -13,25 +13,19 @@ from pathlib import Path
 import httpx
 
 from tests.engine.loads import bodies
-from tests.engine.machine.fleet import BLOCK_TOKENS, MODEL, Engine, Hedgerow
+from tests.engine.machine.fleet import BLOCK_TOKENS, MODEL, Engines, Hedgerow, running
 
 CONVERSATIONS, TURNS = 5, 4
 SAID = 540  # characters (tokens) of a user's message: more than one block of the index
 TIMEOUT_S = 60.0
-
-Engines = tuple[Engine, Engine]
 
 
 @contextmanager
 def routed_by(policy: str, engines: Engines, folder: Path) -> Iterator[Hedgerow]:
     urls = [engine.url for engine in engines]
     router = Hedgerow(urls, folder / f"{policy}.log", "--policy", policy)
-    try:
-        router.start()
-        router.wait_until_ready()
+    with running(router):
         yield router
-    finally:
-        router.kill()
 
 
 def cache_hits(engines: Engines) -> int:

@@ -25,9 +25,7 @@ import pytest
 from bench.fleet.report import aligned
 from tests.engine.loads.saturation import CLIENTS, Saturation, Seen, at
 from tests.engine.machine.cores import on_cores_of_their_own
-from tests.engine.machine.fleet import Engine, configured
-
-Engines = tuple[Engine, Engine]
+from tests.engine.machine.fleet import Engine, Engines, configured
 
 # Rounds over all settings; the seed of a round is the same for all. One takes two minutes.
 ROUNDS = int(os.environ.get("HEDGEROW_PRIORITY_ROUNDS", "1"))

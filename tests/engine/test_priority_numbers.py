@@ -20,9 +20,7 @@ from router.fleet.engines.common.priority import CRITICAL_AHEAD_S, EPOCH
 from tests.engine.loads import bodies
 from tests.engine.loads.load import CHAT
 from tests.engine.machine.cores import stopped
-from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow, configured
-
-Engines = tuple[Engine, Engine]
+from tests.engine.machine.fleet import SLOTS, Engine, Engines, Hedgerow, configured
 
 CLASS_S = 300.0  # seconds between the deadlines of two classes
 PER_S = 10  # units of a priority number per second

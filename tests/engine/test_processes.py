@@ -7,15 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.engine.machine.processes import (
     Service,
-    ServiceFailed,
     eventually,
     members_of_group,
 )
-from tests.harness.ports import free_port
 from tests.places import ROOT
 
 WITHIN_S = 30.0
@@ -54,16 +50,3 @@ def test_child_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
         assert members_of_group(group)
         parent.send_signal(signal.SIGKILL)
     eventually(lambda: not members_of_group(group), WITHIN_S, "the family gone")
-
-
-def test_a_failed_start_shows_the_log(tmp_path: Path) -> None:
-    service = Service("failing", ["sh", "-c", "echo no such model; exit 3"], tmp_path / "log")
-    service.start()
-    with pytest.raises(ServiceFailed, match=r"no such model\n.*code 3"):
-        service.wait_ready(lambda: False, WITHIN_S)
-    service.kill()
-
-
-def test_ports_lie_where_no_outgoing_connection_takes_them() -> None:
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert all(1024 <= free_port() < lowest for _ in range(20))

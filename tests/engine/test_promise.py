@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from bench.promise.coverage import Stream
-from tests.engine import prove_promise
 from tests.engine.loads.estimates import CLASSES, Estimated, middle_rate
 from tests.engine.machine.cores import on_cores_of_their_own
 from tests.engine.machine.fleet import SLOTS, Engine, configured
@@ -112,18 +111,6 @@ def test_each_goal_can_be_missed(found: Block, is_met: bool) -> None:
     result = judged([found])
     assert holds(result.verdicts) is is_met
     assert "ttft 20.0 %, tpot not measured" in result.remarks[0]
-
-
-def test_no_block_is_no_success() -> None:
-    assert not holds(judged([]).verdicts)
-    assert not holds(judged([block([], 0)]).verdicts)
-
-
-def test_a_finished_block_is_read_again(tmp_path: Path) -> None:
-    kept = tmp_path / "kept.jsonl"
-    assert prove_promise.read(kept) == []
-    kept.write_bytes(prove_promise.written_line(block([1.0], 3)) * 2)
-    assert prove_promise.read(kept) == [block([1.0], 3)] * 2
 
 
 def test_the_ends_of_a_closed_loop_do_not_count() -> None:

@@ -13,7 +13,7 @@ import httpx
 from router.core.errors import Reason
 from tests.engine.loads import bodies
 from tests.engine.loads.load import CHAT, Load, Outcome, ask
-from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow
+from tests.engine.machine.fleet import SLOTS, Engine, Engines, Hedgerow
 from tests.engine.machine.processes import eventually
 
 # More than the slots of both engines: requests without a token always wait in either engine.
@@ -24,8 +24,6 @@ WHOLE, WHOLE_ANSWERS = 300, 12  # output tokens of a whole answer, number of suc
 # Seconds from an engine's readiness to its first request: probes, ejection time.
 BACK_WITHIN_S = 60.0
 TIMEOUT_S = 60.0
-
-Engines = tuple[Engine, Engine]
 
 
 def test_a_killed_engine_costs_only_what_had_begun(engines: Engines, hedgerow: Hedgerow) -> None:

@@ -12,10 +12,8 @@ from tests.engine.machine.exact import (
     knowing,
     replica,
 )
-from tests.engine.machine.fleet import Engine
+from tests.engine.machine.fleet import Engines
 from tests.engine.test_kv_events import text
-
-Engines = tuple[Engine, Engine]
 
 
 def test_a_restart_empties_the_index(engines: Engines) -> None:

@@ -11,12 +11,10 @@ import openai
 import pytest
 
 from tests.engine.loads import bodies, sse
-from tests.engine.machine.fleet import MODEL, Engine, Hedgerow
+from tests.engine.machine.fleet import MODEL, Engine, Engines, Hedgerow
 
 TOKENS = 40
 TIMEOUT_S = 60.0
-
-Engines = tuple[Engine, Engine]
 
 
 def stream_bytes(url: str, path: str, body: dict[str, Any]) -> bytes:
@@ -95,49 +93,6 @@ def test_other_dialects_stream_too(
     relayed = names(hedgerow.url)
     assert relayed == names(engines[0].url)
     assert len(relayed) > 4
-
-
-def test_sdk_streams_chat(engines: Engines, client: openai.OpenAI) -> None:
-    body = bodies.chat("sdk chat", TOKENS, stream=True)
-    text = ""
-    with client.chat.completions.create(
-        model=MODEL,
-        messages=[{"role": "user", "content": "sdk chat"}],
-        max_tokens=TOKENS,
-        temperature=0,
-        stream=True,
-        extra_body=bodies.ENGINE_FIELDS,
-    ) as stream:
-        for chunk in stream:
-            text += chunk.choices[0].delta.content or ""
-    assert text == direct_text(engines[0], "/v1/chat/completions", body)
-
-
-def test_sdk_streams_completions(engines: Engines, client: openai.OpenAI) -> None:
-    body = bodies.completion("sdk completion", TOKENS, stream=True)
-    with client.completions.create(
-        model=MODEL,
-        prompt="sdk completion",
-        max_tokens=TOKENS,
-        temperature=0,
-        stream=True,
-        extra_body=bodies.ENGINE_FIELDS,
-    ) as stream:
-        text = "".join(chunk.choices[0].text for chunk in stream)
-    assert text == direct_text(engines[0], "/v1/completions", body)
-
-
-def test_sdk_streams_raw_lines(client: openai.OpenAI) -> None:
-    with client.chat.completions.with_streaming_response.create(
-        model=MODEL,
-        messages=[{"role": "user", "content": "raw lines"}],
-        max_tokens=TOKENS,
-        stream=True,
-        extra_body=bodies.ENGINE_FIELDS,
-    ) as answer:
-        assert answer.headers["x-request-id"]
-        lines = [line for line in answer.iter_lines() if line]
-    assert lines[-1] == f"data: {sse.DONE}"
 
 
 def test_async_sdk_streams_side_by_side(engines: Engines, hedgerow: Hedgerow) -> None:

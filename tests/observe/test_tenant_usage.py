@@ -35,16 +35,6 @@ def test_a_request_is_counted_for_its_tenant_and_class() -> None:
     assert figures(together(usage.tenants["acme"]))["requests"] == 3
 
 
-def test_a_cost_is_what_each_kind_of_token_costs() -> None:
-    usage = TenantUsage()
-    usage.adopt(Prices({"m": Price(input=2.0, cached=0.5, output=8.0), "plain": Price(input=2.0)}))
-    usage.count("acme", "high", "m", 1_000_000, 400_000, 100_000, False, 0)
-    assert usage.tenants["acme"]["high"].cost == pytest.approx(0.6 * 2.0 + 0.4 * 0.5 + 0.1 * 8.0)
-    usage.count("plain", "high", "plain", 1_000_000, 400_000, 100_000, False, 0)
-    # cached tokens cost the same as others
-    assert usage.tenants["plain"]["high"].cost == pytest.approx(2.0)
-
-
 def test_tokens_without_a_price_are_counted_separately() -> None:
     usage = TenantUsage()
     usage.count("acme", "high", "m", 10, 0, 5, False, 0)

@@ -47,16 +47,6 @@ async def test_a_deadline_is_met_once_and_never_early() -> None:
 
 
 @scenario
-async def test_a_deadline_written_later_counts() -> None:
-    sweeper, _ = make()
-    party = Party()
-    sweeper.add(party)
-    party.deadline = monotonic()
-    await eventually(lambda: bool(party.calls), "the deadline")
-    sweeper.close()
-
-
-@scenario
 async def test_a_failing_party_is_dropped_and_told() -> None:
     sweeper, errors = make()
     bad, good = Party(monotonic()), Party(monotonic())
@@ -89,20 +79,6 @@ async def test_one_party_may_end_another_in_the_same_tick() -> None:
     sweeper.add(marker)
     await eventually(lambda: bool(marker.calls), "another tick")
     assert len(first.calls) + len(second.calls) == 1
-    sweeper.close()
-
-
-@scenario
-async def test_a_party_may_be_added_by_another() -> None:
-    sweeper, _ = make()
-    second = Party(monotonic())
-    first = Party(monotonic())
-    first.on_deadline = lambda now: (  # type: ignore[method-assign]
-        sweeper.discard(first),
-        sweeper.add(second),
-    )
-    sweeper.add(first)
-    await eventually(lambda: bool(second.calls), "the second")
     sweeper.close()
 
 

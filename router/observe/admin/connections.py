@@ -95,7 +95,11 @@ class _Accepted(asyncio.Protocol):
 
 
 class _Sliced(asyncio.Protocol):
-    """A connection that passes on its received bytes in slices. Also its transport for aiohttp."""
+    """A connection that passes on its received bytes in slices. Also its transport for aiohttp.
+
+    TLS reports the end of a connection although reading is paused. The bytes before it are passed
+    on first, so a request whose client closes at once is served.
+    """
 
     def __init__(self, connections: Connections, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -104,6 +108,7 @@ class _Sliced(asyncio.Protocol):
         self._held = b""  # Received bytes that are not passed on yet: one read.
         self._is_waiting = False  # For a turn.
         self._is_paused = False  # By aiohttp.
+        self._is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._protocol.connection_made(cast(asyncio.Transport, self))
@@ -115,6 +120,9 @@ class _Sliced(asyncio.Protocol):
 
     def on_turn(self) -> None:
         self._is_waiting = False
+        if self._is_lost and not self._held:
+            self._protocol.connection_lost(None)
+            return
         turn = self._turn
         while self._held and turn.left > 0 and not self._is_paused:
             data, self._held = self._held[:_SLICE], self._held[_SLICE:]
@@ -123,8 +131,12 @@ class _Sliced(asyncio.Protocol):
         self._read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._held = b""
-        self._protocol.connection_lost(exc)
+        if exc is not None or not self._held:
+            self._held = b""
+            self._protocol.connection_lost(exc)
+        else:
+            self._is_lost = True  # aiohttp is told in the turn after the last slice.
+            self._read_on()
 
     def pause_reading(self) -> None:
         self._is_paused = True
@@ -134,14 +146,19 @@ class _Sliced(asyncio.Protocol):
         self._is_paused = False
         self._read_on()
 
+    def close(self) -> None:
+        """Closes the connection. aiohttp reads no more of it."""
+        self._held = b""
+        self._transport.close()
+
     def _read_on(self) -> None:
+        if (self._held or self._is_lost) and not (self._is_paused or self._is_waiting):
+            self._is_waiting = True
+            self._turn.wait(self.on_turn)
         if self._transport.is_closing():
-            self._held = b""
-        elif self._held or self._is_paused:
+            return
+        if self._held or self._is_paused:
             self._transport.pause_reading()
-            if not (self._is_paused or self._is_waiting):
-                self._is_waiting = True
-                self._turn.wait(self.on_turn)
         else:
             self._transport.resume_reading()
 

@@ -151,6 +151,11 @@ class RequestReader:
         return self._carry is not None or self.state != HEAD
 
     @property
+    def known_head(self) -> RequestHead | None:
+        """The head of the current request, as far as it was read; None: no request line yet."""
+        return self.head if self.head.method else None
+
+    @property
     def waiting_bytes(self) -> int:
         """The bytes of an unfinished head, and those in `early`."""
         carry = self._carry

@@ -1,18 +1,20 @@
 """Declares the request headers that change how the router handles a request.
 
-To add a header, add an attribute to `RoutingHeaders`, a subclass of `RoutingHeader` that sets the
-attribute, and an instance of it to `DECLARED`. `headers` and `request_fields` use the declarations.
+To add a header, add an attribute to `RoutingHeaders`, and a `RoutingHeader` that sets the attribute
+to `DECLARED`. `headers` and `request_fields` use the declarations.
 
 Must never: read a clock or a body.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from router.core.session_names import MAX_SESSION, SESSION_HEADERS
-from router.wire.http1 import slo_headers, timeout_headers
+from router.wire.http1 import durations
 
 
 class RoutingHeaders:
@@ -57,34 +59,50 @@ class RoutingHeaders:
 
 
 class RoutingHeader:
-    """The declaration of one routing header.
+    """The declaration of one routing header, whose value is kept in `RoutingHeaders`."""
 
-    `read` is called for each field of a request with this name, in the order of the fields.
-    """
+    __slots__ = ("_convert", "_field", "is_memoized", "name", "passes")
 
-    __slots__ = ("is_memoized", "name", "passes")
-
-    def __init__(self, name: bytes, *, passes: bool = False, is_memoized: bool = True) -> None:
+    def __init__(
+        self,
+        name: bytes,
+        attribute: str,
+        convert: Callable[[bytes], Any] = bytes,
+        *,
+        passes: bool = False,
+        is_memoized: bool = True,
+    ) -> None:
+        """`attribute`: of `RoutingHeaders`. `convert`: makes its value from that of a field."""
         self.name = name  # the header's name in lower case
         self.passes = passes  # whether the field is forwarded to the replica unchanged
         # Many requests have the same value, so `headers.Sorter` remembers the header line.
         self.is_memoized = is_memoized
+        self._field = attribute
+        self._convert = convert
 
     def read(self, value: bytes, into: RoutingHeaders) -> None:
-        """Reads a field's value. Raises RouterError for an invalid value that must be reported."""
-        raise NotImplementedError
+        """Reads a field's value. Raises RouterError for an invalid value that must be reported.
+
+        Called for each field of a request with this name, in the order of the fields.
+        """
+        setattr(into, self._field, self._convert(value))
 
 
-class _Model(RoutingHeader):
+class _Timeout(RoutingHeader):
+    """A timeout. Of several, the shortest counts."""
+
     def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.model = value
+        shortest: float = min(getattr(into, self._field), self._convert(value))
+        setattr(into, self._field, shortest)
 
 
 class _Session(RoutingHeader):
+    """A session key. The key in the header with the lowest rank counts."""
+
     __slots__ = ("_rank",)
 
     def __init__(self, rank: int, name: bytes, passes: bool) -> None:
-        super().__init__(name, passes=passes, is_memoized=False)
+        super().__init__(name, "session", passes=passes, is_memoized=False)
         self._rank = rank
 
     def read(self, value: bytes, into: RoutingHeaders) -> None:
@@ -92,84 +110,37 @@ class _Session(RoutingHeader):
             into.session, into.session_rank = value, self._rank
 
 
-class _Priority(RoutingHeader):
-    def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.priority = value
+def _lower(value: bytes) -> bytes:
+    return value.lower()
 
 
-class _Hedge(RoutingHeader):
-    def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.hedge = value.lower()
-
-
-class _Timeout(RoutingHeader):
-    def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.timeout_s = min(into.timeout_s, timeout_headers.of_client(value))
-
-
-class _EnvoyTimeout(RoutingHeader):
-    def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.timeout_s = min(into.timeout_s, timeout_headers.of_envoy(value))
-
-
-class _GrpcTimeout(RoutingHeader):
-    def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.timeout_s = min(into.timeout_s, timeout_headers.of_grpc(value))
-
-
-class _SdkTimeout(RoutingHeader):
-    def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.sdk_timeout_s = min(into.sdk_timeout_s, timeout_headers.seconds(value))
-
-
-class _TtftSlo(RoutingHeader):
-    def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.ttft_slo_s = slo_headers.of_client(self.name, value)
-
-
-class _TpotSlo(RoutingHeader):
-    def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.tpot_slo_s = slo_headers.of_client(self.name, value)
-
-
-class _TtftEstimate(RoutingHeader):
-    def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.wants_estimate = value.lower() == b"true"
-
-
-class _Region(RoutingHeader):
-    def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.region = value
-
-
-class _ServedRegion(RoutingHeader):
-    def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.wants_region = value.lower() == b"true"
+def _is_true(value: bytes) -> bool:
+    return value.lower() == b"true"
 
 
 DECLARED: Final[tuple[RoutingHeader, ...]] = (
-    _Model(b"x-router-model", is_memoized=False),
+    RoutingHeader(b"x-router-model", "model", is_memoized=False),
     *(_Session(rank, name, passes) for rank, (name, passes, _) in enumerate(SESSION_HEADERS)),
     # x-priority and x-hedge are not forwarded, because a second router behind this router would
     # obey them.
-    _Priority(b"x-priority"),
-    _Hedge(b"x-hedge"),
+    RoutingHeader(b"x-priority", "priority"),
+    RoutingHeader(b"x-hedge", "hedge", _lower),
     # The SLO headers are not forwarded, because the SLOs count from the request's arrival at this
     # router.
-    _TtftSlo(b"x-slo-ttft-ms"),
-    _TpotSlo(b"x-slo-tpot-ms"),
+    RoutingHeader(b"x-slo-ttft-ms", "ttft_slo_s", partial(durations.slo, "x-slo-ttft-ms")),
+    RoutingHeader(b"x-slo-tpot-ms", "tpot_slo_s", partial(durations.slo, "x-slo-tpot-ms")),
     # This header is not forwarded, because a second router behind this router would add its own
     # estimate.
-    _TtftEstimate(b"x-ttft-estimate"),
+    RoutingHeader(b"x-ttft-estimate", "wants_estimate", _is_true),
     # x-region is not forwarded, because a second router behind this router is nearest to the region
     # that this router has chosen.
-    _Region(b"x-region"),
-    _ServedRegion(b"x-served-region"),
+    RoutingHeader(b"x-region", "region"),
+    RoutingHeader(b"x-served-region", "wants_region", _is_true),
     # x-request-timeout-ms is not forwarded, because the remaining time decreases while the request
     # is in this router.
-    _Timeout(b"x-request-timeout-ms", is_memoized=False),
-    _EnvoyTimeout(b"x-envoy-expected-rq-timeout-ms", passes=True),
-    _GrpcTimeout(b"grpc-timeout", passes=True, is_memoized=False),
-    _SdkTimeout(b"x-stainless-timeout", passes=True),
-    _SdkTimeout(b"x-stainless-read-timeout", passes=True),
+    _Timeout(b"x-request-timeout-ms", "timeout_s", durations.timeout, is_memoized=False),
+    _Timeout(b"x-envoy-expected-rq-timeout-ms", "timeout_s", durations.envoy, passes=True),
+    _Timeout(b"grpc-timeout", "timeout_s", durations.grpc, passes=True, is_memoized=False),
+    _Timeout(b"x-stainless-timeout", "sdk_timeout_s", durations.seconds, passes=True),
+    _Timeout(b"x-stainless-read-timeout", "sdk_timeout_s", durations.seconds, passes=True),
 )

@@ -17,6 +17,7 @@ from router.observe.admin.listener import Admin
 from router.observe.families.collector import Collector
 from router.observe.metrics import Metrics
 from tests.app.observe.test_listener import Actions
+from tests.harness.replica import eventually
 from tests.harness.running import scenario
 from tests.places import CERT, KEY
 
@@ -189,3 +190,34 @@ def test_bodies_in_chunks_of_one_byte_are_passed_on_in_slices(secure: bool) -> N
         assert [one.count(b"200 OK") for one in answers] == [1] * 5
 
     serve(story, server)
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_a_request_whose_client_closes_at_once_is_served(secure: bool) -> None:
+    """Its last bytes wait for a later turn when the connection ends."""
+    server, client = contexts() if secure else (None, None)
+    body = b"x" * 60_000
+    head = b"POST /drain HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+
+    @scenario
+    async def check() -> None:
+        actions = Actions()
+        listener = Admin(actions, Collector(Metrics()))
+        port = await started(listener, server)
+        try:
+            name = "one.test" if secure else None
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=client, server_hostname=name
+            )
+            writer.write(head + body)
+            writer.close()
+            await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+            await eventually(lambda: actions.drains == 1, "drained")
+            (one,) = listener._listeners
+            aiohttp = one.runner.server
+            assert aiohttp is not None
+            await eventually(lambda: not aiohttp.connections, "aiohttp is told of the end")
+        finally:
+            await listener.stop()
+
+    check()

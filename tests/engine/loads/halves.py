@@ -1,32 +1,25 @@
 """The load of a log whose first half calibrates an engine model and whose second half judges it.
 
-Streams of prompts of any length, some of which share a prefix. `half` sends them from a growing
-number of clients, each of which waits for its answer (closed loop). `open_load` sends them at
-Poisson arrivals of growing rates, as the users of a service do (open loop). Both halves have other
-prompts and the same distributions. Must never judge the results.
+Streams of prompts of any length, some of which share a prefix, at Poisson arrivals of growing
+rates, as the users of a service send them (open loop). Both halves have other prompts and the same
+distributions. Must never judge the results.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
 from typing import Any
 
 from bench.fleet.stream import Answer, Link
-from tests.engine.loads import bodies
+from tests.engine.loads.link import ask, opened
 
 # Prompt and output lengths in tokens, which here are characters.
 PROMPT, OUTPUT = (100, 1800), (12, 32)
 PREFIXES, PREFIX, SHARING = 3, 700, 0.3
 
 Source = Iterator[tuple[str, int]]
-
-
-def total(load: Mapping[int, int]) -> int:
-    """Number of requests of one half."""
-    return sum(clients * count for clients, count in load.items())
 
 
 def prompts(seed: str) -> Source:
@@ -40,19 +33,6 @@ def prompts(seed: str) -> Source:
         text = rng.choice(shared) + own if rng.random() < SHARING else own
         length = max(rng.randint(*PROMPT), len(text))
         yield text.ljust(length, "qrstuvwxyz"[number % 10]), rng.randint(*OUTPUT)
-
-
-async def half(url: str, seed: str, load: Mapping[int, int], within_s: float) -> list[Answer]:
-    """Run the phases of `load`: so many concurrent clients, each with so many streams in sequence.
-
-    Raises TimeoutError after `within_s` seconds.
-    """
-    source = prompts(seed)
-    answers: list[Answer] = []
-    async with asyncio.timeout(within_s):
-        for clients, count in load.items():
-            await asyncio.gather(*(client(url, source, count, answers) for _ in range(clients)))
-    return answers
 
 
 async def open_load(
@@ -98,20 +78,10 @@ async def client(
     fields: str = "",
     make: Callable[[], Link] = Link,
 ) -> None:
-    """The lightweight client of the benches, because the engines need the CPU cores.
-
-    `fields`: more lines of the request's head; `make` creates the connection.
-    """
-    host, _, port = url.removeprefix("http://").rpartition(":")
-    loop = asyncio.get_running_loop()
-    _, link = await loop.create_connection(make, host, int(port))
+    """Send `count` requests over one connection, one after the other."""
+    link = await opened(url, make)
     for _ in range(count):
-        text, tokens = next(source)
-        body = json.dumps({**bodies.chat(text, tokens), "stream": True}).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n{fields}"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        ended: asyncio.Future[None] = loop.create_future()
-        link.ask(head.encode() + body, lambda _, ended=ended: ended.set_result(None))
-        await ended
-        answers.append(link.answer)
+        answer, ended = ask(link, *next(source), fields)
+        await ended.wait()
+        answers.append(answer)
     link.close()

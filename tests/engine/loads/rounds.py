@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -20,13 +20,14 @@ from typing import Any
 
 import httpx
 
-from bench.fleet.stream import Link
 from tests.engine.loads import bodies
+from tests.engine.loads import link as links
 from tests.engine.loads.load import CHAT
 from tests.engine.machine import environment
 from tests.engine.machine.cores import on_cores_of_their_own
 from tests.engine.machine.environment import EngineEnvironment
-from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow, configured
+from tests.engine.machine.fleet import SLOTS, Engine, Engines, Hedgerow, configured, running
+from tests.engine.machine.processes import eventually
 
 # Requests per slot. The last request waits for all others in its slot, so the time of one request
 # is a small part.
@@ -36,8 +37,7 @@ CALIBRATION_TOKENS = 60
 TOKENS_AT_MOST = 1200  # maximum length of an answer; all slots together fit into the KV cache
 IDLE_WITHIN_S = 60.0
 RUN_WITHIN_S = 600.0
-
-Engines = tuple[Engine, Engine]
+LOG_WITHIN_S = 10.0
 
 
 @dataclass
@@ -81,37 +81,31 @@ def sizes(slots: int, tokens: int) -> list[int]:
     return [int(tokens * rng.uniform(0.5, 1.5)) for _ in range(count)]
 
 
-def content(number: int, tokens: int, *, stream: bool) -> bytes:
-    text = f"{number} {perf_counter()} ".ljust(100, "x")
-    return json.dumps({**bodies.chat(text, tokens), "stream": stream}).encode()
+def content(number: int) -> str:
+    return f"{number} {perf_counter()} ".ljust(100, "x")
 
 
 async def ask_stream(url: str, number: int, tokens: int, seen: Seen) -> None:
-    host, _, port = url.removeprefix("http://").rpartition(":")
-    _, link = await asyncio.get_running_loop().create_connection(Link, host, int(port))
-    ended = asyncio.Event()
-    asked = content(number, tokens, stream=True)
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    link = await links.opened(url)
     began = perf_counter()
-    link.ask(f"{head}Content-Length: {len(asked)}\r\n\r\n".encode() + asked, lambda _: ended.set())
+    answer, ended = links.ask(link, content(number), tokens)
     try:
         await ended.wait()
     finally:
         link.close()
     ended_at = perf_counter()
-    seen.errors.append(link.answer.error)
+    seen.errors.append(answer.error)
     seen.took_s.append(ended_at - began)
-    if link.answer.first_at is not None:
-        seen.waits_s.append(link.answer.first_at - began)
-        seen.spans.append((link.answer.first_at, ended_at))
+    if answer.first_at is not None:
+        seen.waits_s.append(answer.first_at - began)
+        seen.spans.append((answer.first_at, ended_at))
 
 
 async def ask_whole(url: str, number: int, tokens: int, seen: Seen) -> None:
-    asked = content(number, tokens, stream=False)
-    lines = {"content-type": "application/json"}
+    asked = bodies.chat(content(number), tokens)
     began = perf_counter()
     async with httpx.AsyncClient(timeout=RUN_WITHIN_S) as http:
-        answer = await http.post(f"{url}{CHAT}", content=asked, headers=lines)
+        answer = await http.post(f"{url}{CHAT}", json=asked)
     is_served = answer.status_code == 200 and "choices" in answer.json()
     seen.errors.append("" if is_served else f"{answer.status_code} {answer.text}")
     seen.took_s.append(perf_counter() - began)
@@ -161,10 +155,7 @@ def wait_until_idle(engines: Engines) -> None:
 def _router(engines: Engines, folder: Path, seen: Seen) -> Iterator[Hedgerow]:
     """A fresh router; at the end, its replica states and log messages are recorded."""
     router = Hedgerow([engine.url for engine in engines], folder / "hedgerow.log")
-    with ExitStack() as stack:
-        stack.callback(router.kill)
-        router.start()
-        router.wait_until_ready()
+    with running(router):
         yield router
         page = httpx.get(f"{router.admin}/replicas").json()
         seen.breakers = [replica["breaker"] for replica in page]
@@ -194,13 +185,7 @@ def running_pair(
     """Two running engines of `slots` slots, each on its own core."""
     first = Engine(f"busy-{slots}-a", built, logs, *flags, slots=slots)
     second = Engine(f"busy-{slots}-b", built, logs, *flags, slots=slots)
-    with ExitStack() as stack:
-        for engine in (first, second):
-            stack.callback(engine.kill)
-            engine.start()
-        for engine in (first, second):
-            engine.wait_until_ready()
-        stack.enter_context(on_cores_of_their_own((first, second)))
+    with running(first, second), on_cores_of_their_own((first, second)):
         yield first, second
 
 
@@ -212,16 +197,23 @@ def logged_pair(folder: Path, log: Path, **access_log: Any) -> Iterator[Hedgerow
     """
     log.unlink(missing_ok=True)
     built = environment.ensure()
-    with ExitStack() as stack:
-        pair = stack.enter_context(
-            running_pair(SLOTS, built, folder, "--enable-prompt-tokens-details")
-        )
+    with running_pair(SLOTS, built, folder, "--enable-prompt-tokens-details") as pair:
         settings = {
             "replicas": [engine.url for engine in pair],
             "access_log": {"path": str(log), **access_log},
             "prefix": {"block_bytes": 64},  # a token of this model is a character
         }
-        yield stack.enter_context(configured(settings, folder))
+        with configured(settings, folder) as router:
+            yield router
+
+
+def wait_for_lines(log: Path, count: int) -> None:
+    """Return when an access log, which may not exist yet, has `count` lines."""
+    eventually(
+        lambda: log.exists() and log.read_bytes().count(b"\n") >= count,
+        LOG_WITHIN_S,
+        f"{count} requests in the log",
+    )
 
 
 def described(seen: Seen) -> str:

@@ -5,14 +5,11 @@ beyond the engines' slots. The urgent ones arrive at times drawn before the run 
 for equal seeds; each wait is measured from the time when the request was due. Prompts fill the
 engines' KV caches before their slots, as in production; no two prompts begin alike, so that nothing
 is cached.
-
-The clients are the lightweight ones of the benches, because the engines need the CPU cores.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +22,7 @@ import httpx
 
 from bench.fleet.statistics import quantile
 from bench.fleet.stream import Answer, Link
-from tests.engine.loads import bodies
-from tests.engine.loads.load import CHAT
+from tests.engine.loads.link import ask, opened
 from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow
 
 CLIENTS = 6 * SLOTS  # number of batch clients: two thirds of their requests wait at any time
@@ -105,8 +101,7 @@ class Saturation:
     """One run against one router."""
 
     def __init__(self, router: Hedgerow, engines: Sequence[Engine], seed: str) -> None:
-        self._host, _, port = router.url.removeprefix("http://").rpartition(":")
-        self._port = int(port)
+        self._url = router.url
         self._engines = engines
         self._seed = seed
         self._sizes = Random(f"{seed} sizes")
@@ -202,19 +197,13 @@ class Saturation:
         return asked
 
     async def _link(self) -> Link:
-        loop = asyncio.get_running_loop()
-        _, link = await loop.create_connection(Link, self._host, self._port)
+        link = await opened(self._url)
         self._links.append(link)
         return link
 
     def _ask(self, link: Link, urgency: str, size: int, tokens: int, due: float) -> Asked:
         text = f"{perf_counter_ns()} ".ljust(size, "x")
-        body = json.dumps({**bodies.chat(text, tokens), "stream": True}).encode()
-        head = f"POST {CHAT} HTTP/1.1\r\nHost: {self._host}\r\nx-priority: {urgency}\r\n"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        ended = asyncio.Event()
-        link.ask(head.encode() + body, lambda _: ended.set())
-        return Asked(due, link.answer, ended)
+        return Asked(due, *ask(link, text, tokens, f"x-priority: {urgency}\r\n"))
 
     # -- the engines' metrics -----------------------------------------------------------------
 

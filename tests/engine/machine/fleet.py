@@ -133,6 +133,9 @@ class Engine(Service):
         return EngineState(*(int(value) for value in sums.values()))
 
 
+Engines = tuple[Engine, Engine]
+
+
 class Hedgerow(Service):
     """Hedgerow as its users start it: a process with flags, one data port, one admin port."""
 
@@ -165,11 +168,20 @@ def configured(
     file = folder / f"{name}.yaml"
     file.write_text(json.dumps(config))  # JSON is YAML
     router = Hedgerow([], folder / f"{name}.log", "--config", str(file))
-    with ExitStack() as stack:
-        stack.callback(router.kill)
-        router.start()
-        router.wait_until_ready()
+    with running(router):
         yield router
+
+
+@contextmanager
+def running(*services: Engine | Hedgerow) -> Iterator[None]:
+    """Run these processes for the duration of the `with` block, which begins when all are ready."""
+    with ExitStack() as stack:
+        for service in services:
+            stack.callback(service.kill)
+            service.start()
+        for service in services:
+            service.wait_until_ready()
+        yield
 
 
 def answers_200(url: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import httpx
 import pytest
 
 from tests.engine.machine import environment
-from tests.engine.machine.fleet import MODEL, SHIMS, Engine, Hedgerow
+from tests.engine.machine.fleet import MODEL, SHIMS, Engine, Hedgerow, running
 from tests.engine.machine.processes import eventually
 from tests.harness.ports import free_port
 
@@ -47,10 +46,7 @@ def engine(logs: Path) -> Iterator[Engine]:
     }
     flags = ("--kv-transfer-config", json.dumps(CONNECTOR))
     made = Engine("engine-nixl", built, logs, *flags, settings=settings)
-    with ExitStack() as stack:
-        stack.callback(made.kill)
-        made.start()
-        made.wait_until_ready()
+    with running(made):
         yield made
 
 
@@ -60,8 +56,8 @@ def ask(url: str, timeout_s: float = WITHIN_S, **members: Any) -> httpx.Response
 
 
 def test_an_engine_connects_nowhere_for_a_client(engine: Engine, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        stranger = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    router = Hedgerow([engine.url], tmp_path / "hedgerow.log")
+    with running(router), socket.create_server(("127.0.0.1", 0)) as stranger:
         stranger.setblocking(False)
         foreign = {**FOREIGN, "remote_port": stranger.getsockname()[1]}
 
@@ -72,10 +68,6 @@ def test_an_engine_connects_nowhere_for_a_client(engine: Engine, tmp_path: Path)
                 return False
             return True
 
-        router = Hedgerow([engine.url], tmp_path / "hedgerow.log")
-        stack.callback(router.kill)
-        router.start()
-        router.wait_until_ready()
         places: list[dict[str, Any]] = [
             {"kv_transfer_params": foreign},
             {"vllm_xargs": {"kv_transfer_params": foreign}},

@@ -22,11 +22,9 @@ from tests.engine.loads import bodies, sse
 from tests.engine.loads.load import CHAT
 from tests.engine.machine.cores import stopped
 from tests.engine.machine.favourite import preferring
-from tests.engine.machine.fleet import CONTEXT_TOKENS, Engine, Hedgerow, configured
+from tests.engine.machine.fleet import CONTEXT_TOKENS, Engines, Hedgerow, configured
 from tests.engine.machine.late_health import late_health
 from tests.engine.machine.processes import eventually
-
-Engines = tuple[Engine, Engine]
 
 WITHIN_S = 90.0
 REQUESTS = 3  # The retry budget of a small fleet is three retries at once.

@@ -6,7 +6,7 @@ import pytest
 
 from router.core.errors import Reason, RouterError
 from router.wire.http1 import answers
-from tests.harness.reading import read_response, read_responses
+from tests.harness.reading import read_response
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,6 @@ def test_every_error_is_a_whole_openai_shaped_response(reason: Reason, keep_aliv
     assert (found.header("allow") is not None) == (reason is Reason.METHOD_NOT_ALLOWED)
 
 
-def test_two_answers_follow_each_other() -> None:
-    err = RouterError(Reason.NO_REPLICA, "none")
-    one = answers.error_response(err, keep_alive=True)
-    assert len(read_responses(one + one, ["GET", "GET"])) == 2
-
-
 def test_an_answer_to_head_has_no_body() -> None:
     err = RouterError(Reason.NO_REPLICA, "none")
     data = answers.error_response(err, keep_alive=True, head_only=True)
@@ -54,11 +48,3 @@ def test_an_answer_to_head_has_no_body() -> None:
         read_response(answers.error_response(err, keep_alive=True)).body
     )
     assert data.endswith(b"\r\n\r\n")
-
-
-def test_a_response_of_another_type() -> None:
-    data = answers.response(200, b"hi", content_type=b"text/plain", keep_alive=True)
-    found = read_response(data)
-    assert found is not None
-    assert (found.header("content-type"), found.body) == ("text/plain", b"hi")
-    assert found.header("x-request-id") is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import pytest
@@ -56,19 +55,3 @@ def test_a_copy_changes_alone(kind: Any) -> None:
         setattr(copy, name, other(name, getattr(copy, name)))
     for name in fields_of(head):
         assert getattr(head, name) == getattr(untouched, name), name
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_new_heads_do_not_share_their_lines(kind: Any) -> None:
-    first, second = kind(), kind()
-    first.lines.append(b"a: 1")
-    assert second.lines == []
-
-
-def test_a_new_request_head_requests_nothing() -> None:
-    head = RequestHead()
-    assert head.routing.timeout_s == head.routing.sdk_timeout_s == inf
-    assert head.routing.model is head.routing.session is head.routing.priority is None
-    assert head.routing.hedge is None
-    assert (head.content_length, head.has_body, head.path_class) == (None, False, -1)
-    assert not head.passes  # the body of this request is collected

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.config.model import Limits
-from router.wire.http1.response_reader import COMPLETE, HEAD, BadResponse, ResponseReader
+from router.wire.http1.response_reader import COMPLETE, BadResponse, ResponseReader
 from tests.examples import examples
 from tests.harness.splits import name_of, ways
 from tests.wire.http1.heads import told
@@ -155,10 +155,6 @@ def test_chunks_after_an_interim_response_are_not_lost(status: bytes) -> None:
     data = ok(status=status) + ok(CHUNKED, body=b"5\r\nhello\r\n1\r\n!\r\n0\r\n\r\n")
     _, _, body, whole, surplus = read_all_ways(data)
     assert (body, whole, surplus) == (b"hello!", True, False)
-
-
-def test_interim_responses_are_capped() -> None:
-    assert read([ok(status=b"100 Continue") * 1000]) == BAD
 
 
 def test_interim_responses_are_capped_when_their_reader_takes_them_away() -> None:
@@ -373,13 +369,3 @@ def test_nothing_but_bad_response_is_raised(noise: bytes, reads: list[int]) -> N
     read(cut(noise, reads))
     read(cut(b"HTTP/1.1 200 OK\r\n" + noise + b"\r\n\r\n", reads))
     read(cut(ok(CHUNKED, body=noise), reads))
-
-
-def test_the_parts_are_the_readers_to_clear() -> None:
-    reader = ResponseReader(LIMITS)
-    reader.feed(ok(CHUNKED, body=b"2\r\nhi\r\n"))
-    assert reader.parts == [b"hi"]
-    reader.parts.clear()
-    reader.feed(b"2\r\nyo\r\n0\r\n\r\n")
-    assert (reader.parts, reader.state) == ([b"yo"], COMPLETE)
-    assert ResponseReader(LIMITS).state == HEAD

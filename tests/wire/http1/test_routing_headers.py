@@ -7,8 +7,7 @@ from math import inf
 
 import pytest
 
-from router.core.errors import Reason, RouterError
-from router.wire.http1.routing_headers import DECLARED, RoutingHeader, RoutingHeaders
+from router.wire.http1.routing_headers import DECLARED, RoutingHeaders
 
 BY_NAME = {header.name: header for header in DECLARED}
 
@@ -35,13 +34,6 @@ def test_headers_that_only_the_router_may_obey_are_not_forwarded() -> None:
         # Servers may take them for fields with hyphens.
         *(b"session_id", b"conversation_id"),
     }
-
-
-@pytest.mark.parametrize(
-    "name", [b"x-router-model", b"x-session-id", b"x-request-timeout-ms", b"grpc-timeout"]
-)
-def test_lines_that_differ_between_requests_are_not_memoized(name: bytes) -> None:
-    assert not BY_NAME[name].is_memoized
 
 
 def test_a_text_is_kept_as_written_and_the_last_one_counts() -> None:
@@ -77,12 +69,6 @@ TIMEOUTS = [
 ]
 
 
-@pytest.mark.parametrize(("field", "seconds"), TIMEOUTS)
-def test_a_timeout_in_seconds(field: tuple[bytes, bytes], seconds: float) -> None:
-    assert read(field).timeout_s == seconds
-    assert read(field).sdk_timeout_s == inf
-
-
 @pytest.mark.parametrize("order", list(permutations(TIMEOUTS)))
 def test_the_shortest_timeout_counts_in_any_order(
     order: tuple[tuple[tuple[bytes, bytes], float], ...],
@@ -97,22 +83,8 @@ def test_an_sdk_timeout_is_separate_and_the_shorter_one_counts() -> None:
     assert found.sdk_timeout_s == 30.0
 
 
-def test_only_the_routers_own_timeout_is_an_error_when_unreadable() -> None:
-    with pytest.raises(RouterError) as caught:
-        read((b"x-request-timeout-ms", b"soon"))
-    assert caught.value.reason is Reason.BAD_HEADER
-    for name in (b"grpc-timeout", b"x-envoy-expected-rq-timeout-ms", b"x-stainless-timeout"):
-        found = read((name, b"soon"))
-        assert found.timeout_s == found.sdk_timeout_s == inf
-
-
 def test_the_slos_are_separate_and_the_last_one_counts() -> None:
     none = read()
     assert (none.ttft_slo_s, none.tpot_slo_s) == (0.0, 0.0)
     found = read((b"x-slo-ttft-ms", b"900"), (b"x-slo-tpot-ms", b"40"), (b"x-slo-ttft-ms", b"700"))
     assert (found.ttft_slo_s, found.tpot_slo_s) == (0.7, 0.04)
-
-
-def test_a_header_without_a_reader_is_noticed() -> None:
-    with pytest.raises(NotImplementedError):
-        RoutingHeader(b"x-new").read(b"", RoutingHeaders())

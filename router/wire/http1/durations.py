@@ -1,4 +1,4 @@
-"""Reads the client's timeout from its header fields, as seconds from the request's arrival.
+"""Reads the durations that a client states in its header fields: its timeout, and its SLOs.
 
     x-request-timeout-ms            this router's own header: milliseconds, such as `30000`; `0`
                                     means no time is left
@@ -8,9 +8,11 @@
     x-stainless-read-timeout        OpenAI's and Anthropic's Python SDKs: seconds until the first
                                     byte of a response, by default 600
     x-stainless-timeout             the same from their SDKs in other languages
+    x-slo-ttft-ms, x-slo-tpot-ms    the time to the first token, and per token after it, in
+                                    milliseconds; `dispatch/slos.py` limits them by class
 
 The values are durations, not times of day, because the clocks of two hosts differ. An unreadable
-value of `x-request-timeout-ms` is an error, because the client would otherwise rely on a timeout
+value of this router's own headers is an error, because the client would otherwise rely on a time
 that does not apply. The other fields are meant for other software; an unreadable value is ignored.
 
 Must never: read a clock.
@@ -25,18 +27,20 @@ from typing import Final
 from router.core.errors import Reason, RouterError
 
 # Up to twenty digits, so that the largest 64-bit integer is valid: clients send it for "no limit".
-_MILLISECONDS: Final = re.compile(rb"-?[0-9]{1,20}(?:\.[0-9]{1,9})?")
+_TIMEOUT_MS: Final = re.compile(rb"-?[0-9]{1,20}(?:\.[0-9]{1,9})?")
+# Nine digits of milliseconds are eleven days. Three decimals allow one microsecond.
+_SLO_MS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,3})?")
 _SECONDS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _GRPC: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNITS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
 
-def of_client(value: bytes) -> float:
+def timeout(value: bytes) -> float:
     """Returns the seconds of an x-request-timeout-ms value. 0 or less means that no time is left.
 
-    Raises RouterError if the value is unreadable.
+    Raises RouterError (BAD_HEADER) if the value is unreadable.
     """
-    if _MILLISECONDS.fullmatch(value) is None:
+    if _TIMEOUT_MS.fullmatch(value) is None:
         raise RouterError(
             Reason.BAD_HEADER,
             "the header x-request-timeout-ms must be milliseconds, such as 30000",
@@ -44,14 +48,27 @@ def of_client(value: bytes) -> float:
     return float(value) / 1000.0
 
 
-def of_envoy(value: bytes) -> float:
+def slo(name: str, value: bytes) -> float:
+    """Returns the seconds of the SLO in the header `name`, above 0.
+
+    Raises RouterError (BAD_HEADER) if the value is invalid.
+    """
+    slo_s = float(value) / 1000.0 if _SLO_MS.fullmatch(value) is not None else 0.0
+    if slo_s <= 0.0:
+        raise RouterError(
+            Reason.BAD_HEADER, f"the header {name} must be milliseconds above 0, such as 500"
+        )
+    return slo_s
+
+
+def envoy(value: bytes) -> float:
     """Returns the seconds of an x-envoy-expected-rq-timeout-ms value; infinity if it is 0 or
     unreadable.
     """
     return seconds(value) / 1000.0
 
 
-def of_grpc(value: bytes) -> float:
+def grpc(value: bytes) -> float:
     """Returns the seconds of a grpc-timeout value; infinity if it is 0 or unreadable."""
     found = _GRPC.fullmatch(value)
     if found is None:

@@ -1,4 +1,4 @@
-"""The client's timeout from its headers: read once per head, in every client's format."""
+"""The client's timeout and SLOs from its headers: read once per head, in every format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason, RouterError
-from router.wire.http1 import timeout_headers
+from router.wire.http1 import durations
 from router.wire.http1.heads import RequestHead
 from tests.wire.http1.test_request_reader import get, one, refused
 
@@ -53,7 +53,7 @@ def test_our_own_field_is_milliseconds(value: bytes, seconds: float) -> None:
 def test_our_own_field_must_be_readable(value: bytes) -> None:
     assert refused(get(b"x-request-timeout-ms: " + value)) is Reason.BAD_HEADER
     with pytest.raises(RouterError, match="x-request-timeout-ms must be milliseconds"):
-        timeout_headers.of_client(value)
+        durations.timeout(value)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,25 @@ def test_the_shortest_counts_and_ours_ends_here() -> None:
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_time_or_nothing(value: bytes) -> None:
-    for read in (timeout_headers.of_envoy, timeout_headers.of_grpc, timeout_headers.seconds):
+    for read in (durations.envoy, durations.grpc, durations.seconds):
         assert read(value) > 0.0
     try:
-        assert abs(timeout_headers.of_client(value)) < 1e18
+        assert abs(durations.timeout(value)) < 1e18
     except RouterError as err:
         assert err.status == 400
+
+
+@pytest.mark.parametrize(
+    ("value", "slo_s"),
+    [(b"500", 0.5), (b"0.5", 0.0005), (b"0.001", 1e-6), (b"0", None), (b"0.000", None)]
+    + [(bad, None) for bad in (b"", b"-5", b"+5", b"5ms", b"1e3", b"inf", b"nan", b"5.", b".5")]
+    + [(b"1_0", None), (b"\xb2", None), (b"1" * 10, None), (b"0.0001", None), (b"1, 2", None)],
+)
+def test_an_slo_is_milliseconds_above_0(value: bytes, slo_s: float | None) -> None:
+    if slo_s is not None:
+        assert durations.slo("x-slo-ttft-ms", value) == slo_s
+        return
+    with pytest.raises(RouterError, match="x-slo-ttft-ms must be milliseconds above 0") as caught:
+        durations.slo("x-slo-ttft-ms", value)
+    assert caught.value.reason is Reason.BAD_HEADER
+    assert caught.value.status == 400
