@@ -17,7 +17,7 @@ SOURCES := $(shell find router policies bench tests -name '*.py')
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-nightly test-compiled test-abuse soak fuzz mutants test-sdk check check-install \
-    check-install-trixie check-deploy wheel test-engine prove-replay prove-promise \
+    check-install-trixie check-deploy wheel test-engine compare-engines prove-replay prove-promise \
     prove-tenants prove-black-hole prove-restart bench-overhead count-instructions \
     bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-plan bench-sidecar \
     bench-simulator results clean
@@ -84,6 +84,9 @@ check-deploy: $(VENV)/.installed-dev  ## deploy/ and every short check of an ins
 
 test-engine: $(VENV)/.installed-dev  ## two real vLLM engines on the CPU, behind the router
 	$(BIN)/python -m pytest tests/engine $(APART) -s
+
+compare-engines: $(VENV)/.installed-dev  ## saturated engines straight and routed: two hours, resumable
+	$(BIN)/python -m tests.engine.compare build/compare-engines
 
 prove-replay: $(VENV)/.installed-dev  ## a log of two real engines, replayed and judged: half an hour, resumable
 	$(BIN)/python -m tests.engine.prove_replay $(CURDIR)/build/prove-replay

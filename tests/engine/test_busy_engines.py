@@ -7,7 +7,7 @@ the same load straight at the engines, before and after. Times are printed and n
 speed of a machine changes by 40 % from one minute to the next.
 
 Engines with other slots than the folder's default run for this module only, one pair after the
-other.
+other. `python -m tests.engine.compare` runs longer loads of every kind.
 """
 
 from __future__ import annotations
