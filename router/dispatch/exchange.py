@@ -323,12 +323,17 @@ class Exchange(ProxiedRequest, ClientExchange):
             io.finish()
             self.driver.failed(io.attempt, Reason.STREAM_ERROR, reused=False, received=True)
             return
+        self._end_whole(io.attempt, head.status, now)
+        client = self._client
+        client.done(reply.keep_alive and client.keeps_alive, now)
+
+    def _end_whole(self, attempt: Attempt, status: int, now: float) -> None:
+        """End the request, whose client was sent all of the attempt's answer."""
         blames_replica = False
-        reason = error_of(head.status)
-        if reply.has_failed:
+        reason = error_of(status)
+        if self.reply.has_failed:
             reason = Reason.STREAM_ERROR
-            blames_replica = reply.blames_replica
-        attempt = io.attempt
+            blames_replica = self.reply.blames_replica
         self.driver.completed(attempt, reason, now)
         fleet = self.context.fleet
         if reason is Reason.SERVER_ERROR or blames_replica:
@@ -339,9 +344,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             fleet.outcomes.succeeded(attempt.at, attempt.began, content=generates)
             if not fleet.suspects.is_empty:
                 fleet.suspects.answered(self.digest())
-        client = self._client
         self._finish(reason, now, is_whole=True)
-        client.done(reply.keep_alive and client.keeps_alive, now)
 
     # -- errors and answers of the router ------------------------------------------------------
 
@@ -471,6 +474,12 @@ class Exchange(ProxiedRequest, ClientExchange):
         if self._done:
             return
         try:
+            winner = self.driver.state.winner if self.reply.has_done else None
+            is_read = reason is Reason.CLIENT_GONE and self._stall_due == NEVER
+            if winner is not None and winner in self.driver.live and is_read:
+                # The engine has not ended its response yet, and the client did not wait for it.
+                self._end_whole(winner, self.reply.status, monotonic())
+                return
             self.estimate_work()
         except Exception as err:
             self.context.log_defect(err)
@@ -645,7 +654,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         reply = self.reply
         # An exception in one step must not prevent the later steps.
         try:
-            self._count_tokens(is_whole)
+            self._count_tokens(is_whole or reply.has_done)
         except Exception as err:
             self.context.log_defect(err)
         try:

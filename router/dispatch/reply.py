@@ -343,6 +343,12 @@ class Reply:
         return gain.share(tap.content_at_end(is_whole))
 
     @property
+    def has_done(self) -> bool:
+        """Whether the client was sent a whole stream, up to its [DONE]."""
+        tap, stream = self._tap, self.stream
+        return tap is not None and tap.has_done and (stream is None or not stream.is_broken)
+
+    @property
     def has_failed(self) -> bool:
         """Whether the stream reported an error of the engine."""
         return self._tap is not None and self._tap.errors.has_seen

@@ -55,6 +55,9 @@ _LINE: Final = 80
 # Bytes of [DONE], and of the members that the last event has beside those of all events.
 _CLOSING_BYTES: Final = 14 + 96
 _USAGE: Final = b'"usage"'  # Some engines write `"usage":null` into each event.
+# The last event of a stream of OpenAI's API, without its line ends.
+_DONE: Final = (b"data: [DONE]", b"data:[DONE]")
+_DONE_BYTES: Final = 14  # Maximum bytes of that event with two line feeds.
 
 
 class UsageTap:
@@ -86,6 +89,7 @@ class UsageTap:
         "_takes_out",
         "_whole",
         "errors",
+        "has_done",
     )
 
     def __init__(
@@ -104,6 +108,7 @@ class UsageTap:
         """
         self._meter = Cadence() if meter is None else meter
         self.errors = ErrorWatch()
+        self.has_done = False  # Whether [DONE] has come, so the client has the whole answer.
         self._takes_out = takes_out
         self._closing = Closing() if takes_out else None
         self._whole = False
@@ -153,6 +158,7 @@ class UsageTap:
         """Return the bytes to relay, given the bytes of one read. This runs for every token."""
         if (
             self._is_aligned
+            and len(data) > _DONE_BYTES
             and data.endswith(b"\n\n")
             # The read is one event of one line, as most reads are.
             and data.find(b"\n") == len(data) - 2
@@ -292,6 +298,7 @@ class UsageTap:
         done = data[:end] if is_cut else data
         whole = done if event is None else bytes(event) + done
         count = _count(whole)
+        self.has_done = not is_cut and whole.rstrip(b"\r\n").endswith(_DONE)
         self._measure(whole, count)
         self._events += count
         self._meter.events += count

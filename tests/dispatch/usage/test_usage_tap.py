@@ -372,6 +372,26 @@ def test_comments_are_not_counted(newline: bytes) -> None:
         assert tap.result(True) == Usage(28, 4, None, True)
 
 
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize("settings", [{}, {"takes_out": True}], ids=str)
+def test_the_end_of_a_stream_is_noticed_in_any_pieces(
+    settings: dict[str, Any], newline: bytes
+) -> None:
+    """After `[DONE]` the client has everything, although the response has not ended."""
+    begun = (role() + token("data: [DONE]") + usage_event()).replace(b"\n", newline)
+    done = DONE.replace(b"\n", newline)
+    for pieces in ways(begun + done):
+        tap = UsageTap(**settings)
+        fed = 0
+        for piece in pieces:
+            tap.feed(piece)
+            fed += len(piece)
+            # Without its last line end, the event is complete if the line end has two bytes.
+            if fed <= len(begun) + len(done) - len(newline):
+                assert not tap.has_done, name_of(pieces)
+        assert tap.has_done, name_of(pieces)
+
+
 def test_events_so_far() -> None:
     tap = UsageTap(quiet=1)
     for piece in (role(), token("a"), token("b"), token("c")[:40]):

@@ -466,3 +466,32 @@ async def test_comments_before_the_first_token_stay() -> None:
         assert body.endswith(b"".join(stream_of("vllm", asking(ABSENT))))
         assert body.startswith(b": ")
         assert found == [EXACT]
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("together", [False, True])
+@scenario
+async def test_a_client_that_leaves_after_done_has_a_complete_answer(
+    together: bool, newline: bytes
+) -> None:
+    """OpenAI's clients close at `[DONE]`, which may come before the end of the HTTP response."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        request = await connection.recv_request()
+        events = [data.replace(b"\n", newline) for data in stream_of("vllm", request.json())]
+        parts = [b"".join(events)] if together else events
+        await connection.send(SSE_HEAD, *(chunk(data) for data in parts))
+        await connection.expect_close()
+
+    async with running(behave, replica=VLLM) as router:
+        found = router.usages()
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b"[DONE]")
+        await client.recv_until(newline * 2)
+        client.rst()
+        await eventually(lambda: bool(found), "the request is over")
+        assert found == [EXACT]
+        assert await router.reason() == "ok"
+        (replica,) = router.app.parts.fleet.replicas.values()
+        assert (replica.inflight, replica.health.failures) == (0, 0)
