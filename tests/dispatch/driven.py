@@ -612,7 +612,7 @@ class World:
         light: bool = False,
         concurrency: Concurrency | None = None,
         pinned: str | None = None,
-        model: str = "m",
+        model: str | None = "m",
         allowed: Allowed | None = None,
         region: str = "",
         named: NamedModel | None = None,

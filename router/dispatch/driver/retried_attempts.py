@@ -22,10 +22,9 @@ from router.core.errors import Reason, RouterError
 from router.core.scheduling import Alarm
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt
-from router.dispatch.driver.driven_request import DrivenRequest
+from router.dispatch.driver.driven_request import NOT_SINCE, DrivenRequest
 from router.dispatch.driver.fallbacks import CONDITIONS, next_fallback
 from router.dispatch.driver.hedged_attempts import HedgedAttempts
-from router.dispatch.queueing.queued_request import NOT_SINCE
 from router.dispatch.resumption import RestDriver
 from router.fleet.replica import Replica
 

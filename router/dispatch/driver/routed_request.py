@@ -5,8 +5,6 @@ Must never: decide about an attempt, or depend on whether the time is real or si
 
 from __future__ import annotations
 
-from typing import cast
-
 from mypy_extensions import mypyc_attr
 
 from policies.allowed import Allowed, with_context
@@ -108,12 +106,11 @@ class RoutedRequest(DrivenRequest):
     def prepare(self, replica: Replica, now: float) -> Attempt:
         return self.driver.prepare(replica, now)
 
-    def go(self, prepared: object) -> None:
-        self.driver.go(cast(Attempt, prepared))
+    def go(self, attempt: Attempt) -> None:
+        self.driver.go(attempt)
 
     def recall(self, now: float) -> None:
         self.driver.recall(now)
 
-    def last_attempt(self) -> tuple[Replica, float] | None:
-        last = self.driver.state.last
-        return None if last is None else (last.at, last.began)
+    def last_attempt(self) -> Attempt | None:
+        return self.driver.state.last

@@ -15,10 +15,9 @@ import logging
 from router.core.errors import Reason
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, AttemptState
-from router.dispatch.driver.driven_request import DrivenRequest
+from router.dispatch.driver.driven_request import NOT_SINCE, DrivenRequest
 from router.dispatch.driver.retry import LOST
 from router.dispatch.driver.speed_samples import sample_cut, sample_dispatched, sample_shown
-from router.dispatch.queueing.queued_request import NOT_SINCE
 from router.fleet.replica import Replica
 from router.observe.events import log_event
 from router.wire.sweep import NEVER

@@ -1,20 +1,20 @@
 """Drives the admission queue, in which requests wait until a replica has capacity for them.
 
 The queue (`router/admission`) is pure. The driver connects it with requests, leases, the fleet and
-time. The proxy and the simulator both run this driver; their requests are `QueuedRequest`s, their
+time. The proxy and the simulator both run this driver; their requests are `DrivenRequest`s, their
 time is a `Scheduler`. A request that has to wait gets a `Ticket`, and keeps the ticket until the
 request has ended. The ticket covers the request's first attempt and its retries. Hedges and
 attempts for the rest of a broken stream bypass the queue and count only as load.
 
 Usually no request waits. Then a request gets no ticket: the routing policy chooses a replica, and
-the driver checks that this replica accepts one more request (`fast_path`). The queue is used only
+the driver checks that this replica accepts one more request (`_fast_path`). The queue is used only
 if the replica does not accept the request, or if every request must be counted (reservations,
 preemption).
 
 Each change of a replica's state is recorded (`changed`). If requests wait, the queue is updated at
-the end of the same turn of the event loop. So no call of the queue happens inside another one. All
-requests that one call grants take their leases before other code runs. If no request waits, the
-queue is updated when the next request comes.
+the end of the same turn of the event loop (`_settle`). So no call of the queue happens inside
+another one. All requests that one call grants take their leases before other code runs. If no
+request waits, the queue is updated when the next request comes (`_catch_up`).
 
 An API key may limit the number of its requests at replicas. The driver counts requests that were
 sent without a ticket against this limit (`sent`, `_uncount`); the queue counts requests with
@@ -28,37 +28,39 @@ depend on whether the time is real or simulated.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from policies.allowed import lane_of, read_lane
 from policies.queueing.contract import OrderPolicy
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
+from router.admission.outcomes import CANCELLED, DONE, REFUSED
 from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.admission.wait_forecast import WaitForecast
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
+from router.core.replica_load import ReplicaLoad
 from router.core.scheduling import Scheduler
 from router.core.ttft_estimate import TtftEstimates
 from router.core.urgency import BATCH
 from router.dispatch.chooser import Chooser
 from router.dispatch.driver.arrival_estimate import if_it_waits
+from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.queueing.evictions import Evictions, answer_expired
-from router.dispatch.queueing.fast_path import fast_path
-from router.dispatch.queueing.pending_changes import PendingChanges
 from router.dispatch.queueing.places import Places, pinned
-from router.dispatch.queueing.queue_outcomes import queue_outcome
-from router.dispatch.queueing.queued_request import QueuedRequest
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
 
 LEAST_S: Final = 0.001  # The shortest delay of the timer, in seconds.
+# These reasons mean that the replica was overloaded; it did not fail.
+_NO_ROOM: Final = frozenset({Reason.REPLICA_BUSY, Reason.TTFT_TIMEOUT})
 
-_Begun = list[tuple[QueuedRequest, object]]
+_Begun = list[tuple[DrivenRequest, Attempt | Exception]]
 
 
 class QueueDriver:
@@ -78,9 +80,14 @@ class QueueDriver:
         self._chooser = chooser
         self._metrics = metrics
         self._scheduler = scheduler
-        places = Places(fleet, chooser)
+        self._places = places = Places(fleet, chooser)
         self.pools = Pools(config, places, estimates)
-        self._changes = PendingChanges(fleet, places, self.pools)
+        # The changes of the fleet that the queues do not know yet: replicas whose state changed,
+        # and whether the set of fit replicas, or the limits of replicas, changed.
+        self._changed: dict[Replica, None] = {}
+        self._is_rebuilt = False
+        self._is_settling = False  # Whether a call of `_settle` was requested and has not happened.
+        self._served: Mapping[ReplicaLoad, Iterable[str] | None] = {}
         # The function that polls a replica at once.
         self.poll_early: Callable[[Replica], None] | None = None
         self._evictions = Evictions(self.pools, scheduler)
@@ -108,7 +115,7 @@ class QueueDriver:
 
     # -- arrivals -----------------------------------------------------------------------------
 
-    def enter(self, x: QueuedRequest, owner: Replica | None, now: float) -> Replica | None:
+    def enter(self, x: DrivenRequest, owner: Replica | None, now: float) -> Replica | None:
         """Return the replica for a request; `None` if the request waits.
 
         `owner`: the only replica that can answer the request. Raises RouterError if the request may
@@ -116,27 +123,44 @@ class QueueDriver:
         """
         model: str | None = x.view.model
         if owner is None:
-            may_pass = x.concurrency is None or x.concurrency.may_pass(x.urgency.rank == BATCH)
-            rank = x.urgency.rank
-            fleet, pools, chooser = self._fleet, self.pools, self._chooser
-            replica = fast_path(fleet, pools, chooser, x.view, rank, now, may_pass)
+            replica = self._fast_path(x, now)
             if replica is None:
                 return self._offer(x, model or "", now)
             if not x.order:
-                x.order = pools.next_order()
+                x.order = self.pools.next_order()
             return replica
         return self._offer(x, next(iter(owner.models or ()), model) or "", now, owner)
 
+    def _fast_path(self, x: DrivenRequest, now: float) -> Replica | None:
+        """Return the replica for a request that needs no ticket; `None`: it needs one.
+
+        A request may bypass the queue if no request waits, and the chosen replica accepts it.
+        Raises RouterError if no replica serves the model and the request may not wait for one.
+        """
+        fleet, view, rank, limit = self._fleet, x.view, x.urgency.rank, x.concurrency
+        model, allowed = view.model, view.allowed
+        fleet.eligibility.check(model, allowed)
+        queue = self.pools.of(model or "")
+        fit = fleet.serving.of(model, allowed)
+        if fit and queue.is_passable and (limit is None or limit.may_pass(rank == BATCH)):
+            replica = self._chooser.choose(view, fit, now)
+            if queue.passes(replica, rank, now):
+                return replica
+        if not fit and now >= fleet.absent_since.of(model, allowed) + queue.absent_s(rank):
+            # This call raises RouterError with the reason why no replica is fit.
+            fleet.eligibility.replicas(model, allowed)
+        return None
+
     def _offer(
         self,
-        x: QueuedRequest,
+        x: DrivenRequest,
         model: str,
         now: float,
         owner: Replica | None = None,
         excluded: tuple[Replica, ...] = (),
     ) -> Replica | None:
         """`owner`: the only replica that can answer the request; `None`: any replica."""
-        self._changes.catch_up(now)
+        self._catch_up(now)
         lane = lane_of(model if owner is None else pinned(owner), x.view.allowed)
         ticket = x.make_ticket(model, lane)
         ticket.order = x.order  # A retry comes before requests that arrived later.
@@ -165,7 +189,7 @@ class QueueDriver:
             return None
         return self._chooser.choose(x.view, cast(Sequence[Replica], found), now)
 
-    def refused_late(self, x: QueuedRequest) -> None:
+    def refused_late(self, x: DrivenRequest) -> None:
         """Count a request that is refused at once, because its first token would come too late."""
         ticket = x.ticket
         queue: Queue = self.pools.of(x.view.model or "") if ticket is None else ticket.queue
@@ -181,7 +205,7 @@ class QueueDriver:
 
     # -- events of a request --------------------------------------------------------------------
 
-    def sent(self, x: QueuedRequest, replica: Replica, now: float, *, is_extra: bool) -> None:
+    def sent(self, x: DrivenRequest, replica: Replica, now: float, *, is_extra: bool) -> None:
         """Note that an attempt begins at a replica. The attempt already has its lease.
 
         `is_extra`: the attempt is a hedge or resumes a stream; the queue ticket does not cover it.
@@ -201,19 +225,19 @@ class QueueDriver:
         if not x.may_move():
             self.pools.stays(ticket)
 
-    def pauses(self, x: QueuedRequest) -> None:
+    def pauses(self, x: DrivenRequest) -> None:
         """Note that a request has failed at a replica and pauses before its retry."""
         ticket = x.ticket
         if ticket is not None and ticket.state == SENT:
             self.pools.failed(ticket)
 
-    def _count(self, x: QueuedRequest, now: float) -> None:
+    def _count(self, x: DrivenRequest, now: float) -> None:
         """Count a request that has no ticket against the limit of its API key."""
         assert x.concurrency is not None
         x.is_counted = True
         x.concurrency.take(x.urgency.rank == BATCH, now)
 
-    def _uncount(self, x: QueuedRequest, now: float) -> None:
+    def _uncount(self, x: DrivenRequest, now: float) -> None:
         """Stop counting a request that has no ticket against the limit of its API key."""
         if x.is_counted:
             x.is_counted = False
@@ -222,7 +246,7 @@ class QueueDriver:
 
     def over(
         self,
-        x: QueuedRequest,
+        x: DrivenRequest,
         reason: Reason,
         replica: Replica | None,
         tokens: int,
@@ -242,16 +266,19 @@ class QueueDriver:
         if x.concurrency is not None:
             self._uncount(x, now)
         ticket = x.ticket
-        end = queue_outcome(reason)
+        end = CANCELLED
+        if reason is Reason.OK:
+            end = DONE
+        elif reason in _NO_ROOM:
+            end = REFUSED
         if ticket is None:
             last = x.last_attempt()
             if last is not None:
-                place, began = last
                 flow = x.flow_identity()
                 view = x.view
                 of_choice = output // view.choices  # Below 0 if `output` is.
-                at = place if replica is None else replica
-                self.pools.passed(at, flow, view.prompt_tokens, of_choice, began, now, end)
+                at = last.at if replica is None else replica
+                self.pools.passed(at, flow, view.prompt_tokens, of_choice, last.began, now, end)
             return
         x.ticket = None
         ticket.request = None
@@ -268,15 +295,35 @@ class QueueDriver:
 
         `replica`: `None` if the set of fit replicas, or the limits of replicas, changed.
         """
-        if self._changes.note(replica):
+        if replica is None:
+            self._is_rebuilt = True
+        else:
+            self._changed[replica] = None
+            if not self.pools.waiting:
+                return  # The next request updates the queue first.
+        self._settle_soon()
+
+    def _settle_soon(self) -> None:
+        if not self._is_settling:
+            self._is_settling = True
             self._scheduler.soon(self._settling)
+
+    def _catch_up(self, now: float) -> None:
+        """Update the queue before a new request, if no request waits."""
+        if self._changed and not self.pools.waiting:
+            for replica in self._changed:
+                self.pools.freed(replica, now)  # No request waits, so nothing is granted.
+            self._changed.clear()
 
     def _settle(self) -> None:
         """Report the changes of this turn of the event loop to the queue."""
         now = self._scheduler.now()
         begun: _Begun = []
         try:
-            changed = self._changes.read(now)
+            self._is_settling = False
+            changed, self._changed = self._changed, {}
+            if self._is_rebuilt:
+                changed = self._rebuild(now)
             if self._limited_at != self._fleet.context_levels.version:
                 self._limit_again()
             if self.pools.is_woken:
@@ -290,20 +337,31 @@ class QueueDriver:
             self._go(begun)
             self._arm()
 
+    def _rebuild(self, now: float) -> dict[Replica, None]:
+        """Update the queues' view of the fleet. Returns all replicas."""
+        self._is_rebuilt = False
+        self._places.changed()
+        served = self._places.served()
+        if served != self._served:
+            self._served = served
+            self.pools.regroup(served, now)
+        self.pools.rebuilt(now)
+        return dict.fromkeys(self._fleet.replicas.values())
+
     def _limit_again(self) -> None:
         """Apply changed context lengths of the fleet to all waiting requests."""
         self._limited_at = self._fleet.context_levels.version
         for queue in self.pools.queues:
             for ticket in queue.tickets():
-                cast(QueuedRequest, ticket.request).limit_context()
+                cast(DrivenRequest, ticket.request).limit_context()
 
     def wake(self) -> None:
         """Send requests that are no longer blocked by their keys' limits.
 
         The requests are sent at the end of this turn of the event loop.
         """
-        if self.pools.is_woken and self._changes.await_reading():
-            self._scheduler.soon(self._settling)
+        if self.pools.is_woken:
+            self._settle_soon()
 
     def _send_woken(self, begun: _Begun, now: float) -> None:
         """Send requests that are no longer blocked by a key's limit.
@@ -316,7 +374,7 @@ class QueueDriver:
             if found is None:
                 break
             ticket, places = found
-            x = cast(QueuedRequest, ticket.request)
+            x = cast(DrivenRequest, ticket.request)
             replica = self._chooser.choose(x.view, cast(Sequence[Replica], places), now)
             self.pools.grant(ticket, replica, now)
             self._begin([ticket], begun, now)
@@ -326,8 +384,8 @@ class QueueDriver:
     def _begin(self, granted: list[Ticket], begun: _Begun, now: float) -> None:
         """Take the leases of all granted requests, before any other code runs."""
         for ticket in granted:
-            x = cast(QueuedRequest, ticket.request)
-            prepared: object
+            x = cast(DrivenRequest, ticket.request)
+            prepared: Attempt | Exception
             try:
                 self._metrics.waited(x.urgency.name, now - x.waits_since)
                 x.end_wait(now)
@@ -385,17 +443,17 @@ class QueueDriver:
         if ticked.error is not None:
             raise ticked.error
 
-    def open_among(self, x: QueuedRequest, others: Sequence[Replica]) -> Sequence[Replica]:
+    def open_among(self, x: DrivenRequest, others: Sequence[Replica]) -> Sequence[Replica]:
         """Return the replicas of `others` that accept the request now."""
         ticket = x.ticket
         model = x.view.model or "" if ticket is None else ticket.model
         lane = lane_of(model, x.view.allowed) if ticket is None else ticket.lane
         rank = x.urgency.rank if ticket is None else ticket.urgency
-        self._changes.catch_up(self._scheduler.now())
+        self._catch_up(self._scheduler.now())
         return cast(Sequence[Replica], self.pools.open_to(model, lane, rank, others))
 
     def retry(
-        self, x: QueuedRequest, others: Sequence[Replica], tried: Sequence[Replica]
+        self, x: DrivenRequest, others: Sequence[Replica], tried: Sequence[Replica]
     ) -> Replica | None:
         """Return the replica for a retry, which is one of `others`; `None` if the request waits.
 
@@ -409,7 +467,7 @@ class QueueDriver:
         model = x.view.model or "" if ticket is None else ticket.model
         lane = lane_of(model, x.view.allowed) if ticket is None else ticket.lane
         rank = x.urgency.rank if ticket is None else ticket.urgency
-        self._changes.catch_up(now)
+        self._catch_up(now)
         found = self.pools.open_to(model, lane, rank, others)
         if found:
             return self._chooser.choose(x.view, cast(Sequence[Replica], found), now)
@@ -427,7 +485,7 @@ class QueueDriver:
         self._arm()
         return None
 
-    def wait_again(self, x: QueuedRequest, replica: Replica) -> bool:
+    def wait_again(self, x: DrivenRequest, replica: Replica) -> bool:
         """Queue a request that could not connect to its replica, when no other replica is fit.
 
         The request waits as if the replica were known to be down. Returns False if the request has
@@ -458,7 +516,7 @@ class QueueDriver:
         self.changed(replica)
         return True
 
-    def limits_changed(self, x: QueuedRequest) -> None:
+    def limits_changed(self, x: DrivenRequest) -> None:
         """Apply the changed `RequestView.allowed` of a request to its ticket.
 
         A waiting request waits for its new replicas. It keeps its place in the order of arrival.
@@ -469,7 +527,7 @@ class QueueDriver:
             self.pools.set_lane(ticket, lane, self._scheduler.now())
             self.changed(None)
 
-    def expected_output(self, x: QueuedRequest) -> int:
+    def expected_output(self, x: DrivenRequest) -> int:
         """Return the expected output tokens of all choices of a request."""
         view = x.view
         if view.output_tokens >= 0:
@@ -478,7 +536,7 @@ class QueueDriver:
 
     def withdraw(
         self,
-        x: QueuedRequest,
+        x: DrivenRequest,
         replica: Replica,
         others: Sequence[Replica],
         tried: Sequence[Replica],
@@ -503,7 +561,7 @@ class QueueDriver:
             return True
         model = x.view.model or ""
         lane = lane_of(model, x.view.allowed)
-        self._changes.catch_up(now)
+        self._catch_up(now)
         found = self.pools.open_to(model, lane, x.urgency.rank, others)
         if not found:
             return self._queue_instead(x, model, tried, now)
@@ -513,7 +571,7 @@ class QueueDriver:
         return True
 
     def _queue_instead(
-        self, x: QueuedRequest, model: str, tried: Sequence[Replica], now: float
+        self, x: DrivenRequest, model: str, tried: Sequence[Replica], now: float
     ) -> bool:
         """Give a running request without a ticket to the queue, and then end its attempts.
 
@@ -537,7 +595,7 @@ class QueueDriver:
         request, run = ticket.request, ticket.run
         if request is None or ticket.state != SENT or run is None or run.has_shown:
             return  # The request has ended or shown content in this turn of the event loop.
-        x, place = cast(QueuedRequest, request), cast(Replica, run.place)
+        x, place = cast(DrivenRequest, request), cast(Replica, run.place)
         try:
             x.recall(now)
             if self.pools.requeue(ticket, now):

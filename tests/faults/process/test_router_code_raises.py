@@ -20,6 +20,7 @@ from router.core.errors import Reason
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.exchange import Exchange
 from router.dispatch.hedging.hedger import Hedger
+from router.dispatch.queueing.queue_driver import QueueDriver
 from router.dispatch.reply import Reply
 from router.fleet.prefix.lookup import PrefixLookup
 from router.observe.metrics import Metrics
@@ -190,8 +191,7 @@ async def test_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_while_it_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(json_ok) as router:
         monkeypatch.setattr(PrefixLookup, "measure", fails)
-        monkeypatch.setattr("router.dispatch.queueing.fast_path.fast_path", fails)
-        monkeypatch.setattr("router.dispatch.queueing.queue_driver.fast_path", fails)
+        monkeypatch.setattr(QueueDriver, "_fast_path", fails)
         await ended_as_internal(router, chat())
 
 
