@@ -1,10 +1,10 @@
 """One request in the proxy, from the complete request to the end of its response.
 
-The request's `RequestDriver` owns the attempts and decides about them. `ProxiedRequest`, the base
-class, sends them. The exchange relays the response of one attempt to the client. If no response can
-be relayed, the exchange sends an error or truncates the response. In any callback the client may
-leave, the replica may fail, or the configuration may change. Every request ends in `_finish`, which
-takes effect once.
+The request's `RequestDriver` owns the attempts and decides about them; an `AttemptIO` sends each of
+them. The exchange relays the response of one attempt to the client. If no response can be relayed,
+the exchange sends an error or truncates the response. In any callback the client may leave, the
+replica may fail, or the configuration may change. Every request ends in `_finish`, which takes
+effect once.
 
 Each resource is released by its owner:
 
@@ -28,20 +28,26 @@ from router.core.clock import monotonic
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.ttft_estimate import header_value
 from router.core.urgency import Urgency
-from router.dispatch.attempts.attempt_io import AttemptIO, error_of
+from router.dispatch.attempts.attempt_io import AttemptIO, error_of, io_of
 from router.dispatch.attempts.token_ids import Question
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.messages import MESSAGES
-from router.dispatch.proxied_request import ProxiedRequest, io_of
+from router.dispatch.proxied_request import ProxiedRequest
 from router.dispatch.reply import Reply
 from router.dispatch.response_head import is_text
 from router.dispatch.restored_name import RestoredName
 from router.dispatch.resumption import Rest
 from router.dispatch.tenants import models_of
-from router.dispatch.usage.usage_estimate import learn_stream, usage_at_end
+from router.dispatch.usage.token_counts import Usage
+from router.dispatch.usage.usage_estimate import (
+    learn_stream,
+    most_generated,
+    usage_at_end,
+    usage_before_content,
+)
 from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.names import Target
 from router.fleet.prefix.response_affinity import response_id
@@ -153,6 +159,21 @@ class Exchange(ProxiedRequest, ClientExchange):
     def place(self) -> None:
         self._owner.place(self)
 
+    def attach(self, attempt: Attempt) -> None:
+        attempt.io = AttemptIO(self, attempt)
+
+    def open(self, attempt: Attempt, fresh: bool) -> None:
+        io_of(attempt).start(fresh)
+
+    def drop(self, attempt: Attempt) -> None:
+        io_of(attempt).cancel()
+
+    def discard(self, attempt: Attempt) -> None:
+        io_of(attempt).discard()
+
+    def free_connection(self, attempt: Attempt) -> None:
+        io_of(attempt).finish()
+
     def rest(self, attempt: Attempt, reason: Reason) -> Rest | None:
         stream, driver = self.reply.stream, self.driver
         if stream is None:
@@ -175,7 +196,11 @@ class Exchange(ProxiedRequest, ClientExchange):
 
     def body_sent(self) -> None:
         """Release the memory of the client's body, if the body was sent and is not kept."""
-        if self.body is None and not self._done and not self.is_sending():
+        if self.body is None and not self._done:
+            for attempt in self.driver.live:
+                conn = io_of(attempt).conn
+                if conn is not None and conn.is_sending:
+                    return
             self._client.release_body()
 
     # -- from the replica to the client --------------------------------------------------------
@@ -184,15 +209,10 @@ class Exchange(ProxiedRequest, ClientExchange):
         if self.driver.state.commit == Commit.NOTHING:
             self.reply.interim(heads)
 
-    def content(self, io: AttemptIO, reader: ResponseReader, now: float) -> Reply | None:
-        """Relay an attempt that shows its first content, unless another attempt was first.
-
-        Returns the `Reply` that relays the attempt's bytes to the client; `None` if the bytes are
-        discarded.
-        """
-        attempt, replica = io.attempt, io.attempt.at
+    def content(self, attempt: Attempt, reader: ResponseReader, now: float) -> Reply | None:
         if not self.driver.won(attempt, now):
             return None
+        io, replica = io_of(attempt), attempt.at
         reply, head = self.reply, reader.head
         assert head is not None
         before = self.work.shown(replica, now)
@@ -253,7 +273,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         stream = reply.stream
         replica = io.attempt.at
         tap = UsageTap(
-            takes_out=io.asks_for_usage,
+            takes_out=io.attempt.asks_for_usage,
             mark=replica.descriptor.counts_mark,
             quiet=io.quiet_events,
             meter=replica.cadence,
@@ -314,16 +334,15 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.reply.progress = replica.progress
         self.driver.shows(attempt, ttft_s, now)
 
-    def completed(self, io: AttemptIO, reader: ResponseReader, now: float) -> None:
-        """End the request: the attempt's response is complete and was relayed."""
+    def completed(self, attempt: Attempt, reader: ResponseReader, now: float) -> None:
         head = reader.head
         assert head is not None
         reply = self.reply
         if not reply.is_complete:  # The stream reported a failure, which is withheld.
-            io.finish()
-            self.driver.failed(io.attempt, Reason.STREAM_ERROR, reused=False, received=True)
+            self.free_connection(attempt)
+            self.driver.failed(attempt, Reason.STREAM_ERROR, reused=False, received=True)
             return
-        self._end_whole(io.attempt, head.status, now)
+        self._end_whole(attempt, head.status, now)
         client = self._client
         client.done(reply.keep_alive and client.keeps_alive, now)
 
@@ -376,7 +395,7 @@ class Exchange(ProxiedRequest, ClientExchange):
     def deadline_passed(self) -> None:
         """End the request because the client's own deadline has passed."""
         reason = Reason.DEADLINE_PASSED
-        self.estimate_work()
+        self._estimate_work()
         self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=1))
 
     def answer(self, err: RouterError) -> None:
@@ -480,7 +499,7 @@ class Exchange(ProxiedRequest, ClientExchange):
                 # The engine has not ended its response yet, and the client did not wait for it.
                 self._end_whole(winner, self.reply.status, monotonic())
                 return
-            self.estimate_work()
+            self._estimate_work()
         except Exception as err:
             self.context.log_defect(err)
         self._abandon(reason)
@@ -662,6 +681,28 @@ class Exchange(ProxiedRequest, ClientExchange):
         except Exception as err:
             self.context.log_defect(err)
         self._owner.finished(self, self._client, reason, now)
+
+    def _estimate_work(self) -> None:
+        """Estimate the tokens that an engine used for a client that left before any content.
+
+        A request costs nothing if no engine received it or if the engine refused it.
+        """
+        if self.work.replica is not None or not self.route.inference:
+            return
+        for attempt in self.driver.live:
+            conn = io_of(attempt).conn
+            if conn is None:
+                continue  # This attempt was not sent to an engine.
+            head = conn.reader.head
+            if head is not None and head.status != 200:
+                continue  # The engine of this attempt refused the request, so it used no tokens.
+            if self.route.light:
+                self.work.usage = Usage(0, 0, None, False)  # `usage.charges` apply.
+                return
+            asked = self.asked
+            prompt, most = asked.prompt_tokens(self.view.prompt_tokens), most_generated(asked)
+            self.work.usage = usage_before_content(attempt, prompt, most, monotonic())
+            return
 
     def _count_tokens(self, is_whole: bool) -> None:
         work, reply = self.work, self.reply

@@ -1,7 +1,7 @@
-"""The part of a request in the proxy that deals with replicas: attempts, body, and queue ticket.
+"""A request in the proxy as its attempts and the drivers use it: its body, ticket, and candidates.
 
-The request driver and the queue driver call this class. Its subclass `Exchange` (`exchange.py`)
-deals with the client.
+Each `AttemptIO` gets its request as this class. The subclass `Exchange` (`exchange.py`) holds the
+attempts' connections and deals with the client.
 
 Must never: write to the client, or end the request.
 """
@@ -9,33 +9,31 @@ Must never: write to the client, or end the request.
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 
 from policies.contract import RequestView
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
-from router.core.clock import monotonic
 from router.core.urgency import Urgency
-from router.dispatch.attempts.attempt_io import AttemptedRequest, AttemptIO
-from router.dispatch.attempts.sending import send
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt
-from router.dispatch.usage.token_counts import Usage
-from router.dispatch.usage.usage_estimate import most_generated, usage_before_content
-from router.fleet.engines.common.descriptor import Abort
+from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.reply import Reply
 from router.fleet.names import Target
 from router.fleet.replica import Replica
 from router.fleet.suspects import digest_of
 from router.intake.routes import has_judged_body
 from router.observe.events import log_event
-from router.wire.replica import ReplicaConnection
+from router.wire.http1.heads import ResponseHead
+from router.wire.http1.response_reader import ResponseReader
 
 
-class ProxiedRequest(AttemptedRequest):
+class ProxiedRequest(RoutedRequest):
     """A request whose attempts are sent over sockets. Times are monotonic seconds."""
 
-    __slots__ = ("_digest",)
+    __slots__ = ("_digest", "asked", "body", "rules")
 
     def __init__(
         self,
@@ -57,8 +55,9 @@ class ProxiedRequest(AttemptedRequest):
         self.named = asked.named
         self.target = target
         self.asked = asked
-        self.body = body
-        self.rules = context.rules
+        # The client's body; `None`: it is not kept for another attempt.
+        self.body: list[bytes] | None = body
+        self.rules = context.rules  # The settings that were in force when the request began.
         self._digest = b""
 
     def priced_model(self) -> str | None:
@@ -91,21 +90,6 @@ class ProxiedRequest(AttemptedRequest):
 
     # -- the interface for the request driver --------------------------------------------------
 
-    def attach(self, attempt: Attempt) -> None:
-        attempt.io = AttemptIO(self, attempt)
-
-    def open(self, attempt: Attempt, fresh: bool) -> None:
-        io_of(attempt).start(fresh)
-
-    def drop(self, attempt: Attempt) -> None:
-        io_of(attempt).cancel()
-
-    def discard(self, attempt: Attempt) -> None:
-        io_of(attempt).discard()
-
-    def free_connection(self, attempt: Attempt) -> None:
-        io_of(attempt).finish()
-
     def can_resend(self) -> bool:
         return self.body is not None
 
@@ -124,27 +108,6 @@ class ProxiedRequest(AttemptedRequest):
         allowed = self.view.allowed
         return self.context.fleet.eligibility.replicas(model, allowed, tried, anyone=anyone)
 
-    # -- the interface for the attempts --------------------------------------------------------
-
-    def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
-        """Send the request over the connection of the attempt."""
-        if not self.driver.may_send(io.attempt):
-            conn.cancel()
-            return
-        io.conn = conn
-        self.driver.connected(io.attempt)
-        send(io, conn, self)
-        if self.is_sent_once():
-            self.release_body()
-
-    def is_sending(self) -> bool:
-        """Whether a part of the request's body has not been sent to a replica yet."""
-        for attempt in self.driver.live:
-            conn = io_of(attempt).conn
-            if conn is not None and conn.is_sending:
-                return True
-        return False
-
     def digest(self) -> bytes:
         if not self._digest and self.body:
             self._digest = digest_of(self.asked.path, self.body)
@@ -160,12 +123,27 @@ class ProxiedRequest(AttemptedRequest):
         self.body = None
         self.body_sent()
 
-    def abort(self, attempt: Attempt, rule: Abort, conn: ReplicaConnection) -> None:
-        """Stop an attempt at an engine that does not stop when its connection closes."""
-        asked = self.asked
-        assert asked.aborter is not None, "only the aborter names attempts"
-        authorization = asked.head.authorization if asked.forwards_key else None
-        asked.aborter.abort(attempt.at, rule, attempt.rid, conn, authorization)
+    # -- the interface for the attempts --------------------------------------------------------
+
+    @abstractmethod
+    def body_sent(self) -> None:
+        """Called when a replica has read most of the request's body."""
+
+    @abstractmethod
+    def interim(self, heads: list[ResponseHead]) -> None:
+        """Handle 1xx responses."""
+
+    @abstractmethod
+    def content(self, attempt: Attempt, reader: ResponseReader, now: float) -> Reply | None:
+        """Relay an attempt that shows its first content, unless another attempt was first.
+
+        Returns the `Reply` that relays the attempt's bytes to the client; `None` if the bytes are
+        discarded.
+        """
+
+    @abstractmethod
+    def completed(self, attempt: Attempt, reader: ResponseReader, now: float) -> None:
+        """End the request: the attempt's response is complete and was relayed."""
 
     # -- learning from the answer --------------------------------------------------------------
 
@@ -185,33 +163,3 @@ class ProxiedRequest(AttemptedRequest):
                 replica=replica.id,
                 tenant=self.asked.flow.account,
             )
-
-    def estimate_work(self) -> None:
-        """Estimate the tokens that an engine used for a client that left before any content.
-
-        A request costs nothing if no engine received it or if the engine refused it.
-        """
-        if self.work.replica is not None or not self.route.inference:
-            return
-        now = monotonic()
-        for attempt in self.driver.live:
-            conn = io_of(attempt).conn
-            if conn is None:
-                continue  # This attempt was not sent to an engine.
-            head = conn.reader.head
-            if head is not None and head.status != 200:
-                continue  # The engine of this attempt refused the request, so it used no tokens.
-            if self.route.light:
-                self.work.usage = Usage(0, 0, None, False)  # `usage.charges` apply.
-                return
-            asked = self.asked
-            prompt = asked.prompt_tokens(self.view.prompt_tokens)
-            self.work.usage = usage_before_content(attempt, prompt, most_generated(asked), now)
-            return
-
-
-def io_of(attempt: Attempt) -> AttemptIO:
-    """Return the `AttemptIO` object of an attempt in the proxy."""
-    io = attempt.io
-    assert isinstance(io, AttemptIO)
-    return io

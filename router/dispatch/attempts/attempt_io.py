@@ -18,7 +18,6 @@ Must never: choose a replica, write to the client, or decide whether another att
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Final
 
 import msgspec
@@ -27,18 +26,15 @@ from router.core.clock import monotonic
 from router.core.errors import Reason
 from router.core.unreadable import NOT_JSON
 from router.dispatch.attempts.engine_priority import refuses
+from router.dispatch.attempts.sending import head_and_body
 from router.dispatch.attempts.shown_head import shown_head
-from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.retry import PASSING
-from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.proxied_request import ProxiedRequest
 from router.dispatch.reply import Reply
-from router.dispatch.rules import Rules
-from router.fleet.engines.common.descriptor import Abort
 from router.fleet.error_answers import KEY_STATUS
 from router.fleet.secret import HiddenSecret
 from router.wire.http1.headers import without
-from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import COMPLETE, NO_BUFFERING, ResponseReader
 from router.wire.http1.sse import EventKind, FirstContent
 from router.wire.pool import Waiter
@@ -56,43 +52,6 @@ _E: Final = 0x65
 # An unfinished event of this many bytes counts as content. Otherwise each further read would scan
 # all bytes of the event again.
 EVENT_BYTES: Final = 32 * 1024
-
-
-class AttemptedRequest(RoutedRequest):
-    """The interface of a request that its `AttemptIO`s use."""
-
-    __slots__ = ("asked", "body", "rules")
-    asked: ClientRequest
-    body: list[bytes] | None  # The client's body; `None` if it is not kept for another attempt.
-    rules: Rules  # The settings that were in force when the request began.
-
-    @abstractmethod
-    def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
-        """Send the request over the connection of the attempt."""
-
-    @abstractmethod
-    def body_sent(self) -> None:
-        """Called when a replica has read most of the request's body."""
-
-    @abstractmethod
-    def abort(self, attempt: Attempt, rule: Abort, conn: ReplicaConnection) -> None:
-        """Stop an attempt at an engine that does not stop when its connection closes."""
-
-    @abstractmethod
-    def interim(self, heads: list[ResponseHead]) -> None:
-        """Handle 1xx responses."""
-
-    @abstractmethod
-    def content(self, io: AttemptIO, reader: ResponseReader, now: float) -> Reply | None:
-        """Relay an attempt that shows its first content, unless another attempt was first.
-
-        Returns the `Reply` that relays the attempt's bytes to the client; `None` if the bytes are
-        discarded.
-        """
-
-    @abstractmethod
-    def completed(self, io: AttemptIO, reader: ResponseReader, now: float) -> None:
-        """End the request: the attempt's response is complete and was relayed."""
 
 
 class AttemptIO(Waiter):
@@ -114,16 +73,13 @@ class AttemptIO(Waiter):
         "_secret",
         "_seen_head",
         "_waiting",
-        "abort_rule",
-        "asks_for_usage",
         "attempt",
         "conn",
         "is_encoded",
         "kept_response",
-        "refusal",
     )
 
-    def __init__(self, request: AttemptedRequest, attempt: Attempt) -> None:
+    def __init__(self, request: ProxiedRequest, attempt: Attempt) -> None:
         self._request = request
         self._driver = request.driver
         self.attempt = attempt
@@ -136,12 +92,6 @@ class AttemptIO(Waiter):
         self._may_be_events = False
         # The reply that relays the response to the client; `None`: nothing is relayed yet.
         self._reply: Reply | None = None
-        # The HTTP status with which the engine may refuse the `priority` field; 0: no such status.
-        self.refusal = 0
-        # The engine's abort rule, set if the attempt was sent with a name (`attempt.rid`).
-        self.abort_rule: Abort | None = None
-        # Whether the router asked for token counts, and the client did not.
-        self.asks_for_usage = False
         # The attempt's error response, which may be sent to the client later (`_keep_error`).
         self.kept_response: ResponseReader | None = None
         # Whether the response is a compressed stream, whose events cannot be read.
@@ -161,7 +111,20 @@ class AttemptIO(Waiter):
         if conn is None:
             self._waiting = True
         else:
-            self._request.send(self, conn)
+            self._send(conn)
+
+    def _send(self, conn: ReplicaConnection) -> None:
+        """Send the request over the connection that the attempt just got."""
+        request, attempt, driver = self._request, self.attempt, self._driver
+        if not driver.may_send(attempt):
+            conn.cancel()
+            return
+        self.conn = conn
+        driver.connected(attempt)
+        head, body = head_and_body(attempt, request)
+        conn.send(self, head, body, for_head=request.asked.head.method == b"HEAD")
+        if request.is_sent_once():
+            request.release_body()
 
     def discard(self) -> None:
         """Close the connection of an attempt that its engine has refused."""
@@ -177,9 +140,12 @@ class AttemptIO(Waiter):
         conn, self.conn = self.conn, None
         if conn is None:
             return
-        rule = self.abort_rule
-        if rule is not None and conn.reader.state != COMPLETE:
-            self._request.abort(self.attempt, rule, conn)
+        attempt, asked = self.attempt, self._request.asked
+        rule, aborter = attempt.abort_rule, asked.aborter
+        if rule is not None and aborter is not None and conn.reader.state != COMPLETE:
+            # The engine does not stop when its connection closes.
+            authorization = asked.head.authorization if asked.forwards_key else None
+            aborter.abort(attempt.at, rule, attempt.rid, conn, authorization)
         else:
             conn.cancel()
 
@@ -197,7 +163,7 @@ class AttemptIO(Waiter):
     def on_connected(self, conn: ReplicaConnection) -> None:
         self._waiting = False
         try:
-            self._request.send(self, conn)
+            self._send(conn)
         except Exception as err:
             self._request.crashed(err)
 
@@ -231,7 +197,7 @@ class AttemptIO(Waiter):
             self._hide(self._hidden, reader)
         if reply is not None:
             if reply.relay(reader):
-                self._request.completed(self, reader, monotonic())
+                self._request.completed(self.attempt, reader, monotonic())
             return
         interim = reader.interim
         if interim is not None:
@@ -245,13 +211,13 @@ class AttemptIO(Waiter):
         if self._holds and not self._examine_body(conn):
             return
         now = monotonic()
-        self._reply = reply = self._request.content(self, reader, now)
+        self._reply = reply = self._request.content(self.attempt, reader, now)
         if reply is None:
             return
         self._quiet = self.quiet_events
         self._scanner = None
         if reply.relay(reader):
-            self._request.completed(self, reader, now)
+            self._request.completed(self.attempt, reader, now)
 
     def _hide(self, hidden: HiddenSecret, reader: ResponseReader) -> None:
         """Hide the replica's credential in the parts of the body that were just received."""
@@ -300,7 +266,7 @@ class AttemptIO(Waiter):
                 return self._give_up(Reason.CREDENTIAL_REFUSED)
             if request.route.inference:
                 is_doubted = self._holds = self._driver.doubts(self.attempt, head.status)
-        if head.status == self.refusal:
+        if head.status == self.attempt.refusal:
             # The body of the error answer shows whether the engine rejects the `priority` field.
             self._holds = True
             return True
@@ -404,7 +370,7 @@ class AttemptIO(Waiter):
                 if head.status == 404 and self._lists_model() and _names_model(reader.parts):
                     reason = Reason.MODEL_REFUSED
                     self._driver.lacks_model(self.attempt)
-                if head.status == self.refusal:
+                if head.status == self.attempt.refusal:
                     if self._is_refused(reader):
                         return False
                     if head.status in BUSY:
@@ -478,6 +444,13 @@ class AttemptIO(Waiter):
         self._held += sum(map(len, parts[self._looked :]))
         self._looked = len(parts)
         return self._held > self._request.rules.response_hold
+
+
+def io_of(attempt: Attempt) -> AttemptIO:
+    """Return the `AttemptIO` of an attempt in the proxy."""
+    io = attempt.io
+    assert isinstance(io, AttemptIO)
+    return io
 
 
 def error_of(status: int) -> Reason:

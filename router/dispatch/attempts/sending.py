@@ -1,4 +1,4 @@
-"""Sends one attempt to its replica: the client's request, and the router's additions to it.
+"""Builds the request of one attempt: the client's request, and the router's additions to it.
 
 The request is built again for each attempt, because replicas support different fields.
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 
-from router.dispatch.attempts.attempt_io import AttemptedRequest, AttemptIO
 from router.dispatch.attempts.body_edit import append, size_of, with_length
 from router.dispatch.attempts.engine_priority import (
     NOTHING,
@@ -23,18 +22,18 @@ from router.dispatch.attempts.engine_priority import (
 from router.dispatch.attempts.model_name import renamed
 from router.dispatch.attempts.upstream_head import attempt_head
 from router.dispatch.client_request import ClientRequest
+from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.proxied_request import ProxiedRequest
 from router.dispatch.usage.usage_ask import PATHS, asking, replaced
 from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.replica import Replica
 from router.intake.body import DECODE_UP_TO, SCAN_ABOVE, places_of
 from router.intake.members import Place
 from router.observe.events import log_event
-from router.wire.replica import ReplicaConnection
 
 
-def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> None:
-    """Send an attempt over its connection."""
-    attempt = io.attempt
+def head_and_body(attempt: Attempt, request: ProxiedRequest) -> tuple[bytes, list[bytes]]:
+    """Return the head and the body that the attempt sends, and note in it what they ask for."""
     replica = attempt.at
     engine = replica.descriptor
     asked = request.asked
@@ -117,12 +116,12 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
         assert lines is not None or attempt.rest is None, "the rest of a stream needs its own body"
         if lines is not None:
             common, body = lines, edited
-            io.asks_for_usage = asks
-            io.refusal = parts.refusal
+            attempt.asks_for_usage = asks
+            attempt.refusal = parts.refusal
             if appended is not None:
                 attempt.sent_priority = parts.number
             attempt.rid = rid
-            io.abort_rule = abort if rid else None
+            attempt.abort_rule = abort if rid else None
     if attempt.sent_priority:
         replica.last_priority = attempt.sent_priority
     if parts.header:
@@ -133,7 +132,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
         common = access.lines(common, keys)
     if replica.rank_line:
         common = common + replica.rank_line
-    head = attempt_head(
+    made = attempt_head(
         asked.head,
         replica.base_path,
         replica.host_line,
@@ -141,7 +140,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
         asked.name,
         attempt.index,
     )
-    conn.send(io, head, body, for_head=asked.head.method == b"HEAD")
+    return made, body
 
 
 def _also(members: bytes, another: bytes) -> bytes:
@@ -177,7 +176,7 @@ def _without_priority(
     return without(client_body, places_of(asked.head.watch, asked.body_bytes))
 
 
-def _priority_parts(dialect: Dialect, replica: Replica, request: AttemptedRequest) -> PriorityParts:
+def _priority_parts(dialect: Dialect, replica: Replica, request: ProxiedRequest) -> PriorityParts:
     """Return the parts of the request that send its priority to the replica."""
     asked = request.asked
     # A body larger than `SCAN_ABOVE` is not edited, so the client's `priority` may still be in it.
@@ -203,7 +202,7 @@ def _priority_parts(dialect: Dialect, replica: Replica, request: AttemptedReques
     return parts
 
 
-def _may_ask_for_usage(request: AttemptedRequest, asked: ClientRequest) -> bool:
+def _may_ask_for_usage(request: ProxiedRequest, asked: ClientRequest) -> bool:
     """Whether the router may ask for the stream's token counts when the client did not.
 
     A request whose members could not be read is no stream.

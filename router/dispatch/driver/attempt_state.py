@@ -34,6 +34,7 @@ from router.core.errors import Reason
 from router.core.lease import Lease
 from router.core.speed_learner import SpeedSample
 from router.dispatch.driver.retry import LOST, UNSENT, RetryChoice, judge
+from router.fleet.engines.common.descriptor import Abort
 from router.fleet.replica import Replica
 
 # An attempt that ended for one of these reasons does not count towards the maximum number of
@@ -93,7 +94,9 @@ class Attempt:
     """One attempt to get the answer from one replica. Times are monotonic seconds."""
 
     __slots__ = (
+        "abort_rule",
         "ahead",
+        "asks_for_usage",
         "at",
         "began",
         "connect_due",
@@ -118,6 +121,7 @@ class Attempt:
         "phase",
         "predicted_s",
         "reason",
+        "refusal",
         "replica_id",
         "rest",
         "rid",
@@ -155,6 +159,11 @@ class Attempt:
         self.stale = False
         # The name by which the engine can abort the attempt; b"": the attempt has no name.
         self.rid = b""
+        self.abort_rule: Abort | None = None  # The engine's abort rule, if the attempt has a name.
+        # Whether the router asked for token counts, and the client did not.
+        self.asks_for_usage = False
+        # The HTTP status with which the engine may refuse the `priority` field; 0: no such status.
+        self.refusal = 0
         self.sent_priority = b""  # The priority number sent to the engine; b"": no number was sent.
         # Sends the attempt and handles its events; set by the proxy or the simulator.
         self.io: object = None

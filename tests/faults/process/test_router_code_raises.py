@@ -200,7 +200,7 @@ async def test_while_it_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_when_its_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """No engine continues, and the connection and its bytes are released."""
     async with running(silent) as router:
-        monkeypatch.setattr("router.dispatch.proxied_request.usage_before_content", fails)
+        monkeypatch.setattr("router.dispatch.exchange.usage_before_content", fails)
         client = await router.send(chat())
         await eventually(lambda: router.replica.requests, "the request")
         client.close()
