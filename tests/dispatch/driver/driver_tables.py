@@ -3,12 +3,15 @@
 A case is a table. Each row has an event and, after the arrow, all resulting actions of the drivers
 in their order; `nothing`: no action. `send`, `retry`, `copy` and `continue` begin an attempt;
 `drop`, `discard` and `release` end one. After each row the leases and budgets are checked; after
-the last row nothing may be left.
+the last row nothing may be left. `stories` reads several cases from one text: the name of a case,
+the settings of its world in brackets, and its table, indented.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -125,6 +128,36 @@ def play(world: World, table: str) -> None:
 
 def case(name: str, table: str, **settings: Any) -> Any:
     return pytest.param(table, settings, id=name)
+
+
+# Settings of a world by the words in brackets after the name of a case.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "no budget": {"retry": NO_RETRY},
+    "pauses": {"retry": PAUSES},
+    "copies": {"hedging": HEDGED},
+}
+_HEADING = re.compile(r"(.*?)(?: \[(.*)\])?")
+_NUMBER = {"replica": "replicas", "replicas": "replicas", "each": "most"}
+
+
+def stories(text: str, more: Mapping[str, dict[str, Any]] | None = None) -> list[Any]:
+    """Return the cases of a text. `more`: further settings by their words."""
+    known = {**SETTINGS, **(more or {})}
+    cases: list[Any] = []
+    rows: list[str] = []
+    for line in dedent(text).strip().splitlines():
+        if line.startswith(" "):
+            rows.append(line)
+            continue
+        heading = _HEADING.fullmatch(line)
+        assert heading is not None
+        settings: dict[str, Any] = {}
+        for word in (heading[2] or "").split(", ") if heading[2] else ():
+            number, _, unit = word.partition(" ")
+            settings |= {_NUMBER[unit]: int(number)} if unit in _NUMBER else known[word]
+        rows = []
+        cases.append((heading[1], rows, settings))
+    return [case(name, "\n".join(rows), **settings) for name, rows, settings in cases]
 
 
 def run(table: str, settings: dict[str, Any]) -> World:

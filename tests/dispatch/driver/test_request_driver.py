@@ -24,110 +24,65 @@ from tests.dispatch.driven import Driven, World
 from tests.dispatch.driver.driver_tables import (
     HEDGED,
     NO_RETRY,
-    PAUSES,
     QUEUED,
     TIMES,
-    case,
     happen,
     play,
     run,
+    stories,
 )
 
 # -- errors that another replica may contradict ----------------------------------------------------
 
-COMPARED = [
-    case(
-        "another replica answers",
-        """
+COMPARED = stories(
+    """
+    another replica answers
         a arrives         -> send a to r0
         r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
         r1 ends a         -> show a from r1; release a at r1; end a: ok
-        """,
-    ),
-    case(
-        "another replica gives the same error, and the client gets the first one",
-        """
+    another replica gives the same error, and the client gets the first one
         a arrives         -> send a to r0
         r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
         r1 says-401-to a  -> put a aside: replica_refused of r1; tell a: replica_refused of r0
-        """,
-    ),
-    case(
-        "another replica gives another error, and the request reaches no third one",
-        """
+    another replica gives another error, and the request reaches no third one
         a arrives         -> send a to r0
         r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
         r1 says-500-to a  -> put a aside: server_error of r1; tell a: replica_refused of r0
-        """,
-    ),
-    case(
-        "another replica loses the request, and the client gets the error",
-        """
+    another replica loses the request, and the client gets the error
         a arrives         -> send a to r0
         r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
         r1 resets a       -> tell a: replica_refused of r0
-        """,
-    ),
-    case(
-        "the client leaves during the comparison",
-        """
+    the client leaves during the comparison
         a arrives         -> send a to r0
         r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
         a leaves          -> drop a at r1; end a: client_gone
-        """,
-    ),
-    case(
-        "the first 400 is the client's",
-        """
+    the first 400 is the client's
         a arrives         -> send a to r0
         r0 says-400-to a  -> release a at r0; end a: replica_refused
-        """,
-    ),
-    case(
-        "a request that crashed one replica and failed at another reaches no third one",
-        """
+    a request that crashed one replica and failed at another reaches no third one [pauses]
         a arrives         -> send a to r0
         r0 resets a       -> nothing
         0.3s passes       -> retry a to r1
         r1 says-500-to a  -> release a at r1; end a: server_error
-        """,
-        retry=PAUSES,
-    ),
-    case(
-        "a request that may have been stored is not repeated after a 500",
-        """
+    a request that may have been stored is not repeated after a 500
         a arrives once    -> send a to r0
         r0 says-500-to a  -> release a at r0; end a: server_error
-        """,
-    ),
-    case(
-        "a request that may be stored is repeated after a 401, which stores nothing",
-        """
+    a request that may be stored is repeated after a 401, which stores nothing
         a arrives once    -> send a to r0
         r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
         r1 ends a         -> show a from r1; release a at r1; end a: ok
-        """,
-    ),
-    case(
-        "without a budget a 500 is the client's, and a 401 is repeated",
-        """
+    without a budget a 500 is the client's, and a 401 is repeated [no budget]
         a arrives         -> send a to r0
         r0 says-500-to a  -> put a aside: server_error of r0; tell a: server_error of r0
         b arrives         -> send b to r0
         r0 says-401-to b  -> put b aside: replica_refused of r0; retry b to r1
         r1 ends b         -> show b from r1; release b at r1; end b: ok
-        """,
-        retry=NO_RETRY,
-    ),
-    case(
-        "a request whose body is gone is not repeated",
-        """
+    a request whose body is gone is not repeated
         a arrives         -> send a to r0
         a forgets         -> nothing
         r0 says-401-to a  -> release a at r0; end a: replica_refused
-        """,
-    ),
-]
+    """
+)
 
 
 @pytest.mark.parametrize(("table", "settings"), COMPARED)
@@ -137,235 +92,119 @@ def test_errors_are_compared(table: str, settings: dict[str, Any]) -> None:
 
 # -- one attempt after another --------------------------------------------------------------------
 
-RETRIES = [
-    case(
-        "all is well",
-        """
+RETRIES = stories(
+    """
+    all is well
         a arrives     -> send a to r0
         r0 accepts a  -> nothing
         r0 shows a    -> show a from r0
         r0 shows a    -> nothing
         r0 ends a     -> release a at r0; end a: ok
-        """,
-    ),
-    case(
-        "a refused connect is tried elsewhere",
-        """
+    a refused connect is tried elsewhere
         a arrives     -> send a to r0
         r0 refuses a  -> retry a to r1
         r1 ends a     -> show a from r1; release a at r1; end a: ok
-        """,
-    ),
-    case(
-        "a refused connect costs no budget and is not one of the attempts",
-        """
+    a refused connect costs no budget and is not one of the attempts [4 replicas, no budget]
         a arrives     -> send a to r0
         r0 refuses a  -> retry a to r1
         r1 refuses a  -> retry a to r2
         r2 refuses a  -> retry a to r3
         r3 refuses a  -> answer a: connect_failed
-        """,
-        replicas=4,
-        retry=NO_RETRY,
-    ),
-    case(
-        "a replica that refuses before the call returns",
-        """
+    a replica that refuses before the call returns
         r0 refuses-all  -> nothing
         r1 refuses-all  -> nothing
         a arrives       -> send a to r0; retry a to r1; retry a to r2
         r2 ends a       -> show a from r2; release a at r2; end a: ok
-        """,
-    ),
-    case(
-        "a reset before content is tried elsewhere, once",
-        """
+    a reset before content is tried elsewhere, once
         a arrives    -> send a to r0
         r0 resets a  -> retry a to r1
         r1 resets a  -> answer a: replica_reset
-        """,
-    ),
-    case(
-        "a reset after a refused connect counts as the first",
-        """
+    a reset after a refused connect counts as the first [4 replicas]
         a arrives     -> send a to r0
         r0 refuses a  -> retry a to r1
         r1 resets a   -> retry a to r2
         r2 resets a   -> answer a: replica_reset
-        """,
-        replicas=4,
-    ),
-    case(
-        "a reset that may not be repeated is answered",
-        """
+    a reset that may not be repeated is answered
         a arrives once  -> send a to r0
         r0 resets a     -> answer a: replica_reset
-        """,
-    ),
-    case(
-        "a reset of a request that is not kept is answered",
-        """
+    a reset of a request that is not kept is answered
         a arrives    -> send a to r0
         a forgets    -> nothing
         r0 resets a  -> answer a: replica_reset
-        """,
-    ),
-    case(
-        "a reset while the router closes is answered",
-        """
+    a reset while the router closes is answered
         a arrives        -> send a to r0
         the-router closes -> nothing
         r0 resets a      -> answer a: replica_reset
-        """,
-    ),
-    case(
-        "a reset of a pinned request is answered",
-        """
+    a reset of a pinned request is answered
         a arrives r1  -> send a to r1
         r1 resets a   -> answer a: replica_reset
-        """,
-    ),
-    case(
-        "a stale connection is tried again at the same replica",
-        """
+    a stale connection is tried again at the same replica
         a arrives           -> send a to r0
         r0 was-stale-for a  -> retry a to r0 on a new connection
         r0 resets a         -> retry a to r1
         r1 resets a         -> answer a: replica_reset
-        """,
-    ),
-    case(
-        "a pinned request may have had a stale connection",
-        """
+    a pinned request may have had a stale connection
         a arrives r1        -> send a to r1
         r1 was-stale-for a  -> retry a to r1 on a new connection
         r1 was-stale-for a  -> answer a: replica_reset
-        """,
-    ),
-    case(
-        "a stale connection to a replica that was removed is tried elsewhere",
-        """
+    a stale connection to a replica that was removed is tried elsewhere
         a arrives           -> send a to r0
         r0 leaves           -> nothing
         r0 was-stale-for a  -> retry a to r1
         r1 ends a           -> show a from r1; release a at r1; end a: ok
-        """,
-    ),
-    case(
-        "what is no response is answered",
-        """
+    what is no response is answered
         a arrives     -> send a to r0
         r0 garbles a  -> answer a: bad_response
-        """,
-    ),
-    case(
-        "a 400 is passed on",
-        """
+    a 400 is passed on
         a arrives  -> send a to r0
         r0 400s a  -> release a at r0; end a: replica_refused
-        """,
-    ),
-    case(
-        "a 500 is passed on",
-        """
+    a 500 is passed on
         a arrives  -> send a to r0
         r0 500s a  -> release a at r0; end a: server_error
-        """,
-    ),
-    case(
-        "a 503 is tried elsewhere, and the last one allowed is passed on",
-        """
+    a 503 is tried elsewhere, and the last one allowed is passed on [4 replicas]
         a arrives  -> send a to r0
         r0 503s a  -> discard a at r0; retry a to r1
         r1 503s a  -> discard a at r1; retry a to r2
         r2 503s a  -> release a at r2; end a: replica_busy
-        """,
-        replicas=4,
-    ),
-    case(
-        "a refused connect is not one of the attempts that 503s use up",
-        """
+    a refused connect is not one of the attempts that 503s use up [5 replicas]
         a arrives     -> send a to r0
         r0 503s a     -> discard a at r0; retry a to r1
         r1 refuses a  -> retry a to r2
         r2 503s a     -> discard a at r2; retry a to r3
         r3 503s a     -> release a at r3; end a: replica_busy
-        """,
-        replicas=5,
-    ),
-    case(
-        "a 503 is passed on where there is no other replica",
-        """
+    a 503 is passed on where there is no other replica [1 replica]
         a arrives  -> send a to r0
         r0 503s a  -> release a at r0; end a: replica_busy
-        """,
-        replicas=1,
-    ),
-    case(
-        "a 503 is passed on where the request is not kept",
-        """
+    a 503 is passed on where the request is not kept
         a arrives  -> send a to r0
         a forgets  -> nothing
         r0 503s a  -> release a at r0; end a: replica_busy
-        """,
-    ),
-    case(
-        "a stream that begins with an error is tried elsewhere, once",
-        """
+    a stream that begins with an error is tried elsewhere, once
         a arrives                   -> send a to r0
         r0 errs-in-the-stream-of a  -> discard a at r0; retry a to r1
         r1 errs-in-the-stream-of a  -> release a at r1; end a: stream_error
-        """,
-    ),
-    case(
-        "a stream that begins with an error and may not be repeated is passed on",
-        """
+    a stream that begins with an error and may not be repeated is passed on
         a arrives once              -> send a to r0
         r0 errs-in-the-stream-of a  -> release a at r0; end a: stream_error
-        """,
-    ),
-    case(
-        "a replica that knows no priority is asked again without",
-        """
+    a replica that knows no priority is asked again without [no budget]
         a arrives                  -> send a to r0
         r0 knows-no-priority-of a  -> release a at r0; retry a to r0
         r0 ends a                  -> show a from r0; release a at r0; end a: ok
-        """,
-        retry=NO_RETRY,
-    ),
-    case(
-        "no budget: a reset is answered",
-        """
+    no budget: a reset is answered [no budget]
         a arrives    -> send a to r0
         r0 resets a  -> answer a: replica_reset
-        """,
-        retry=NO_RETRY,
-    ),
-    case(
-        "no budget: a 503 is passed on when no replica has capacity",
-        """
+    no budget: a 503 is passed on when no replica has capacity [2 replicas, no budget]
         a arrives  -> send a to r0
         b arrives  -> send b to r0
         r0 503s a  -> discard a at r0; retry a to r1
         r1 503s a  -> release a at r1; end a: replica_busy
         r0 503s b  -> release b at r0; end b: replica_busy
-        """,
-        replicas=2,
-        retry=NO_RETRY,
-    ),
-    case(
-        "no budget: a replica that is down costs none",
-        """
+    no budget: a replica that is down costs none [no budget]
         a arrives     -> send a to r0
         r0 goes-down  -> nothing
         r0 resets a   -> retry a to r1
         r1 ends a     -> show a from r1; release a at r1; end a: ok
-        """,
-        retry=NO_RETRY,
-    ),
-    case(
-        "the budget is a request's until the request ends",
-        """
+    the budget is a request's until the request ends [a budget of 1]
         a arrives    -> send a to r0
         b arrives    -> send b to r0
         r0 resets a  -> retry a to r1
@@ -375,55 +214,29 @@ RETRIES = [
         c arrives    -> send c to r0
         r0 resets c  -> retry c to r2
         r2 ends c    -> show c from r2; release c at r2; end c: ok
-        """,
-        retry=Retry(budget=0.0, budget_min=1, backoff_s=0.0),
-    ),
-    case(
-        "a retry on the budget comes after a pause",
-        """
+    a retry on the budget comes after a pause [pauses]
         a arrives      -> send a to r0
         r0 503s a      -> discard a at r0
         0.25s passes   -> retry a to r1
         r1 resets a    -> nothing
         0.25s passes   -> retry a to r2
         r2 ends a      -> show a from r2; release a at r2; end a: ok
-        """,
-        retry=PAUSES,
-    ),
-    case(
-        "the client leaves in the pause",
-        """
+    the client leaves in the pause [pauses]
         a arrives  -> send a to r0
         r0 503s a  -> discard a at r0
         a leaves   -> end a: client_gone
         1s passes  -> nothing
-        """,
-        retry=PAUSES,
-    ),
-    case(
-        "the router closes in the pause",
-        """
+    the router closes in the pause [pauses]
         a arrives          -> send a to r0
         r0 503s a          -> discard a at r0
         the-router closes  -> nothing
         0.25s passes       -> answer a: replica_busy
-        """,
-        retry=PAUSES,
-    ),
-    case(
-        "the other replica leaves in the pause",
-        """
+    the other replica leaves in the pause [2 replicas, pauses]
         a arrives     -> send a to r0
         r0 503s a     -> discard a at r0
         r1 leaves     -> nothing
         0.25s passes  -> answer a: replica_busy
-        """,
-        replicas=2,
-        retry=PAUSES,
-    ),
-    case(
-        "... and one that has just joined takes the request after its first probe",
-        """
+    ... and one that has just joined takes the request after its first probe [2 replicas, pauses]
         a arrives         -> send a to r0
         r0 503s a         -> discard a at r0
         r1 leaves         -> nothing
@@ -432,13 +245,7 @@ RETRIES = [
         r2 proves-good    -> retry a to r2
         2s passes         -> nothing
         r2 ends a         -> show a from r2; release a at r2; end a: ok
-        """,
-        replicas=2,
-        retry=PAUSES,
-    ),
-    case(
-        "... or is not awaited for longer than two seconds",
-        """
+    ... or is not awaited for longer than two seconds [2 replicas, pauses]
         a arrives         -> send a to r0
         r0 503s a         -> discard a at r0
         r1 leaves         -> nothing
@@ -447,13 +254,7 @@ RETRIES = [
         1.5s passes       -> nothing
         0.5s passes       -> answer a: replica_busy
         r2 proves-good    -> nothing
-        """,
-        replicas=2,
-        retry=PAUSES,
-    ),
-    case(
-        "... or is awaited until the client leaves",
-        """
+    ... or is awaited until the client leaves [2 replicas, pauses]
         a arrives         -> send a to r0
         r0 503s a         -> discard a at r0
         r1 leaves         -> nothing
@@ -462,95 +263,54 @@ RETRIES = [
         a leaves          -> end a: client_gone
         r2 proves-good    -> nothing
         2s passes         -> nothing
-        """,
-        replicas=2,
-        retry=PAUSES,
-    ),
-    case(
-        "a refused connect at the last replica waits for a first probe, too",
-        """
+    a refused connect at the last replica waits for a first probe, too [1 replica]
         a arrives         -> send a to r0
         r1 joins-untried  -> nothing
         r0 refuses a      -> nothing
         r1 proves-good    -> retry a to r1
         r1 ends a         -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=1,
-    ),
-    case(
-        "the other replica is full",
-        """
+    the other replica is full [2 replicas, 1 each]
         a arrives    -> send a to r0
         b arrives    -> send b to r1
         r0 resets a  -> answer a: replica_reset
         r1 ends b    -> show b from r1; release b at r1; end b: ok
-        """,
-        replicas=2,
-        most=1,
-    ),
-    case(
-        "the other replica is full, but has room after the pause",
-        """
+    the other replica is full, but has room after the pause [2 replicas, 1 each, pauses]
         a arrives     -> send a to r0
         b arrives     -> send b to r1
         r0 resets a   -> nothing
         r1 ends b     -> show b from r1; release b at r1; end b: ok
         0.25s passes  -> retry a to r1
         r1 ends a     -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=2,
-        most=1,
-        retry=PAUSES,
-    ),
-    case(
-        "the client leaves while connecting",
-        """
+    the client leaves while connecting
         a arrives  -> send a to r0
         a leaves   -> drop a at r0; end a: client_gone
-        """,
-    ),
-    case(
-        "the client leaves while streaming",
-        """
+    the client leaves while streaming
         a arrives   -> send a to r0
         r0 shows a  -> show a from r0
         a leaves    -> drop a at r0; end a: client_gone
-        """,
-    ),
-    case(
-        "a replica that is removed finishes what it has",
-        """
+    a replica that is removed finishes what it has
         a arrives   -> send a to r0
         r0 leaves   -> nothing
         b arrives   -> send b to r1
         r0 shows a  -> show a from r0
         r0 ends a   -> release a at r0; end a: ok
         r1 ends b   -> show b from r1; release b at r1; end b: ok
-        """,
-    ),
-    case(
-        "a replica that was removed fails",
-        """
+    a replica that was removed fails
         a arrives    -> send a to r0
         r0 leaves    -> nothing
         r0 resets a  -> retry a to r1
         r1 leaves    -> nothing
         r1 503s a    -> discard a at r1; retry a to r2
         r2 ends a    -> show a from r2; release a at r2; end a: ok
-        """,
-    ),
-    case(
-        "another replica with the same ID is another replica",
-        """
+    another replica with the same ID is another replica [1 replica]
         a arrives    -> send a to r0
         r0 leaves    -> nothing
         r0 joins     -> nothing
         r0 resets a  -> retry a to r0
         r0 ends a    -> show a from r0; release a at r0; end a: ok
-        """,
-        replicas=1,
-    ),
-]
+    """,
+    {"a budget of 1": {"retry": Retry(budget=0.0, budget_min=1, backoff_s=0.0)}},
+)
 
 
 @pytest.mark.parametrize(("table", "settings"), RETRIES)
@@ -570,61 +330,46 @@ def test_not_every_replica_of_a_dead_fleet_is_tried() -> None:
 
 # -- time -----------------------------------------------------------------------------------------
 
-HURRIED = Classes(high=HighClass(timeouts=ClassTimeouts(connect_s=0.5)))
+WORDS = {
+    "hurried": {"classes": Classes(high=HighClass(timeouts=ClassTimeouts(connect_s=0.5)))},
+    "copies of high at once": {
+        "hedging": Hedging(policy="fixed", options={"delay_s": 0.0}, budget=1.0)
+    },
+    "queue": {"queue": QUEUED},
+    "3 s in total": {"timeouts": Timeouts(total_s=3.0)},
+    "3.01 s in total": {"timeouts": Timeouts(total_s=3.01)},
+}
 
-DEADLINES = [
-    case(
-        "the first content of a stream is late",
-        """
+DEADLINES = stories(
+    """
+    the first content of a stream is late
         a arrives     -> send a to r0
         r0 accepts a  -> nothing
         3.5s passes   -> nothing
         0.5s passes   -> drop a at r0; answer a: ttft_timeout
-        """,
-    ),
-    case(
-        "a whole answer has more time",
-        """
+    a whole answer has more time
         a arrives whole  -> send a to r0
         7.5s passes      -> nothing
         0.5s passes      -> drop a at r0; answer a: whole_timeout
-        """,
-    ),
-    case(
-        "a retry has its own time",
-        """
+    a retry has its own time
         a arrives     -> send a to r0
         3.5s passes   -> nothing
         r0 refuses a  -> retry a to r1
         3.5s passes   -> nothing
         0.5s passes   -> drop a at r1; answer a: ttft_timeout
-        """,
-    ),
-    case(
-        "a copy has its own time",
-        """
+    a copy has its own time [copies]
         a arrives    -> send a to r0
         1s passes    -> copy a to r1
         3s passes    -> drop a at r0
         0.5s passes  -> nothing
         0.5s passes  -> drop a at r1; answer a: ttft_timeout
-        """,
-        hedging=HEDGED,
-    ),
-    case(
-        "a copy may answer after the time of the first attempt",
-        """
+    a copy may answer after the time of the first attempt [copies]
         a arrives    -> send a to r0
         1s passes    -> copy a to r1
         3s passes    -> drop a at r0
         0.5s passes  -> nothing
         r1 ends a    -> show a from r1; release a at r1; end a: ok
-        """,
-        hedging=HEDGED,
-    ),
-    case(
-        "content ends the time to the first content",
-        """
+    content ends the time to the first content
         a arrives    -> send a to r0
         3.5s passes  -> nothing
         r0 shows a   -> show a from r0
@@ -632,11 +377,7 @@ DEADLINES = [
         r0 shows a   -> nothing
         1.5s passes  -> nothing
         0.5s passes  -> drop a at r0; truncate a: token_gap_timeout
-        """,
-    ),
-    case(
-        "a class may have less time to connect",
-        """
+    a class may have less time to connect [hurried]
         a arrives high  -> send a to r0
         b arrives       -> send b to r0
         0.5s passes     -> drop a at r0; retry a to r1
@@ -644,74 +385,37 @@ DEADLINES = [
         0.5s passes     -> nothing
         r1 ends a       -> show a from r1; release a at r1; end a: ok
         r0 ends b       -> show b from r0; release b at r0; end b: ok
-        """,
-        classes=HURRIED,
-    ),
-    case(
-        "two attempts are late to connect in one moment",
-        """
+    two attempts are late to connect in one moment [hurried, copies of high at once]
         a arrives high  -> send a to r0; copy a to r1
         0.5s passes     -> drop a at r0; drop a at r1; retry a to r2
         0.5s passes     -> drop a at r2; answer a: connect_timeout
-        """,
-        classes=HURRIED,
-        hedging=Hedging(policy="fixed", options={"delay_s": 0.0}, budget=1.0),
-    ),
-    case(
-        "a request takes too long: while its replica is silent",
-        """
+    a request takes too long: while its replica is silent [3 s in total]
         a arrives  -> send a to r0
         3s passes  -> drop a at r0; answer a: total_timeout
-        """,
-        timeouts=Timeouts(total_s=3.0),
-    ),
-    case(
-        "... while two are",
-        """
+    ... while two are [3 s in total, copies]
         a arrives  -> send a to r0
         1s passes  -> copy a to r1
         2s passes  -> drop a at r0; drop a at r1; answer a: total_timeout
-        """,
-        timeouts=Timeouts(total_s=3.0),
-        hedging=HEDGED,
-    ),
-    case(
-        "... while it streams",
-        """
+    ... while it streams [3 s in total]
         a arrives  -> send a to r0
         2s passes  -> nothing
         r0 shows a -> show a from r0
         1s passes  -> drop a at r0; truncate a: total_timeout
-        """,
-        timeouts=Timeouts(total_s=3.0),
-    ),
-    case(
-        "... in the pause before a retry",
-        """
+    ... in the pause before a retry [3.01 s in total, pauses]
         a arrives    -> send a to r0
         3s passes    -> nothing
         r0 503s a    -> discard a at r0
         0.01s passes -> answer a: total_timeout
         1s passes    -> nothing
-        """,
-        timeouts=Timeouts(total_s=3.01),
-        retry=PAUSES,
-    ),
-    case(
-        "... in the queue",
-        """
+    ... in the queue [1 replica, 1 each, queue, 3 s in total]
         a arrives  -> send a to r0
         1s passes  -> nothing
         b arrives  -> queue b
         2s passes  -> drop a at r0; answer a: total_timeout; grant b; send b to r0
         1s passes  -> drop b at r0; answer b: total_timeout
-        """,
-        replicas=1,
-        most=1,
-        queue=QUEUED,
-        timeouts=Timeouts(total_s=3.0),
-    ),
-]
+    """,
+    WORDS,
+)
 
 
 @pytest.mark.parametrize(("table", "settings"), DEADLINES)
@@ -825,45 +529,30 @@ def test_no_first_content_is_awaited_while_the_client_reads_nothing() -> None:
 
 # -- the rest of a broken stream ------------------------------------------------------------------
 
-BREAKS = [
-    case(
-        "a stream breaks and is truncated",
-        """
+BREAKS = stories(
+    """
+    a stream breaks and is truncated
         a arrives    -> send a to r0
         r0 shows a   -> show a from r0
         r0 resets a  -> truncate a: replica_reset
-        """,
-    ),
-    case(
-        "a stream breaks and another replica goes on",
-        """
+    a stream breaks and another replica goes on
         a arrives continued  -> send a to r0
         r0 shows a           -> show a from r0
         r0 resets a          -> continue a to r1
         r1 shows a           -> show a from r1
         r1 ends a            -> release a at r1; end a: ok
-        """,
-    ),
-    case(
-        "the next replica fails, and no third one is asked",
-        """
+    the next replica fails, and no third one is asked [2 replicas]
         a arrives continued  -> send a to r0
         r0 shows a           -> show a from r0
         r0 resets a          -> continue a to r1
         r1 refuses a         -> truncate a: replica_reset
-        """,
-        replicas=2,
-    ),
-    case(
-        "the router closes",
-        """
+    the router closes
         a arrives continued  -> send a to r0
         r0 shows a           -> show a from r0
         the-router closes    -> nothing
         r0 resets a          -> truncate a: replica_reset
-        """,
-    ),
-]
+    """
+)
 
 
 @pytest.mark.parametrize(("table", "settings"), BREAKS)

@@ -12,11 +12,10 @@ from router.config.model import (
 from tests.dispatch.driven import TOKENS, World
 from tests.dispatch.driver.driver_tables import (
     HEDGED,
-    PAUSES,
-    case,
     happen,
     play,
     run,
+    stories,
 )
 from tests.dispatch.hedging.world import work_much
 
@@ -24,10 +23,9 @@ from tests.dispatch.hedging.world import work_much
 
 AT_ONCE = Hedging(policy="fixed", options={"delay_s": 0.0}, classes=("normal",), budget=1.0)
 
-HEDGES = [
-    case(
-        "the copy is first",
-        """
+HEDGES = stories(
+    """
+    the copy is first
         a arrives     -> send a to r0
         r0 accepts a  -> nothing
         0.5s passes   -> nothing
@@ -35,58 +33,32 @@ HEDGES = [
         r1 accepts a  -> nothing
         r1 shows a    -> drop a at r0; show a from r1
         r1 ends a     -> release a at r1; end a: ok
-        """,
-    ),
-    case(
-        "the first attempt is first",
-        """
+    the first attempt is first
         a arrives   -> send a to r0
         1s passes   -> copy a to r1
         r0 shows a  -> drop a at r1; show a from r0
         r0 ends a   -> release a at r0; end a: ok
-        """,
-    ),
-    case(
-        "an answer in time needs no copy",
-        """
+    an answer in time needs no copy
         a arrives   -> send a to r0
         r0 shows a  -> show a from r0
         1s passes   -> nothing
         r0 ends a   -> release a at r0; end a: ok
-        """,
-    ),
-    case(
-        "a copy may go at once",
-        """
+    a copy may go at once [copies at once]
         a arrives  -> send a to r0; copy a to r1
         r1 ends a  -> drop a at r0; show a from r1; release a at r1; end a: ok
-        """,
-        hedging=AT_ONCE,
-    ),
-    case(
-        "a retry that hangs gets a copy",
-        """
+    a retry that hangs gets a copy
         a arrives     -> send a to r0
         0.75s passes  -> nothing
         r0 refuses a  -> retry a to r1
         0.75s passes  -> nothing
         0.25s passes  -> copy a to r2
         r2 ends a     -> drop a at r1; show a from r2; release a at r2; end a: ok
-        """,
-    ),
-    case(
-        "a copy goes where no attempt has failed",
-        """
+    a copy goes where no attempt has failed [2 replicas]
         a arrives     -> send a to r0
         r0 refuses a  -> retry a to r1
         9s passes     -> nothing
         r1 ends a     -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=2,
-    ),
-    case(
-        "one copy is enough",
-        """
+    one copy is enough [5 replicas]
         a arrives     -> send a to r0
         1s passes     -> copy a to r1
         r1 refuses a  -> nothing
@@ -94,201 +66,111 @@ HEDGES = [
         r0 resets a   -> retry a to r2
         2s passes     -> nothing
         r2 ends a     -> show a from r2; release a at r2; end a: ok
-        """,
-        replicas=5,
-    ),
-    case(
-        "the first attempt fails and its copy goes on",
-        """
+    the first attempt fails and its copy goes on
         a arrives    -> send a to r0
         1s passes    -> copy a to r1
         r0 resets a  -> nothing
         9s passes    -> nothing
         r1 ends a    -> show a from r1; release a at r1; end a: ok
-        """,
-    ),
-    case(
-        "both are lost: there is no third",
-        """
+    both are lost: there is no third
         a arrives    -> send a to r0
         1s passes    -> copy a to r1
         r0 resets a  -> nothing
         r1 resets a  -> answer a: replica_reset
-        """,
-    ),
-    case(
-        "both fail: the first attempt's failure is told",
-        """
+    both fail: the first attempt's failure is told [2 replicas]
         a arrives     -> send a to r0
         1s passes     -> copy a to r1
         r0 garbles a  -> nothing
         r1 refuses a  -> answer a: bad_response
-        """,
-        replicas=2,
-    ),
-    case(
-        "both fail, and the first one reached no replica: the copy's failure is told",
-        """
+    both fail, and the first one reached no replica: the copy's failure is told
         a arrives     -> send a to r0
         1s passes     -> copy a to r1
         r0 refuses a  -> nothing
         r1 garbles a  -> answer a: bad_response
-        """,
-    ),
-    case(
-        "a copy that refuses at once",
-        """
+    a copy that refuses at once [copies at once]
         r1 refuses-all  -> nothing
         a arrives       -> send a to r0; copy a to r1
         r0 ends a       -> show a from r0; release a at r0; end a: ok
-        """,
-        hedging=AT_ONCE,
-    ),
-    case(
-        "a first attempt that refuses at once has its copy as the retry has it",
-        """
+    a first attempt that refuses at once has its copy as the retry has it
         r0 refuses-all  -> nothing
         a arrives       -> send a to r0; retry a to r1
         0.5s passes     -> nothing
         0.5s passes     -> copy a to r2
         r2 ends a       -> drop a at r1; show a from r2; release a at r2; end a: ok
-        """,
-    ),
-    case(
-        "no alarm is set for a request that ended while it was sent",
-        """
+    no alarm is set for a request that ended while it was sent [2 replicas]
         r0 refuses-all  -> nothing
         r1 refuses-all  -> nothing
         a arrives       -> send a to r0; retry a to r1; answer a: connect_failed
-        """,
-        replicas=2,
-    ),
-    case(
-        "a 503 is kept while the copy lives, and forgotten when the copy answers",
-        """
+    a 503 is kept while the copy lives, and forgotten when the copy answers
         a arrives  -> send a to r0
         1s passes  -> copy a to r1
         r0 503s a  -> put a aside: replica_busy of r0
         r1 ends a  -> show a from r1; release a at r1; end a: ok
-        """,
-    ),
-    case(
-        "a 503 is told when the copy fails",
-        """
+    a 503 is told when the copy fails
         a arrives    -> send a to r0
         1s passes    -> copy a to r1
         r0 503s a    -> put a aside: replica_busy of r0
         r1 resets a  -> tell a: replica_busy of r0
-        """,
-    ),
-    case(
-        "a 400 of the copy is kept while the first attempt lives",
-        """
+    a 400 of the copy is kept while the first attempt lives
         a arrives    -> send a to r0
         1s passes    -> copy a to r1
         r1 400s a    -> put a aside: replica_refused of r1
         r0 resets a  -> tell a: replica_refused of r1
-        """,
-    ),
-    case(
-        "of two errors the first attempt's is told",
-        """
+    of two errors the first attempt's is told
         a arrives  -> send a to r0
         1s passes  -> copy a to r1
         r1 400s a  -> put a aside: replica_refused of r1
         r0 500s a  -> put a aside: server_error of r0; tell a: server_error of r0
-        """,
-    ),
-    case(
-        "... whichever came first",
-        """
+    ... whichever came first
         a arrives  -> send a to r0
         1s passes  -> copy a to r1
         r0 400s a  -> put a aside: replica_refused of r0
         r1 500s a  -> put a aside: server_error of r1; tell a: replica_refused of r0
-        """,
-    ),
-    case(
-        "two 503s are no answer while a third replica may have room",
-        """
+    two 503s are no answer while a third replica may have room
         a arrives  -> send a to r0
         1s passes  -> copy a to r1
         r0 503s a  -> put a aside: replica_busy of r0
         r1 503s a  -> discard a at r1; retry a to r2
         r2 ends a  -> show a from r2; release a at r2; end a: ok
-        """,
-    ),
-    case(
-        "... and the first one is told when the third replica fails",
-        """
+    ... and the first one is told when the third replica fails
         a arrives    -> send a to r0
         1s passes    -> copy a to r1
         r0 503s a    -> put a aside: replica_busy of r0
         r1 503s a    -> discard a at r1; retry a to r2
         r2 resets a  -> tell a: replica_busy of r0
-        """,
-    ),
-    case(
-        "... or has left before it was asked",
-        """
+    ... or has left before it was asked [pauses]
         a arrives     -> send a to r0
         1s passes     -> copy a to r1
         r0 503s a     -> put a aside: replica_busy of r0
         r1 503s a     -> discard a at r1
         r2 leaves     -> nothing
         0.25s passes  -> tell a: replica_busy of r0
-        """,
-        retry=PAUSES,
-    ),
-    case(
-        "a refusal is the answer, even if the copy's replica has no room",
-        """
+    a refusal is the answer, even if the copy's replica has no room
         a arrives  -> send a to r0
         1s passes  -> copy a to r1
         r0 400s a  -> put a aside: replica_refused of r0
         r1 503s a  -> put a aside: replica_busy of r1; tell a: replica_refused of r0
-        """,
-    ),
-    case(
-        "the client leaves while two race",
-        """
+    the client leaves while two race
         a arrives  -> send a to r0
         1s passes  -> copy a to r1
         a leaves   -> drop a at r0; drop a at r1; end a: client_gone
-        """,
-    ),
-    case(
-        "the client leaves before the copy",
-        """
+    the client leaves before the copy
         a arrives  -> send a to r0
         a leaves   -> drop a at r0; end a: client_gone
         1s passes  -> nothing
-        """,
-    ),
-    case(
-        "a copy goes on although its replica is removed",
-        """
+    a copy goes on although its replica is removed
         a arrives   -> send a to r0
         1s passes   -> copy a to r1
         r1 leaves   -> nothing
         r1 shows a  -> drop a at r0; show a from r1
         r1 ends a   -> release a at r1; end a: ok
-        """,
-    ),
-    case(
-        "no copy goes to a replica that is down or has left",
-        """
+    no copy goes to a replica that is down or has left [4 replicas]
         a arrives     -> send a to r0
         r1 leaves     -> nothing
         r2 goes-down  -> nothing
         1s passes     -> copy a to r3
         r3 ends a     -> drop a at r0; show a from r3; release a at r3; end a: ok
-        """,
-        replicas=4,
-    ),
-    case(
-        "a copy waits until a replica is free of waiting requests",
-        """
+    a copy waits until a replica is free of waiting requests [2 replicas]
         a arrives single  -> send a to r0
         b arrives         -> send b to r0
         r0 leaves         -> nothing
@@ -299,63 +181,37 @@ HEDGES = [
         r1 ends b         -> drop b at r0; show b from r1; release b at r1; end b: ok
         a leaves          -> drop a at r0; end a: client_gone
         c leaves          -> drop c at r1; end c: client_gone
-        """,
-        replicas=2,
-    ),
-    case(
-        "no copy of a request that must not be hedged",
-        """
+    no copy of a request that must not be hedged
         a arrives single  -> send a to r0
         9s passes         -> nothing
         r0 ends a         -> show a from r0; release a at r0; end a: ok
-        """,
-    ),
-    case(
-        "no copy of a request that is not kept",
-        """
+    no copy of a request that is not kept
         a arrives  -> send a to r0
         a forgets  -> nothing
         9s passes  -> nothing
         r0 ends a  -> show a from r0; release a at r0; end a: ok
-        """,
-    ),
-    case(
-        "no copy of a pinned request",
-        """
+    no copy of a pinned request
         a arrives r1  -> send a to r1
         9s passes     -> nothing
         r1 ends a     -> show a from r1; release a at r1; end a: ok
-        """,
-    ),
-    case(
-        "no copy while the router closes",
-        """
+    no copy while the router closes
         a arrives          -> send a to r0
         the-router closes  -> nothing
         9s passes          -> nothing
         r0 ends a          -> show a from r0; release a at r0; end a: ok
-        """,
-    ),
-    case(
-        "a second stream has a copy although a priority was told in vain",
-        """
+    a second stream has a copy although a priority was told in vain [1 replica]
         a arrives                  -> send a to r0
         r0 knows-no-priority-of a  -> release a at r0; retry a to r0
         1s passes                  -> nothing
         r0 ends a                  -> show a from r0; release a at r0; end a: ok
-        """,
-        replicas=1,
-    ),
-    case(
-        "no priority: a replica is not asked again while two race",
-        """
+    no priority: a replica is not asked again while two race
         a arrives                  -> send a to r0
         1s passes                  -> copy a to r1
         r0 knows-no-priority-of a  -> put a aside: replica_refused of r0
         r1 ends a                  -> show a from r1; release a at r1; end a: ok
-        """,
-    ),
-]
+    """,
+    {"copies at once": {"hedging": AT_ONCE}},
+)
 
 
 @pytest.mark.parametrize(("table", "settings"), HEDGES)

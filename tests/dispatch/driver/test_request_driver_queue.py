@@ -31,12 +31,11 @@ from router.intake.flow import Flow
 from tests.dispatch.driven import BODY, Driven, World
 from tests.dispatch.driver.driver_tables import (
     HEDGED,
-    PAUSES,
     QUEUED,
-    case,
     happen,
     play,
     run,
+    stories,
 )
 
 # -- the queue ------------------------------------------------------------------------------------
@@ -50,65 +49,42 @@ GATED = {
     "classes": Classes(critical=CriticalClass(waiting=2)),
 }
 SHORT = {"classes": Classes(normal=ClassSettings(wait_s=2.0, starvation_s=1.0, absent_s=1.0))}
-REFUSED = """
-    a arrives     -> send a to r0
-    r0 refuses a  -> queue a
-    0.1s passes   -> grant a; retry a to r0
-    r0 refuses a  -> queue a
-    0.1s passes   -> nothing
-    0.1s passes   -> grant a; retry a to r0
-    0.8s passes   -> nothing
-    r0 refuses a  -> answer a: connect_failed
-"""
+WORDS = {
+    "depth 2": {"classes": Classes(normal=ClassSettings(depth=2))},
+    "from 0": {"starts_at": 0.0},
+    "gated": GATED,
+    "long pauses": {"retry": LONG_PAUSES},
+    "preempts": {"queue": PREEMPTS},
+    "short waits": SHORT,
+    "unlimited": {"most": None},
+}
 
-QUEUES = [
-    case(
-        "a request waits for room and is granted it",
-        """
+QUEUES = stories(
+    """
+    a request waits for room and is granted it [1 replica]
         a arrives  -> send a to r0
         b arrives  -> queue b
         c arrives  -> queue c
         r0 ends a  -> show a from r0; release a at r0; end a: ok; grant b; send b to r0
         r0 ends b  -> show b from r0; release b at r0; end b: ok; grant c; send c to r0
         r0 ends c  -> show c from r0; release c at r0; end c: ok
-        """,
-        replicas=1,
-    ),
-    case(
-        "the client leaves while it waits",
-        """
+    the client leaves while it waits [1 replica]
         a arrives  -> send a to r0
         b arrives  -> queue b
         b leaves   -> end b: client_gone
         r0 ends a  -> show a from r0; release a at r0; end a: ok
-        """,
-        replicas=1,
-    ),
-    case(
-        "the client of the request that runs leaves",
-        """
+    the client of the request that runs leaves [1 replica]
         a arrives  -> send a to r0
         b arrives  -> queue b
         a leaves   -> drop a at r0; end a: client_gone; grant b; send b to r0
         b leaves   -> drop b at r0; end b: client_gone
-        """,
-        replicas=1,
-    ),
-    case(
-        "it has waited for too long",
-        """
+    it has waited for too long [1 replica, short waits]
         a arrives    -> send a to r0
         b arrives    -> queue b
         1.5s passes  -> nothing
         0.5s passes  -> answer b: queue_timeout
         r0 ends a    -> show a from r0; release a at r0; end a: ok
-        """,
-        replicas=1,
-        **SHORT,
-    ),
-    case(
-        "an error that was put aside is told where the retry has waited for too long",
-        """
+    an error that was put aside is told if the retry waits too long [copies, short waits]
         a arrives  -> send a to r0
         1s passes  -> copy a to r1
         b arrives  -> send b to r2
@@ -116,35 +92,18 @@ QUEUES = [
         r1 503s a  -> discard a at r1; queue a
         1s passes  -> copy b to r0; tell a: replica_busy of r0
         r2 ends b  -> drop b at r0; show b from r2; release b at r2; end b: ok
-        """,
-        replicas=3,
-        hedging=HEDGED,
-        **SHORT,
-    ),
-    case(
-        "a retry goes on at once where there is room",
-        """
+    a retry goes on at once where there is room [2 replicas]
         a arrives    -> send a to r0
         r0 resets a  -> retry a to r1
         r1 ends a    -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=2,
-    ),
-    case(
-        "a retry waits where the other replica is full, and then goes",
-        """
+    a retry waits where the other replica is full, and then goes [2 replicas]
         a arrives    -> send a to r0
         b arrives    -> send b to r1
         r0 resets a  -> queue a
         1s passes    -> nothing
         r1 ends b    -> show b from r1; release b at r1; end b: ok; grant a; retry a to r1
         r1 ends a    -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=2,
-    ),
-    case(
-        "a retry waits before requests that came later",
-        """
+    a retry waits before requests that came later [2 replicas]
         a arrives    -> send a to r0
         b arrives    -> send b to r1
         c arrives    -> queue c
@@ -154,34 +113,19 @@ QUEUES = [
         r0 ends c    -> show c from r0; release c at r0; end c: ok; grant d; send d to r0
         r0 ends d    -> show d from r0; release d at r0; end d: ok
         r1 ends a    -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=2,
-    ),
-    case(
-        "the client of a retry that waits leaves",
-        """
+    the client of a retry that waits leaves [2 replicas]
         a arrives    -> send a to r0
         b arrives    -> send b to r1
         r0 resets a  -> queue a
         a leaves     -> end a: client_gone
         r1 ends b    -> show b from r1; release b at r1; end b: ok
-        """,
-        replicas=2,
-    ),
-    case(
-        "a 503 waits for another replica",
-        """
+    a 503 waits for another replica [2 replicas]
         a arrives  -> send a to r0
         b arrives  -> send b to r1
         r0 503s a  -> discard a at r0; queue a
         r1 ends b  -> show b from r1; release b at r1; end b: ok; grant a; retry a to r1
         r1 ends a  -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=2,
-    ),
-    case(
-        "a retry waits where the other replica is closed to its class, and then goes",
-        """
+    a retry waits while the other replica is closed to its class [2 replicas, unlimited, gated]
         a arrives    -> send a to r0
         b arrives    -> send b to r1
         r0 resets a  -> queue a
@@ -189,27 +133,13 @@ QUEUES = [
         r1 shows b   -> show b from r1; grant a; retry a to r1
         r1 ends b    -> release b at r1; end b: ok
         r1 ends a    -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=2,
-        most=None,
-        **GATED,
-    ),
-    case(
-        "... and goes at once where it is open to its class",
-        """
+    ... and goes at once where it is open to its class [2 replicas, unlimited, gated]
         a arrives critical  -> send a to r0
         b arrives           -> send b to r1
         r0 resets a         -> retry a to r1
         r1 ends b           -> show b from r1; release b at r1; end b: ok
         r1 ends a           -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=2,
-        most=None,
-        **GATED,
-    ),
-    case(
-        "a retry of a request that has waited waits for a replica that it has not tried",
-        """
+    a retry of a request that has waited waits for a replica that it has not tried [2 replicas]
         x arrives    -> send x to r0
         y arrives    -> send y to r1
         a arrives    -> queue a
@@ -218,12 +148,7 @@ QUEUES = [
         1s passes    -> nothing
         r1 ends y    -> show y from r1; release y at r1; end y: ok; grant a; retry a to r1
         r1 ends a    -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=2,
-    ),
-    case(
-        "... and goes on at once where one is open",
-        """
+    ... and goes on at once where one is open [2 replicas]
         x arrives    -> send x to r0
         y arrives    -> send y to r1
         a arrives    -> queue a
@@ -233,12 +158,7 @@ QUEUES = [
         z arrives    -> send z to r0
         r1 ends a    -> show a from r1; release a at r1; end a: ok
         r0 ends z    -> show z from r0; release z at r0; end z: ok
-        """,
-        replicas=2,
-    ),
-    case(
-        "a retry of a request that has waited keeps its place",
-        """
+    a retry of a request that has waited keeps its place [2 replicas, unlimited, gated]
         x arrives    -> send x to r0
         y arrives    -> send y to r1
         a arrives    -> queue a
@@ -252,38 +172,31 @@ QUEUES = [
         y leaves     -> drop y at r1; end y: client_gone
         a leaves     -> drop a at r1; end a: client_gone
         b leaves     -> drop b at r1; end b: client_gone
-        """,
-        replicas=2,
-        most=None,
-        **GATED,
-    ),
-    case(
-        "a refused connect waits until the replica may be tried again",
-        """
+    a refused connect waits until the replica may be tried again [1 replica]
         a arrives     -> send a to r0
         r0 refuses a  -> queue a
         0.05s passes  -> nothing
         0.06s passes  -> grant a; retry a to r0
         r0 ends a     -> show a from r0; release a at r0; end a: ok
-        """,
-        replicas=1,
-    ),
-    case(
-        "refused connects are answered after a while",
-        REFUSED,
-        replicas=1,
-        **SHORT,
-    ),
-    case(
-        "... also where the first one was refused at the time 0",
-        REFUSED,
-        replicas=1,
-        starts_at=0.0,
-        **SHORT,
-    ),
-    case(
-        "a connection ends that while",
-        """
+    refused connects are answered after a while [1 replica, short waits]
+        a arrives     -> send a to r0
+        r0 refuses a  -> queue a
+        0.1s passes   -> grant a; retry a to r0
+        r0 refuses a  -> queue a
+        0.1s passes   -> nothing
+        0.1s passes   -> grant a; retry a to r0
+        0.8s passes   -> nothing
+        r0 refuses a  -> answer a: connect_failed
+    ... also where the first one was refused at the time 0 [1 replica, from 0, short waits]
+        a arrives     -> send a to r0
+        r0 refuses a  -> queue a
+        0.1s passes   -> grant a; retry a to r0
+        r0 refuses a  -> queue a
+        0.1s passes   -> nothing
+        0.1s passes   -> grant a; retry a to r0
+        0.8s passes   -> nothing
+        r0 refuses a  -> answer a: connect_failed
+    a connection ends that while [1 replica, short waits]
         a arrives     -> send a to r0
         r0 refuses a  -> queue a
         0.1s passes   -> grant a; retry a to r0
@@ -292,23 +205,11 @@ QUEUES = [
         r0 refuses a  -> queue a
         0.2s passes   -> grant a; retry a to r0
         r0 ends a     -> show a from r0; release a at r0; end a: ok
-        """,
-        replicas=1,
-        **SHORT,
-    ),
-    case(
-        "no replica is there in time",
-        """
+    no replica is there in time [1 replica, short waits]
         r0 goes-down  -> nothing
         a arrives     -> queue a
         1s passes     -> answer a: no_replica
-        """,
-        replicas=1,
-        **SHORT,
-    ),
-    case(
-        "a replica is removed and another one joins",
-        """
+    a replica is removed and another one joins [1 replica]
         a arrives    -> send a to r0
         b arrives    -> queue b
         r0 leaves    -> nothing
@@ -316,49 +217,27 @@ QUEUES = [
         r0 resets a  -> queue a
         r1 ends b    -> show b from r1; release b at r1; end b: ok; grant a; retry a to r1
         r1 ends a    -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=1,
-    ),
-    case(
-        "a pinned request waits for its replica",
-        """
+    a pinned request waits for its replica [2 replicas]
         a arrives r0  -> send a to r0
         b arrives r0  -> queue b
         c arrives     -> send c to r1
         r0 ends a     -> show a from r0; release a at r0; end a: ok; grant b; send b to r0
         r0 ends b     -> show b from r0; release b at r0; end b: ok
         r1 ends c     -> show c from r1; release c at r1; end c: ok
-        """,
-        replicas=2,
-    ),
-    case(
-        "a less urgent request gives way and comes back",
-        """
+    a less urgent request gives way and comes back [1 replica, preempts]
         a arrives batch  -> send a to r0
         b arrives high   -> queue b
         0.25s passes     -> nothing
         0.25s passes     -> drop a at r0; queue a; grant b; send b to r0
         r0 ends b        -> show b from r0; release b at r0; end b: ok; grant a; retry a to r0
         r0 ends a        -> show a from r0; release a at r0; end a: ok
-        """,
-        replicas=1,
-        queue=PREEMPTS,
-    ),
-    case(
-        "a request that gave way comes before later ones of its class",
-        """
+    a request that gave way comes before later ones of its class [1 replica, preempts]
         a arrives batch  -> send a to r0
         b arrives batch  -> queue b
         a yields         -> drop a at r0; queue a; grant a; retry a to r0
         b leaves         -> end b: client_gone
         r0 ends a        -> show a from r0; release a at r0; end a: ok
-        """,
-        replicas=1,
-        queue=PREEMPTS,
-    ),
-    case(
-        "a request that has shown content does not give way",
-        """
+    a request that has shown content does not give way [1 replica, preempts]
         a arrives batch  -> send a to r0
         r0 shows a       -> show a from r0
         a yields         -> nothing
@@ -366,25 +245,13 @@ QUEUES = [
         2s passes        -> nothing
         r0 ends a        -> release a at r0; end a: ok; grant b; send b to r0
         r0 ends b        -> show b from r0; release b at r0; end b: ok
-        """,
-        replicas=1,
-        queue=PREEMPTS,
-    ),
-    case(
-        "a request that must not be repeated does not give way",
-        """
+    a request that must not be repeated does not give way [1 replica, preempts]
         a arrives batch once  -> send a to r0
         b arrives high        -> queue b
         2s passes             -> nothing
         r0 ends a             -> show a from r0; release a at r0; end a: ok; grant b; send b to r0
         r0 ends b             -> show b from r0; release b at r0; end b: ok
-        """,
-        replicas=1,
-        queue=PREEMPTS,
-    ),
-    case(
-        "a request gives way with its copy",
-        """
+    a request gives way with its copy [2 replicas, preempts, copies]
         a arrives batch  -> send a to r0
         1s passes        -> copy a to r1
         b arrives high   -> queue b
@@ -393,28 +260,14 @@ retry a to r1
         r0 ends b        -> show b from r0; release b at r0; end b: ok
         9s passes        -> nothing
         r1 ends a        -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=2,
-        queue=PREEMPTS,
-        hedging=HEDGED,
-    ),
-    case(
-        "a request that gives way in the pause before a retry goes once",
-        """
+    a request that gives way in the pause before a retry goes once [2 replicas, preempts, pauses]
         a arrives batch  -> send a to r0
         r0 503s a        -> discard a at r0
         a yields         -> queue a
         0.25s passes     -> grant a; retry a to r1
         1s passes        -> nothing
         r1 ends a        -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=2,
-        queue=PREEMPTS,
-        retry=PAUSES,
-    ),
-    case(
-        "a request that gives way while it waits for a first probe goes once",
-        """
+    a request that gives way while it waits for a probe goes once [2 replicas, preempts, pauses]
         a arrives batch   -> send a to r0
         r0 503s a         -> discard a at r0
         r1 leaves         -> nothing
@@ -425,14 +278,7 @@ retry a to r1
         r2 proves-good    -> grant a; retry a to r2
         3s passes         -> nothing
         r2 ends a         -> show a from r2; release a at r2; end a: ok
-        """,
-        replicas=2,
-        queue=PREEMPTS,
-        retry=PAUSES,
-    ),
-    case(
-        "a request in the pause before a retry holds nothing, so another one gives way",
-        """
+    a request in its pause holds nothing, so another gives way [2 replicas, preempts, long pauses]
         c arrives batch  -> send c to r0
         a arrives batch  -> send a to r1
         r1 resets a      -> nothing
@@ -443,14 +289,7 @@ retry a to r1
         r1 ends d        -> show d from r1; release d at r1; end d: ok; grant c; retry c to r1
         r0 ends b        -> show b from r0; release b at r0; end b: ok
         r1 ends c        -> show c from r1; release c at r1; end c: ok
-        """,
-        replicas=2,
-        queue=PREEMPTS,
-        retry=LONG_PAUSES,
-    ),
-    case(
-        "a request that waits for a first probe holds nothing either",
-        """
+    a request that waits for a first probe holds nothing either [2 replicas, preempts, pauses]
         a arrives batch   -> send a to r0
         r0 503s a         -> discard a at r0
         r1 leaves         -> nothing
@@ -462,14 +301,7 @@ retry a to r1
         1s passes         -> answer a: replica_busy
         r0 ends c         -> show c from r0; release c at r0; end c: ok; grant b; send b to r0
         r0 ends b         -> show b from r0; release b at r0; end b: ok
-        """,
-        replicas=2,
-        queue=PREEMPTS,
-        retry=PAUSES,
-    ),
-    case(
-        "a request gives way after its retry, and goes to no replica where it has failed",
-        """
+    a retry that gives way goes nowhere where it has failed [2 replicas, preempts, long pauses]
         a arrives batch  -> send a to r0
         r0 resets a      -> nothing
         4s passes        -> retry a to r1
@@ -479,14 +311,7 @@ retry a to r1
         r0 ends b        -> show b from r0; release b at r0; end b: ok
         r1 ends c        -> show c from r1; release c at r1; end c: ok; grant a; retry a to r1
         r1 ends a        -> show a from r1; release a at r1; end a: ok
-        """,
-        replicas=2,
-        queue=PREEMPTS,
-        retry=LONG_PAUSES,
-    ),
-    case(
-        "a request that went at once keeps its place before later ones when it comes back",
-        """
+    a request that went at once keeps its place before later ones when it comes back [2 replicas]
         a arrives    -> send a to r0
         b arrives    -> send b to r1
         c arrives    -> queue c
@@ -495,37 +320,21 @@ retry a to r1
         r1 ends b    -> show b from r1; release b at r1; end b: ok; grant a; retry a to r1
         r1 ends a    -> show a from r1; release a at r1; end a: ok; grant c; send c to r1
         r1 ends c    -> show c from r1; release c at r1; end c: ok
-        """,
-        replicas=2,
-    ),
-    case(
-        "... also where it could not be connected to",
-        """
+    ... also where it could not be connected to [1 replica]
         a arrives     -> send a to r0
         b arrives     -> queue b
         r0 refuses a  -> queue a
         0.2s passes   -> grant a; retry a to r0
         r0 ends a     -> show a from r0; release a at r0; end a: ok; grant b; send b to r0
         r0 ends b     -> show b from r0; release b at r0; end b: ok
-        """,
-        replicas=1,
-    ),
-    case(
-        "a copy passes the queue by, and the request is its replica's from its content on",
-        """
+    a copy passes the queue by, and has the ticket from its content on [2 replicas, copies]
         a arrives   -> send a to r0
         1s passes   -> copy a to r1
         b arrives   -> queue b
         r1 shows a  -> drop a at r0; show a from r1; grant b; send b to r0
         r0 ends b   -> show b from r0; release b at r0; end b: ok
         r1 ends a   -> release a at r1; end a: ok
-        """,
-        replicas=2,
-        hedging=HEDGED,
-    ),
-    case(
-        "a light request passes the queue by, and its retry as well",
-        """
+    a light request passes the queue by, and its retry as well [1 replica, unlimited, gated]
         a arrives        -> send a to r0
         b arrives        -> queue b
         c arrives light  -> send c to r0
@@ -534,14 +343,7 @@ retry a to r1
         r1 ends c        -> show c from r1; release c at r1; end c: ok
         r0 ends a        -> show a from r0; release a at r0; end a: ok
         r1 ends b        -> show b from r1; release b at r1; end b: ok
-        """,
-        replicas=1,
-        most=None,
-        **GATED,
-    ),
-    case(
-        "a key may have one request at replicas",
-        """
+    a key may have one request at replicas [2 replicas]
         a arrives limited  -> send a to r0
         b arrives limited  -> queue b
         c arrives          -> send c to r1
@@ -550,25 +352,14 @@ retry a to r1
         d arrives limited  -> send d to r0
         d leaves           -> drop d at r0; end d: client_gone
         r1 ends c          -> show c from r1; release c at r1; end c: ok
-        """,
-        replicas=2,
-    ),
-    case(
-        "... and a request that waits for another try is not there",
-        """
+    ... and a request that waits for another try is not there [1 replica, 2 each]
         a arrives limited  -> send a to r0
         r0 refuses a       -> queue a
         0.2s passes        -> grant a; retry a to r0
         b arrives limited  -> queue b
         r0 ends a          -> show a from r0; release a at r0; end a: ok; grant b; send b to r0
         r0 ends b          -> show b from r0; release b at r0; end b: ok
-        """,
-        replicas=1,
-        most=2,
-    ),
-    case(
-        "a request of the largest flow gives way to a newcomer",
-        """
+    a request of the largest flow gives way to a newcomer [1 replica, depth 2]
         a arrives by-k  -> send a to r0
         b arrives by-k  -> queue b
         c arrives by-k  -> queue c
@@ -576,22 +367,15 @@ retry a to r1
         r0 ends a       -> show a from r0; release a at r0; end a: ok; grant b; send b to r0
         r0 ends b       -> show b from r0; release b at r0; end b: ok; grant d; send d to r0
         r0 ends d       -> show d from r0; release d at r0; end d: ok
-        """,
-        replicas=1,
-        classes=Classes(normal=ClassSettings(depth=2)),
-    ),
-    case(
-        "a reload makes room",
-        """
+    a reload makes room [1 replica]
         a arrives  -> send a to r0
         b arrives  -> queue b
         r0 grows   -> grant b; send b to r0
         r0 ends a  -> show a from r0; release a at r0; end a: ok
         r0 ends b  -> show b from r0; release b at r0; end b: ok
-        """,
-        replicas=1,
-    ),
-]
+    """,
+    WORDS,
+)
 
 
 @pytest.mark.parametrize(("table", "settings"), QUEUES)
