@@ -33,6 +33,7 @@ from router.dispatch.attempts.token_ids import Question
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit
+from router.dispatch.driver.reports import content_shown, lost, refusal_shown
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.messages import MESSAGES
 from router.dispatch.proxied_request import ProxiedRequest
@@ -178,7 +179,8 @@ class Exchange(ProxiedRequest, ClientExchange):
         stream, driver = self.reply.stream, self.driver
         if stream is None:
             return None
-        return stream.rest(driver, driver.state, attempt, reason, b"".join(self.body or ()))
+        body = b"".join(self.body or ())
+        return stream.rest(driver.state, attempt, reason, body, driver.others, driver.take_budget)
 
     def shown_at(self) -> float:
         """Return the time of the last content, or of the request's arrival if no content came.
@@ -197,7 +199,7 @@ class Exchange(ProxiedRequest, ClientExchange):
     def body_sent(self) -> None:
         """Release the memory of the client's body, if the body was sent and is not kept."""
         if self.body is None and not self._done:
-            for attempt in self.driver.live:
+            for attempt in self.driver.state.live:
                 conn = io_of(attempt).conn
                 if conn is not None and conn.is_sending:
                     return
@@ -255,12 +257,12 @@ class Exchange(ProxiedRequest, ClientExchange):
         reason = error_of(head.status)
         if reason is Reason.OK:
             reason = Reason.BAD_RESPONSE
-        self.driver.shows_refusal(attempt, now)
+        refusal_shown(self, self.context, attempt, now)
         self.driver.completed(attempt, reason, now)
         if reason is Reason.SERVER_ERROR:
             outcomes = self.context.fleet.outcomes
             outcomes.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
-            self.driver.lost(attempt)
+            lost(self, self.context, attempt)
         self._send_error_event(reader, reason)
 
     def _watch(self, io: AttemptIO, before: Replica | None, now: float) -> None:
@@ -298,7 +300,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.work.stops(now)
         self.work.broke_at = self.last_content_at()
         self._gap_due = NEVER
-        due = min(self._commit_due, self.driver.due())
+        due = min(self._commit_due, self.driver.state.due())
         self.deadline = min(self._stall_due, min(self.total_due, due))
 
     def _name_estimate(self) -> None:
@@ -323,7 +325,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         """Learn from the first content: which prefix the replica holds, and the time to first
         token."""
         if head.status != 200 or attempt.error_status:
-            self.driver.shows_refusal(attempt, now)
+            refusal_shown(self, self.context, attempt, now)
             return
         replica = attempt.at
         if head.load is not None:
@@ -332,7 +334,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         if head.is_sse or (self.view.stream and not head.is_json):
             ttft_s = now - attempt.began
         self.reply.progress = replica.progress
-        self.driver.shows(attempt, ttft_s, now)
+        content_shown(self, self.context, attempt, ttft_s, now)
 
     def completed(self, attempt: Attempt, reader: ResponseReader, now: float) -> None:
         head = reader.head
@@ -357,7 +359,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         fleet = self.context.fleet
         if reason is Reason.SERVER_ERROR or blames_replica:
             fleet.outcomes.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
-            self.driver.lost(attempt)
+            lost(self, self.context, attempt)
         elif reason is Reason.OK and not attempt.error_status:
             generates = self.route.inference and not self.route.light
             fleet.outcomes.succeeded(attempt.at, attempt.began, content=generates)
@@ -495,7 +497,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         try:
             winner = self.driver.state.winner if self.reply.has_done else None
             is_read = reason is Reason.CLIENT_GONE and self._stall_due == NEVER
-            if winner is not None and winner in self.driver.live and is_read:
+            if winner is not None and winner in self.driver.state.live and is_read:
                 # The engine has not ended its response yet, and the client did not wait for it.
                 self._end_whole(winner, self.reply.status, monotonic())
                 return
@@ -530,8 +532,8 @@ class Exchange(ProxiedRequest, ClientExchange):
         self._stall_due = now + self.rules.write_stall_s
         self.deadline = min(self.deadline, self._stall_due)
         self.first_s = NEVER
-        self.driver.stop_first_content_timers()
-        for attempt in self.driver.live:
+        self.driver.state.stop_first_content_timers()
+        for attempt in self.driver.state.live:
             conn = io_of(attempt).conn
             if conn is not None:
                 conn.pause(PAUSE_CLIENT)
@@ -547,11 +549,11 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.first_s = self.first_content_limit_s()
         self.driver.restart_first_content_timers(now + gap_s)
         due = min(self._gap_due, self.begin_due)
-        self.deadline = min(self.deadline, due, self.driver.due())
+        self.deadline = min(self.deadline, due, self.driver.state.due())
         is_relayed = reply.is_counted and not self.work.broke_at
         if replica is not None and is_relayed and not self.work.is_flowing:
             self.work.flows(replica.cadence, now)
-        for attempt in self.driver.live:
+        for attempt in self.driver.state.live:
             conn = io_of(attempt).conn
             if conn is not None:
                 conn.resume(PAUSE_CLIENT)
@@ -581,7 +583,7 @@ class Exchange(ProxiedRequest, ClientExchange):
                 self._send_comment(now)
             wait = min(self._gap_due, self.begin_due) if self._stall_due == NEVER else NEVER
             self.deadline = min(
-                wait, self.total_due, self._commit_due, self._stall_due, self.driver.due()
+                wait, self.total_due, self._commit_due, self._stall_due, self.driver.state.due()
             )
 
     def _is_stalled(self, now: float) -> bool:
@@ -640,7 +642,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             self.refuse(err)
 
     def _is_sent(self) -> bool:
-        return any(io_of(attempt).conn is not None for attempt in self.driver.live)
+        return any(io_of(attempt).conn is not None for attempt in self.driver.state.live)
 
     def _break_off(self, err: RouterError) -> None:
         if self.reply.is_complete:  # The exception came after the whole response was written.
@@ -689,7 +691,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         """
         if self.work.replica is not None or not self.route.inference:
             return
-        for attempt in self.driver.live:
+        for attempt in self.driver.state.live:
             conn = io_of(attempt).conn
             if conn is None:
                 continue  # This attempt was not sent to an engine.

@@ -54,7 +54,7 @@ def move_requests(
 
 def _move(exchange: Exchange, dues: Mapping[Replica, float], now: float, moves: Moves) -> None:
     driver = exchange.driver
-    attempt = next((attempt for attempt in driver.live if attempt.at in dues), None)
+    attempt = next((attempt for attempt in driver.state.live if attempt.at in dues), None)
     if attempt is None or _ends_in_time(exchange, attempt, dues[attempt.at], now):
         return
     has_shown = driver.state.winner is attempt

@@ -8,9 +8,9 @@ winner. While the addon is off, `Rules.resumption` is `None`, and a broken strea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from mypy_extensions import mypyc_attr, trait
+from mypy_extensions import mypyc_attr
 
 from router.config.model import Config
 from router.core.addons import load
@@ -24,17 +24,8 @@ from router.observe.metrics import Metrics
 
 # The replicas that may generate the rest of a stream, and the body that asks for it.
 Rest = tuple[list[Replica], list[bytes]]
-
-
-@trait
-class RestDriver(ABC):
-    """The methods of a request's driver that the addon may call (`RetriedAttempts`)."""
-
-    @abstractmethod
-    def others(self) -> Sequence[Replica] | None: ...
-
-    @abstractmethod
-    def take_budget(self) -> bool: ...
+# Returns the fit replicas where a request has not failed; see `RequestDriver.others`.
+Others = Callable[[], Sequence[Replica] | None]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -64,10 +55,17 @@ class ResumableStream(ABC):
 
     @abstractmethod
     def rest(
-        self, driver: RestDriver, state: AttemptState, attempt: Attempt, why: Reason, body: bytes
+        self,
+        state: AttemptState,
+        attempt: Attempt,
+        why: Reason,
+        body: bytes,
+        others: Others,
+        take_budget: Callable[[], bool],
     ) -> Rest | None:
         """Return where and how the rest is requested; `None`: it is not requested.
 
+        `others`, `take_budget`: the methods of the request's `RequestDriver`.
         `attempt`: the relayed attempt, or one that was asked for the rest. It has failed; if `why`
         is PREEMPTED, it still runs, at a replica that goes away. `body`: the client's body; b"" if
         it is not kept.

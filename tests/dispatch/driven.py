@@ -38,6 +38,7 @@ from router.core.urgency import NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit, Phase
+from router.dispatch.driver.reports import content_shown, refusal_shown
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.driver.routed_request import RoutedRequest
 from router.dispatch.hedging.hedger import Hedger
@@ -231,7 +232,7 @@ class Driven(RoutedRequest):
     @property
     def running(self) -> list[Attempt]:
         """All attempts that hold a lease."""
-        return self.driver.live
+        return self.driver.state.live
 
     def open(self, attempt: Attempt, fresh: bool) -> None:
         assert attempt in self.running
@@ -353,7 +354,8 @@ class Driven(RoutedRequest):
             self.world.chooser.finished(self.view, before, None, now)
         self.shown_at = now
         self._note(f"show {self.name} from {attempt.replica_id}")
-        self.driver.shows(attempt, now - attempt.began if self.view.stream else None, now)
+        ttft_s = now - attempt.began if self.view.stream else None
+        content_shown(self, self.context, attempt, ttft_s, now)
         self._timer.set(min(now + self.times.token_gap_s, self._total_due))
 
     def whole(self, attempt: Attempt) -> None:
@@ -370,19 +372,19 @@ class Driven(RoutedRequest):
         if not self._is_connected(attempt):
             return
         if reason is Reason.REPLICA_BUSY:
-            driver.refused(attempt, None)
+            self.context.fleet.outcomes.busy(attempt.at, None, self.world.time.at)
         may_be_other = reason in (Reason.REPLICA_BUSY, Reason.STREAM_ERROR)
-        may_be_other = may_be_other and not driver.is_contested(attempt)
+        may_be_other = may_be_other and not driver.state.is_contested(attempt)
         if may_be_other and driver.replace(attempt, reason):
             return
-        if driver.holds_errors():
+        if driver.state.holds_errors():
             self._keeps(attempt, reason)
             return
         now = self.world.time.at
         assert driver.won(attempt, now)
         self.won.add(attempt)
         self.work.shown(attempt.at, now)
-        driver.shows_refusal(attempt, now)
+        refusal_shown(self, self.context, attempt, now)
         self._completes(attempt, reason)
 
     def _keeps(self, attempt: Attempt, reason: Reason) -> None:
@@ -443,12 +445,12 @@ class Driven(RoutedRequest):
         else:
             driver.check_deadlines(now)
         if self.ended is None:
-            self.check_by(min(due, driver.due()))
+            self.check_by(min(due, driver.state.due()))
 
     def _ends(self, what: str, reason: Reason) -> None:
         self._note(what)
         world, now = self.world, self.world.time.at
-        assert self.driver.live == []
+        assert self.driver.state.live == []
         assert self.attached == set(self.running), "an engine works for no client"
         end_request(self, reason, 0, 0, -1, now)
         assert self.attached == set(), "the copy has outlived its request"
@@ -662,16 +664,16 @@ class World:
             assert replica.pending_tokens == sum(a.tokens for a in waits), replica.id
         for request in self.requests:
             driver = request.driver
-            assert driver.live == driver.state.alive
-            assert all(attempt.lease.held for attempt in driver.live)
+            assert driver.state.live == [a for a in driver.state.attempts if a.phase != Phase.ENDED]
+            assert all(attempt.lease.held for attempt in driver.state.live)
             assert request.attached == set(request.running)
             kinds = [attempt.kind for attempt in driver.state.attempts]
             assert kinds.count("hedge") <= 1
-            assert len(driver.live) <= 2 and (len(driver.live) < 2 or "hedge" in kinds)
+            assert len(driver.state.live) <= 2 and (len(driver.state.live) < 2 or "hedge" in kinds)
             if driver.state.commit == Commit.CONTENT:
-                assert len(driver.live) <= 1
+                assert len(driver.state.live) <= 1
             if request.waits_since >= 0.0:
-                assert driver.live == [], "it waits in the queue and runs"
+                assert driver.state.live == [], "it waits in the queue and runs"
         begun: Counter[str] = Counter()
         finished: Counter[str] = Counter()
         for request in self.all:

@@ -58,7 +58,7 @@ class Fleet(World):
         self.fleet.rebuild()
 
     def ends(self, request: Driven) -> None:
-        (attempt,) = request.driver.live
+        (attempt,) = request.driver.state.live
         request.shows(attempt)
         request.whole(attempt)
 
@@ -69,12 +69,12 @@ def test_an_adapter_stays_where_it_is_and_no_request_piles_up() -> None:
     for number in range(30):
         model = ("sql", "fr")[number % 2]
         request = world.arrives(f"q{number}", model=model)
-        places[model, request.driver.live[0].at.id] += 1
+        places[model, request.driver.state.live[0].at.id] += 1
         world.ends(request)
     assert len(places) == 2, "each adapter is loaded once"
     assert len({id for _, id in places}) == 2
     requests = [world.arrives(f"p{number}", model="sql") for number in range(30)]
-    found = Counter(request.driver.live[0].at.id for request in requests)
+    found = Counter(request.driver.state.live[0].at.id for request in requests)
     assert max(found.values()) <= 13, found
 
 

@@ -20,6 +20,7 @@ Must never: keep more bytes than the `Store` allows, choose a replica, or send a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from router.addons.continuation.outcome import Outcome
@@ -29,7 +30,7 @@ from router.addons.continuation.store import Store
 from router.addons.continuation.transcript import Transcript
 from router.core.errors import Reason
 from router.dispatch.driver.attempt_state import Attempt, AttemptState
-from router.dispatch.resumption import Rest, RestDriver, ResumableStream
+from router.dispatch.resumption import Others, Rest, ResumableStream
 from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_tap import UsageTap
 from router.wire.http1.sse import find_error
@@ -124,9 +125,15 @@ class Continuation(ResumableStream):
         return said
 
     def rest(
-        self, driver: RestDriver, state: AttemptState, attempt: Attempt, why: Reason, body: bytes
+        self,
+        state: AttemptState,
+        attempt: Attempt,
+        why: Reason,
+        body: bytes,
+        others: Others,
+        take_budget: Callable[[], bool],
     ) -> Rest | None:
-        rest = self._rest(driver, state, why, body)
+        rest = self._rest(state, why, body, others, take_budget)
         if not isinstance(rest, Outcome):
             return rest
         # If the failed attempt is not the winner, the attempt was a continuation that failed.
@@ -136,7 +143,12 @@ class Continuation(ResumableStream):
         return None
 
     def _rest(
-        self, driver: RestDriver, state: AttemptState, why: Reason, body: bytes
+        self,
+        state: AttemptState,
+        why: Reason,
+        body: bytes,
+        others: Others,
+        take_budget: Callable[[], bool],
     ) -> Rest | Outcome:
         # A move to another replica is not a failure, so it needs no retry budget.
         is_moved = why is Reason.PREEMPTED
@@ -148,12 +160,12 @@ class Continuation(ResumableStream):
         asked = self.asked(body)
         if isinstance(asked, Outcome):
             return asked
-        others = [replica for replica in driver.others() or () if replica.descriptor.continues]
-        if not others:
+        found = [replica for replica in others() or () if replica.descriptor.continues]
+        if not found:
             return Outcome.NO_REPLICA
-        if not is_moved and not driver.take_budget():
+        if not is_moved and not take_budget():
             return Outcome.BUDGET
-        return others, asked
+        return found, asked
 
     def asked(self, body: bytes) -> list[bytes] | Outcome:
         """Return the body of the request for the rest of the stream, or the reason why there is no

@@ -271,8 +271,8 @@ class AttemptIO(Waiter):
             self._holds = True
             return True
         if head.status in BUSY:
-            self._driver.refused(self.attempt, head.retry_after)
-            contested = self._driver.is_contested(self.attempt)
+            self._was_busy(head.retry_after)
+            contested = self._driver.state.is_contested(self.attempt)
             if not contested and self._driver.replace(self.attempt, Reason.REPLICA_BUSY):
                 return False
         if not request.route.inference:
@@ -287,7 +287,7 @@ class AttemptIO(Waiter):
             return False
         if head.status == 404 and self._lists_model():
             self._holds = True  # The text shows whether the engine refuses the model.
-        elif head.status != 200 and self._driver.holds_errors():
+        elif head.status != 200 and self._driver.state.holds_errors():
             # Another attempt may succeed, or the error of an earlier attempt has precedence.
             self._holds = True
         elif self._driver.state.commit == Commit.STATUS and (
@@ -323,7 +323,7 @@ class AttemptIO(Waiter):
         if verdict == EventKind.BUSY or verdict == EventKind.ERROR:
             busy = verdict == EventKind.BUSY
             if busy:
-                self._driver.refused(self.attempt, None)
+                self._was_busy(None)
             return self._may_send_error(Reason.REPLICA_BUSY if busy else Reason.STREAM_ERROR)
         if verdict:
             return True
@@ -362,29 +362,29 @@ class AttemptIO(Waiter):
         Called when the response is complete (`whole`), or when no more of it is held. Returns False
         if the response is not relayed; the attempt has then ended.
         """
-        head = reader.head
+        head, state = reader.head, self._driver.state
         assert head is not None
         if head.status != 200:
             reason = error_of(head.status)
             if whole:
                 if head.status == 404 and self._lists_model() and _names_model(reader.parts):
                     reason = Reason.MODEL_REFUSED
-                    self._driver.lacks_model(self.attempt)
+                    self._request.context.fleet.read_list(self.attempt.at)
                 if head.status == self.attempt.refusal:
                     if self._is_refused(reader):
                         return False
                     if head.status in BUSY:
-                        self._driver.refused(self.attempt, head.retry_after)
+                        self._was_busy(head.retry_after)
                 return reason is Reason.OK or self._may_send_error(reason)
         elif whole and head.is_json and _is_only_error(reader.parts):
             if not self._driver.doubts(self.attempt, head.status):
-                return not self._driver.holds_errors() or self._may_send_error(_REFUSED)
+                return not state.holds_errors() or self._may_send_error(_REFUSED)
             return self._may_send_error(_REFUSED)
-        elif whole and self._driver.is_contested(self.attempt) and not _is_sound(reader.parts):
+        elif whole and state.is_contested(self.attempt) and not _is_sound(reader.parts):
             reason = Reason.BAD_RESPONSE
         else:
             return True
-        if not self._driver.holds_errors():
+        if not state.holds_errors():
             return True
         return self._give_up(reason)
 
@@ -394,6 +394,11 @@ class AttemptIO(Waiter):
         target = request.target
         name = request.asked.model if target is None else target.model
         return models is not None and name in models and request.pinned is None
+
+    def _was_busy(self, retry_after: bytes | None) -> None:
+        """Report a busy answer to the fleet, so that the replica gets no requests for a while."""
+        outcomes = self._request.context.fleet.outcomes
+        outcomes.busy(self.attempt.at, retry_after, monotonic())
 
     def _give_up(self, reason: Reason) -> bool:
         """Fail the attempt because its answer cannot be used. Always returns False."""
@@ -415,10 +420,10 @@ class AttemptIO(Waiter):
         driver = self._driver
         if self.attempt.rest is not None:
             return self._give_up(reason)
-        if not driver.is_contested(self.attempt):
+        if not driver.state.is_contested(self.attempt):
             if reason in PASSING and driver.replace(self.attempt, reason):
                 return False
-            if not (driver.holds_errors() or self.attempt.is_doubted):
+            if not (driver.state.holds_errors() or self.attempt.is_doubted):
                 return True
         self._keep_error(reason)
         return False

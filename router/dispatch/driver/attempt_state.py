@@ -217,6 +217,7 @@ class AttemptState:
         "attempts",
         "commit",
         "kept_error",
+        "live",
         "most",
         "over",
         "winner",
@@ -227,6 +228,7 @@ class AttemptState:
         # hedges and stale attempts do not count.
         self.most = most
         self.attempts: list[Attempt] = []
+        self.live: list[Attempt] = []  # The running attempts, in the order in which they began.
         # Index of the first attempt at the present model. The earlier attempts were at models from
         # which the request went to a fallback.
         self._first = 0
@@ -274,13 +276,42 @@ class AttemptState:
         """The number of attempts that were asked for the rest of a broken stream."""
         return sum(1 for a in self.attempts if a.rest is not None)
 
-    @property
-    def alive(self) -> list[Attempt]:
-        return [a for a in self.attempts if a.phase != Phase.ENDED]
+    def tried(self, besides: Attempt | None = None) -> list[Replica]:
+        """Return the replicas where the request failed; a preempted attempt has not failed.
 
-    def is_alone(self, attempt: Attempt) -> bool:
-        """Whether no attempt of the request but the given one is running."""
-        return not any(a.phase != Phase.ENDED for a in self.attempts if a is not attempt)
+        `besides`: an attempt that has not failed either, because it is still running.
+        """
+        recent = self.recent
+        return [a.at for a in recent if a is not besides and a.reason is not Reason.PREEMPTED]
+
+    def is_contested(self, attempt: Attempt) -> bool:
+        """Whether this attempt and at least one other are still running."""
+        return len(self.live) > 1 and attempt in self.live
+
+    def holds_errors(self) -> bool:
+        """Whether an error must not be sent to the client yet.
+
+        An error must wait if another attempt is running, or if the error of an earlier attempt was
+        kept, which has precedence.
+        """
+        return len(self.live) > 1 or self.kept_error is not None
+
+    def due(self) -> float:
+        """Return the time at which the driver must next check the attempts (`check_deadlines`)."""
+        due = inf
+        for attempt in self.live:
+            due = min(due, min(attempt.first_due, min(attempt.work_due, attempt.connect_due)))
+        return due
+
+    def stop_first_content_timers(self) -> None:
+        """Stop the first-content timers while the client does not read.
+
+        While the client does not read, the router does not read from the replicas. So the time to
+        first content would not measure the replicas.
+        """
+        for attempt in self.live:
+            attempt.is_timed = False
+            attempt.first_due = attempt.work_due = inf
 
     def begin(
         self,
@@ -311,8 +342,11 @@ class AttemptState:
         attempt.rest = rest
         if self.attempts:
             self.attempts.append(attempt)
+            self.live.append(attempt)
         else:
-            self.attempts = [attempt]  # takes less memory than the list after an append
+            # Such a list takes less memory than one after an append.
+            self.attempts = [attempt]
+            self.live = [attempt]
         return attempt
 
     def fall_back(self) -> None:
@@ -350,8 +384,8 @@ class AttemptState:
         return self.winner is attempt
 
     def outrun(self, now: float) -> list[Attempt]:
-        """End all attempts except the winner. Returns the ended attempts, to be cancelled."""
-        losers = [a for a in self.attempts if a.phase != Phase.ENDED and a is not self.winner]
+        """End all attempts except the winner. Returns the ended attempts."""
+        losers = [attempt for attempt in self.live if attempt is not self.winner]
         for attempt in losers:
             self._end(attempt, now, Reason.HEDGE_LOST)
         return losers
@@ -361,20 +395,18 @@ class AttemptState:
 
         An attempt that is ended for this reason does not count as failed.
         """
-        for attempt in self.alive:
+        for attempt in self.attempts:
             self._end(attempt, now, Reason.PREEMPTED)
 
-    def keep_error(self, attempt: Attempt, reason: Reason, now: float) -> bool:
+    def keep_error(self, attempt: Attempt, reason: Reason, now: float) -> None:
         """End an attempt whose answer is an error that the client may have to get later.
 
-        Returns True if the answer must be kept, because no answer of an earlier attempt is kept.
+        The error of the earliest attempt is kept.
         """
         self._end(attempt, now, reason)
         kept = self.kept_error
-        if kept is not None and kept.index < attempt.index:
-            return False
-        self.kept_error = attempt
-        return True
+        if kept is None or attempt.index < kept.index:
+            self.kept_error = attempt
 
     def kept_error_wins(self) -> None:
         """Make the attempt whose error was kept the winner; its answer goes to the client."""
@@ -409,7 +441,7 @@ class AttemptState:
         if self.commit == Commit.CONTENT:
             speaks = self.winner is attempt or attempt.rest is not None
             return Step.TRUNCATE if speaks else Step.NOTHING
-        if not self.is_alone(attempt):
+        if self.live:
             return Step.NOTHING
         if self.kept_error is not None:
             return Step.KEPT_ERROR
@@ -443,13 +475,13 @@ class AttemptState:
     def end(self, reason: Reason, now: float) -> list[Attempt]:
         """End the request because the client left or the router answered.
 
-        Returns the attempts that were running; the caller must close their connections.
+        Returns the attempts that were running.
         """
         self.over = True
-        alive = [a for a in self.attempts if a.phase != Phase.ENDED]
-        for attempt in alive:
+        ended = [attempt for attempt in self.attempts if attempt.phase != Phase.ENDED]
+        for attempt in ended:
             self._end(attempt, now, reason)
-        return alive
+        return ended
 
     @property
     def blame(self) -> Reason:
@@ -484,9 +516,10 @@ class AttemptState:
                     has_died = True
         return has_died
 
-    @staticmethod
-    def _end(attempt: Attempt, now: float, reason: Reason) -> None:
+    def _end(self, attempt: Attempt, now: float, reason: Reason) -> None:
         if attempt.phase != Phase.ENDED:
+            if attempt in self.live:
+                self.live.remove(attempt)
             attempt.phase = Phase.ENDED
             attempt.ended = now
             attempt.reason = reason

@@ -1,40 +1,45 @@
-"""Drives the attempts of one request: decides what follows each event of an attempt.
+"""Drives the attempts of one request: begins and ends them, and decides what follows each event.
 
 The state machine (`attempt_state.AttemptState`) returns the next step after a failure; the driver
 executes that step. Most requests have one attempt. There are four reasons for another attempt:
 
-- A retry follows a failed attempt.
-- A hedge runs in parallel to another attempt.
+- A retry follows a failed attempt. A retry for lack of capacity begins after a pause. Other retries
+  begin at once. If no replica accepts the request now, it waits in the queue, or for the first
+  probe of a new replica (`first_probes.py`).
+- A hedge runs in parallel to another attempt, if the hedger asks for it, at most once per request.
+  The first attempt that shows content wins. All other attempts are cancelled in the same call.
 - Another replica is asked for the rest of a stream that broke (`resumption.py`).
-- If a request cannot be served, it goes to the next fallback of its model.
+- If a request cannot be served, it goes to the next fallback of its model (`fallbacks.py`).
 
 A request that is preempted, or whose replica is reclaimed, is also sent again (`recall`, `leave`).
-
-The driver has four classes. Each class extends the one before it, and uses no later one:
-
-    RunningAttempts (`running_attempts.py`)   creates attempts, and reports their events
-    HedgedAttempts (`hedged_attempts.py`)     begins and ends attempts and hedges
-    RetriedAttempts (`retried_attempts.py`)   pauses, waits, retries, and fallbacks
-    RequestDriver                             failures, broken streams, and deadlines
+`reports.py` reports each event of an attempt to the parts that learn from it.
 
 The proxy and the simulator both run this driver. The proxy's requests send bytes; the simulator's
 requests run on engine cores (`driven_request.py`).
 
-Must never: use bytes or sockets, choose a replica, depend on whether the time is real or simulated,
-or leave a lease or a timer behind. Every request ends in `cancel` or with its last attempt.
+Must never: use bytes or sockets, choose a replica, exceed the retry budget, depend on whether the
+time is real or simulated, or leave a lease or a timer behind. Every request ends in `cancel` or
+with its last attempt.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
-from router.core.errors import Reason
+from policies.queueing.ticket import SENT
+from router.core.errors import Reason, RouterError
+from router.core.scheduling import Alarm
+from router.dispatch.context import Context
 from router.dispatch.driver.arrival_estimate import sent_at_once
-from router.dispatch.driver.attempt_state import Attempt, Commit, Step
-from router.dispatch.driver.retried_attempts import RetriedAttempts
+from router.dispatch.driver.attempt_state import Attempt, AttemptState, Commit, Step
+from router.dispatch.driver.driven_request import NOT_SINCE, DrivenRequest
+from router.dispatch.driver.fallbacks import CONDITIONS, next_fallback
+from router.dispatch.driver.reports import blame, contradicted, ended_unshown
 from router.dispatch.driver.retry import LOST, PASSING, UNSENT
+from router.dispatch.driver.speed_samples import sample_dispatched
 from router.fleet.error_answers import ErrorKind, kind_of
 from router.fleet.replica import Replica
 from router.observe.events import log_event
@@ -42,14 +47,39 @@ from router.wire.sweep import NEVER
 
 # An attempt at a silent replica is examined again after this part of `health.suspect_min_s`.
 _AGAIN: Final = 0.2
+_NOTICE_S: Final = 0.1  # Seconds in which the death of an engine is mostly noticed.
 
 
-class RequestDriver(RetriedAttempts):
+class RequestDriver:
     """Drives the attempts of one request. Times are monotonic seconds."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_alarm",
+        "_budgeted",
+        "_context",
+        "_request",
+        "_rules",
+        "_then",
+        "priority_rejected_by",
+        "state",
+    )
+    __deletable__ = ("_request",)  # Lets compiled code delete the attribute.
 
-    # -- beginning -----------------------------------------------------------------------------
+    def __init__(self, request: DrivenRequest, context: Context) -> None:
+        self._request = request
+        self._context = context
+        self._rules = context.rules
+        self.state = AttemptState(self._rules.attempts)
+        # A replica that seems to reject the `priority` field. That replica gets this request
+        # without the field.
+        self.priority_rejected_by: Replica | None = None
+        self._budgeted = False  # Whether a retry of the request counts in the retry budget.
+        # Timer of a hedge, or of the pause before a retry or an answer, and what it calls.
+        self._alarm: Alarm | None = None
+        self._then: Callable[[], None] | None = None
+        context.budget.requests += 1
+
+    # -- beginning -------------------------------------------------------------------------------
 
     def start(self, replica: Replica, now: float) -> None:
         """Send the first attempt of a request to a replica.
@@ -74,6 +104,98 @@ class RequestDriver(RetriedAttempts):
                     return
         self.begin(replica, now)
 
+    def begin(self, replica: Replica, now: float, *, fresh: bool = False) -> None:
+        """Send the request to a replica. `fresh`: use a new connection."""
+        self.go(self.prepare(replica, now), fresh=fresh)
+
+    def prepare(self, replica: Replica, now: float) -> Attempt:
+        """Create an attempt and take its lease. The method `go` sends the attempt."""
+        return self._enter(replica, now)
+
+    def go(self, attempt: Attempt, *, fresh: bool = False) -> None:
+        """Send a prepared attempt, unless its request has ended in the meantime."""
+        if attempt not in self.state.live:
+            return
+        due = NEVER
+        request = self._request
+        route = request.route
+        if route.inference and route.is_known and not route.light:
+            # A retry may hang like a first attempt, so it may be hedged, too. A request gets at
+            # most one hedge.
+            hedges_as = "" if attempt.index and self.state.was_hedged else request.hedges_as
+            try:
+                due = self._context.hedger.dispatched(
+                    request.view, attempt, hedges_as, attempt.began
+                )
+            except Exception as err:  # Without a hedge, the request can still be answered.
+                self._context.log_defect(err)
+        # A request that cannot be repeated needs a new connection, which cannot be stale.
+        request.open(attempt, fresh or request.is_sent_once())
+        # The call of `open` may have ended the attempt and its request.
+        if due != NEVER and attempt in self.state.live:
+            if due <= attempt.began:
+                self._hedge()
+            else:
+                self._set_alarm(due, self._hedge)
+
+    def _enter(
+        self, replica: Replica, now: float, hedge: bool = False, rest: list[bytes] | None = None
+    ) -> Attempt:
+        """Create an attempt: take its lease, and add its prompt to the replica's prefix index.
+
+        Every attempt begins here. Raises RuntimeError if the request may not be sent to the
+        replica's region.
+        """
+        request, context = self._request, self._context
+        if not self.may_use(replica):
+            # Every list of candidates is filtered, so this is a defect. The prompt is not sent.
+            allowed = request.view.allowed
+            raise RuntimeError(f"{replica.id} is not in the regions {allowed} of the request")
+        tokens, held = context.chooser.dispatched(request.view, replica, now)
+        attempt = self.state.begin(
+            replica,
+            now,
+            tokens,
+            held,
+            request.view.stream,
+            hedge=hedge,
+            rest=rest,
+            light=request.route.light,
+        )
+        request.attach(attempt)
+        request.view.attempts = attempt.index + 1
+        attempt.first_due = now + request.first_s
+        queue = context.queue
+        if queue is not None:
+            queue.sent(request, replica, now, is_extra=hedge or rest is not None)
+        if request.view.stream:
+            attempt.is_alone = replica.waiting <= 1
+            if request.route.inference and rest is None and not request.route.light:
+                sample_dispatched(attempt, request.view.prompt_tokens, now)
+        self._expect_work(attempt, now)
+        if request.times.is_own:
+            # The connect timeout of the class is shorter than that of the pool of connections.
+            attempt.connect_due = now + request.times.connect_s
+        request.check_by(min(attempt.first_due, min(attempt.work_due, attempt.connect_due)))
+        return attempt
+
+    def _expect_work(self, attempt: Attempt, now: float) -> None:
+        """Begin to check whether the replica works, from `now` on (`RequestDriver._check_work`)."""
+        request, replica = self._request, attempt.at
+        route = request.route
+        is_streamed = request.view.stream
+        if not is_streamed and (route.light or not (route.inference and route.is_known)):
+            return  # The engine may answer such a request without a sign of work.
+        attempt.work_due = now + replica.health.suspect_min_s
+        if not attempt.is_overdue:
+            tokens = replica.pending_tokens
+            attempt.overdue_due = now + replica.overdue_after_s(tokens, is_streamed)
+
+    def may_use(self, replica: Replica) -> bool:
+        """Whether the request may be sent to the region of a replica now."""
+        allowed = self._request.view.allowed
+        return allowed is None or allowed.allows(replica.region)
+
     def may_send(self, attempt: Attempt) -> bool:
         """Whether the request may be sent over the connection that the attempt just got.
 
@@ -89,11 +211,109 @@ class RequestDriver(RetriedAttempts):
         self.failed(attempt, reason, reused=False, received=False)
         return False
 
-    # -- failing -------------------------------------------------------------------------------
+    def is_suspect(self, now: float) -> bool:
+        """Whether the same body was in flight when two engines died."""
+        suspects = self._context.fleet.suspects
+        return not suspects.is_empty and suspects.refuses(self._request.digest(), now)
+
+    def connected(self, attempt: Attempt) -> None:
+        """Mark the attempt as sent, because it has a connection."""
+        attempt.connect_due = NEVER
+        self.state.sent(attempt)
+        self._request.unreached_since = NOT_SINCE
+
+    def _can_send_again(self) -> bool:
+        """Whether the request may be sent to another replica, too."""
+        request = self._request
+        return (
+            request.can_resend()
+            and request.pinned is None
+            and self.state.commit != Commit.CONTENT
+            and not self._context.closing
+        )
+
+    def went_without_priority(self, replica: Replica) -> None:
+        """Stop sending priorities to a replica that accepted the same request without one."""
+        self.priority_rejected_by = None
+        replica.refuses_priority = True
+        self._context.metrics.priority_refused += 1
+        log_event(
+            logging.WARNING,
+            "replica rejects priorities",
+            key=f"no priority {replica.id}",
+            replica=replica.id,
+        )
+
+    # -- hedges, and the first content -----------------------------------------------------------
+
+    def _hedge(self) -> None:
+        """Send a hedge if no content has come and the hedger allows one."""
+        if len(self.state.live) != 1 or not self._can_send_again():
+            return
+        if self.state.kept_error is not None:
+            return  # The attempt only compares answers; the request may be the cause of the error.
+        request, context = self._request, self._context
+        first = self.state.live[0]
+        now = context.scheduler.now()
+        # The list of all replicas of the model is not copied; in a large fleet the hedger checks
+        # only a few of them.
+        view = request.view
+        request.limit_context()
+        pool = context.fleet.serving.of(view.model, view.allowed)
+        request.see_work_of(pool)
+        others = context.hedger.backup(view, first, pool, now)
+        if others and first.index:
+            tried = self.state.tried()
+            others = [replica for replica in others if replica not in tried]
+        if not others:
+            asks_at = context.hedger.asks_again_at()
+            if asks_at != NEVER:
+                self._set_alarm(asks_at, self._hedge)
+            return
+        replica = context.chooser.choose(view, others, now)
+        hedge = self._enter(replica, now, hedge=True)
+        context.hedger.sent(view, hedge, now)
+        request.open(hedge, False)
+
+    def won(self, attempt: Attempt, now: float) -> bool:
+        """Handle the first content of an attempt.
+
+        Returns True if the attempt wins; the other attempts are then cancelled, also at their
+        engines. Returns False if the attempt lost; none of its bytes may reach the client.
+        """
+        if not self.state.content(attempt):
+            return False
+        self._clear_alarm()
+        attempt.first_due = NEVER
+        request, context = self._request, self._context
+        if len(self.state.attempts) > 1 and not attempt.error_status:
+            contradicted(request, context, self.state.recent)
+        if len(self.state.live) > 1:
+            losers = [other for other in self.state.live if other is not attempt]
+            computed = [request.computed_tokens(other) for other in losers]
+            for other in losers:
+                request.drop(other)
+            self.state.outrun(now)
+            for other, tokens in zip(losers, computed, strict=True):
+                ended_unshown(request, context, other, now)
+                context.hedger.outrun(request.view, other, tokens, now)
+                context.fleet.attempt_ended(other.at, other.began)
+        ticket, queue = request.ticket, context.queue
+        if ticket is None or queue is None:
+            pass
+        elif attempt.error_status and ticket.place is attempt.at:
+            queue.pools.stays(ticket)  # An error shows nothing about the speed of answers.
+        else:
+            sample = attempt.speed_sample
+            prefill_s = 0.0 if sample is None else sample.ttft_s
+            queue.pools.shown(ticket, attempt.at, now, prefill_s)
+        return True
+
+    # -- failing ---------------------------------------------------------------------------------
 
     def failed(self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool) -> None:
         """Handle the end of an attempt that gave no complete response."""
-        if attempt not in self.live:
+        if attempt not in self.state.live:
             return
         step = self._end_attempt(attempt, reason, reused=reused, received=received)
         request, context = self._request, self._context
@@ -182,7 +402,7 @@ class RequestDriver(RetriedAttempts):
         """
         replica, request = attempt.at, self._request
         can_send = request.can_resend() and not replica.removed and not self._context.closing
-        if self.is_contested(attempt) or not can_send or not self.may_use(replica):
+        if self.state.is_contested(attempt) or not can_send or not self.may_use(replica):
             return False
         self.priority_rejected_by = replica
         attempt.error_status = 0
@@ -192,6 +412,8 @@ class RequestDriver(RetriedAttempts):
         self.begin(replica, self._context.scheduler.now())
         return True
 
+    # -- error answers ---------------------------------------------------------------------------
+
     def keep_error(self, attempt: Attempt, reason: Reason) -> None:
         """End an attempt that has returned an error, and keep the error.
 
@@ -199,16 +421,13 @@ class RequestDriver(RetriedAttempts):
         """
         context = self._context
         now = context.scheduler.now()
-        self.live.remove(attempt)
-        if not self.live:
-            self._clear_alarms()
-        self._ended_unshown(attempt, now)
         began = attempt.began
-        self._blame(attempt, reason, began)
+        self._leaves_live(attempt, now)
+        blame(self._request, context, attempt, reason, began)
         self.state.keep_error(attempt, reason, now)
         context.hedger.failed(self._request.view, attempt, now)
         context.fleet.attempt_ended(attempt.at, began)
-        if not self.live and not (attempt.is_doubted and self._compare(attempt, reason)):
+        if not self.state.live and not (attempt.is_doubted and self._compare(attempt, reason)):
             self._send_kept_error()
 
     def doubts(self, attempt: Attempt, status: int) -> bool:
@@ -286,7 +505,123 @@ class RequestDriver(RetriedAttempts):
         if not self.falls_back(kept.reason):
             self._request.send_kept_error()
 
-    # -- broken streams ------------------------------------------------------------------------
+    # -- retries ---------------------------------------------------------------------------------
+
+    def others(self) -> Sequence[Replica] | None:
+        """Return the fit replicas where the request has not failed; `None`: there are none.
+
+        The result is empty if there are such replicas, but all of them are at their limits.
+        """
+        self._request.limit_context()
+        try:
+            return self._request.candidates(self.state.tried())
+        except RouterError as err:
+            return [] if err.reason is Reason.FLEET_FULL else None
+
+    def take_budget(self) -> bool:
+        if not self._budgeted:
+            self._budgeted = self._context.budget.take()
+            if not self._budgeted:
+                self._context.metrics.retry_budget_exhausted += 1
+        return self._budgeted
+
+    def _retry(self, cause: Reason) -> None:
+        """Try another replica after a pause.
+
+        Requests that fail for lack of capacity fail at the same time, so random pauses spread their
+        retries.
+        """
+        context = self._context
+        pause_s = context.backoff_s(self._rules, len(self.state.attempts))
+        if pause_s > 0.0:
+            self._pause()
+            self._set_alarm(context.scheduler.now() + pause_s, partial(self._retry_now, cause))
+        else:
+            self._retry_now(cause)
+
+    def _retry_now(self, cause: Reason) -> None:
+        if not self._can_send_again():
+            self._give_up(cause)
+            return
+        others = self.others()
+        if others is not None:
+            self._context.first_probes.forget(self._request)
+            self._go_on(others, cause)
+        elif not self._wait_for_probe(cause):
+            self._give_up(cause)
+
+    def _go_on(self, others: Sequence[Replica], cause: Reason) -> None:
+        """Send the request to one of `others`, through the admission queue if it is enabled.
+
+        `others` is empty if all replicas are at their limits.
+        """
+        request, context = self._request, self._context
+        queue = context.queue
+        if queue is not None and self._is_queued():
+            try:
+                replica = queue.retry(request, others, self.state.tried())
+            except RouterError:
+                self._give_up(self.state.blame)
+                return
+            context.metrics.retries(cause)
+            if replica is not None:
+                self.begin(replica, context.scheduler.now())
+        elif others:
+            context.metrics.retries(cause)
+            now = context.scheduler.now()
+            self.begin(context.chooser.choose(request.view, others, now), now)
+        else:
+            self._give_up(self.state.blame)
+
+    def _is_queued(self) -> bool:
+        """Whether requests of this kind use the admission queue, if it is enabled."""
+        route = self._request.route
+        return route.inference and not route.light
+
+    def _wait_for_probe(self, cause: Reason) -> bool:
+        """Wait for the first probe of a new replica, because no other replica is left.
+
+        Returns False if no first probe is pending, or if the probe cannot change the error.
+        """
+        retry, late = partial(self._retry_now, cause), partial(self._give_up, cause)
+        holds = self._context.first_probes.hold(self._request, retry, late)
+        if holds:
+            self._pause()
+        return holds
+
+    def _wait_again(self, replica: Replica) -> bool:
+        """Queue the request again, because no replica accepts connections; `replica` failed last.
+
+        Returns False if the request cannot wait.
+        """
+        request, context = self._request, self._context
+        queue = context.queue
+        if queue is None or context.closing or not request.can_resend() or not self._is_queued():
+            return False
+        return queue.wait_again(request, replica)
+
+    def _pause(self) -> None:
+        """Report to the queue that the request is at no replica until it is sent again."""
+        queue = self._context.queue
+        if queue is not None:
+            queue.pauses(self._request)
+
+    def recall(self, now: float) -> None:
+        """Preempt the request: end its running attempts, which have shown no content.
+
+        The request may be sent again, but not to a replica where it failed before. A ticket that
+        was offered to the queue instead of the attempts has these replicas already.
+        """
+        # From now on, the request waits in the queue.
+        self._context.first_probes.forget(self._request)
+        live = self._drop_all()
+        self.state.recalled(now)
+        self._report_cancelled(live, now)
+        ticket = self._request.ticket
+        if ticket is not None and ticket.state == SENT:
+            ticket.excluded = tuple(self.state.tried())
+
+    # -- leaving a replica -----------------------------------------------------------------------
 
     def _resume(self, attempt: Attempt, reason: Reason, now: float) -> bool:
         """Ask another replica for the rest of a stream that broke, or whose replica goes away.
@@ -297,17 +632,15 @@ class RequestDriver(RetriedAttempts):
         rest = None if context.closing else request.rest(attempt, reason)
         if rest is None:
             return False
-        if attempt in self.live:
+        if attempt in self.state.live:
             request.drop(attempt)
             self._end_attempt(attempt, reason, reused=False, received=True)
         others, body = rest
         replica = context.chooser.choose(request.view, others, now)
-        following = self._enter(replica, now, False, body)
+        following = self._enter(replica, now, rest=body)
         request.awaits_rest(now)
         request.open(following, True)
         return True
-
-    # -- leaving a replica ---------------------------------------------------------------------
 
     def leave(self, attempt: Attempt, now: float) -> bool:
         """Move the request away from the replica of an attempt, because that replica will go away.
@@ -317,7 +650,7 @@ class RequestDriver(RetriedAttempts):
         because it may not be moved, because no other replica takes it now, or because another
         attempt of the request is running.
         """
-        if len(self.live) != 1 or self._context.closing:
+        if len(self.state.live) != 1 or self._context.closing:
             return False
         if self.state.winner is attempt:
             return self._resume(attempt, Reason.PREEMPTED, now)
@@ -330,7 +663,7 @@ class RequestDriver(RetriedAttempts):
         if queue is not None and self._is_queued():
             # If all other replicas are at their limits, the request can wait in the queue.
             return others is not None and queue.withdraw(
-                request, attempt.at, others, self._tried(attempt), now
+                request, attempt.at, others, self.state.tried(attempt), now
             )
         if not others:
             return False
@@ -338,7 +671,107 @@ class RequestDriver(RetriedAttempts):
         self.begin(context.chooser.choose(request.view, others, now), now)
         return True
 
-    # -- deadlines -----------------------------------------------------------------------------
+    # -- fallbacks -------------------------------------------------------------------------------
+
+    def falls_back(self, reason: Reason) -> bool:
+        """Send a request to its next fallback, if it has one. No attempt may be running.
+
+        `reason`: why the request would end without a fallback. Returns False if it must end.
+        """
+        if self._request.named is None or self.state.live:
+            return False
+        return self._falls_to(self._fallback_after(reason), reason)
+
+    def skips_absent_model(self) -> bool:
+        """Send a new request to a fallback if no replica of its model is up.
+
+        Without a fallback, the request may wait for a replica.
+        """
+        request, fleet = self._request, self._context.fleet
+        if request.named is None or fleet.models.awaits_probe:
+            return False
+        if fleet.serving.of(request.view.model, request.view.allowed):
+            return False
+        return self.falls_back(Reason.NO_REPLICA)
+
+    def falls_back_from(self, attempt: Attempt, reason: Reason) -> bool:
+        """Send the request to a fallback instead of sending the attempt's error to the client.
+
+        Returns False if the error must be sent.
+        """
+        state = self.state
+        if self._request.named is None or state.holds_errors() or attempt not in state.live:
+            return False
+        index = self._fallback_after(reason)
+        if index < 0:
+            return False
+        self._request.discard(attempt)
+        self._end_attempt(attempt, reason, reused=False, received=True)
+        return self._falls_to(index, reason)
+
+    def _fallback_after(self, reason: Reason) -> int:
+        request, context = self._request, self._context
+        if context.closing or not request.can_resend():
+            return -1
+        return next_fallback(request, self.state, context.fleet, reason)
+
+    def _falls_to(self, index: int, reason: Reason) -> bool:
+        """Send the request to one of its fallbacks. Below 0: there is none; returns False."""
+        request, context = self._request, self._context
+        named = request.named
+        if index < 0 or named is None:
+            return False
+        now = context.scheduler.now()
+        self._clear_alarm()
+        context.first_probes.forget(request)
+        if request.waits_since >= 0.0:
+            request.end_wait(now)
+        queue = context.queue
+        if queue is not None and self._is_queued():
+            queue.over(request, reason, None, -1, 0, now)
+        if request.estimate is not None:
+            request.estimate.void()
+            request.estimate = None
+        request.unreached_since = NOT_SINCE
+        self.state.fall_back()
+        target = named.fallbacks[index]
+        request.next_fallback = index + 1
+        request.goes_to(target, context.fleet.models.routed_target(target))
+        context.metrics.fallback(CONDITIONS[reason])
+        request.place()
+        return True
+
+    # -- giving up -------------------------------------------------------------------------------
+
+    def _give_up(self, reason: Reason) -> None:
+        """End the request without another attempt at its model."""
+        if not self.replaces_error(reason):
+            self._request.answer_failure(reason)
+
+    def replaces_error(self, reason: Reason, is_final: bool = False) -> bool:
+        """Send the request to a fallback, or else send the client an attempt's kept error answer.
+
+        Returns False if neither is possible. Then the client gets the router's own error for
+        `reason`. `is_final`: the request may not go to a fallback; see `RouterError`.
+        """
+        if not is_final and self.falls_back(reason):
+            return True
+        if self.state.kept_error is None or self.state.over:
+            return False
+        self.cancel(reason)
+        self._request.send_kept_error()
+        return True
+
+    def _answer_later(self, reason: Reason) -> None:
+        """Answer a request with an error after a pause, in which a death of an engine is noticed.
+
+        So a client that repeats the request at once is refused if the request kills engines.
+        """
+        self._pause()
+        due = self._context.scheduler.now() + _NOTICE_S
+        self._set_alarm(due, partial(self._request.answer_failure, reason))
+
+    # -- deadlines -------------------------------------------------------------------------------
 
     def check_deadlines(self, now: float) -> None:
         """Check deadlines: signs of work, first content timeouts, and connect timeouts of classes.
@@ -346,8 +779,8 @@ class RequestDriver(RetriedAttempts):
         A timeout ends only its own attempt; each attempt has its own deadlines.
         """
         request = self._request
-        for attempt in [*self.live]:
-            if attempt not in self.live:
+        for attempt in [*self.state.live]:
+            if attempt not in self.state.live:
                 continue  # The end of another attempt has also ended this attempt.
             if attempt.work_due <= now and self._check_work(attempt, now):
                 continue
@@ -359,6 +792,19 @@ class RequestDriver(RetriedAttempts):
                 attempt.first_due = NEVER
                 request.drop(attempt)
                 self.failed(attempt, self._late(), reused=False, received=True)
+
+    def restart_first_content_timers(self, soonest: float) -> None:
+        """Restart the first-content timers when the client reads again.
+
+        The first content is due at `soonest`, or at the time when it was due before, whichever is
+        later. The time after which a sign of work is overdue (`Replica.overdue_after_s`) starts
+        again.
+        """
+        request, now = self._request, self._context.scheduler.now()
+        for attempt in self.state.live:
+            if attempt is not self.state.winner:
+                attempt.first_due = max(soonest, attempt.began + request.first_s)
+                self._expect_work(attempt, now)
 
     def gap_due(self, last_at: float, now: float) -> float:
         """Return when a relayed response is cut off, whose last bytes came at `last_at`.
@@ -390,7 +836,9 @@ class RequestDriver(RetriedAttempts):
         works_until = outcomes.works_until(replica, attempt.began, now, is_streamed)
         again = min(works_until, now + suspect_min_s)
         kept = self.state.kept_error
-        is_comparison = kept is not None and kept.index < attempt.index and len(self.live) == 1
+        is_comparison = (
+            kept is not None and kept.index < attempt.index and len(self.state.live) == 1
+        )
         if is_comparison and (works_until <= now or outcomes.is_unfit(replica, attempt.began, now)):
             # The client gets the error answer that is known.
             request.drop(attempt)
@@ -417,7 +865,7 @@ class RequestDriver(RetriedAttempts):
         because the replica may still answer.
         """
         state, request = self.state, self._request
-        if len(self.live) != 1 or not attempt.is_sent or not self._can_send_again():
+        if len(state.live) != 1 or not attempt.is_sent or not self._can_send_again():
             return False
         # The request itself may stop replicas, so it must not reach more than two.
         if not request.route.repeatable or state.kept_error is not None or state.lost:
@@ -437,11 +885,117 @@ class RequestDriver(RetriedAttempts):
 
     def timed_out(self, reason: Reason) -> None:
         """Handle a timeout of the whole request or of the relayed stream."""
-        live = [*self.live]
+        live = [*self.state.live]
         for attempt in live:
             self._request.drop(attempt)
         for attempt in live:
             self.failed(attempt, reason, reused=False, received=True)
         if not live:
-            self._clear_alarms()
+            self._clear_alarm()
             self._give_up(reason)
+
+    # -- timers ----------------------------------------------------------------------------------
+
+    def _set_alarm(self, when: float, then: Callable[[], None]) -> None:
+        """Call `then` at a time, instead of what was to be called before."""
+        self._then = then
+        alarm = self._alarm
+        if alarm is None:
+            alarm = self._alarm = self._context.scheduler.alarm(self._on_alarm)
+        alarm.set(when)
+
+    def _on_alarm(self) -> None:
+        request, then = self._request, self._then
+        try:
+            if then is not None:
+                then()
+        except Exception as err:
+            request.crashed(err)
+
+    def _clear_alarm(self) -> None:
+        """Cancel the timer of a pending hedge, retry or answer."""
+        if self._alarm is not None:
+            self._alarm.clear()
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def completed(self, attempt: Attempt, reason: Reason, now: float) -> None:
+        """End the winner, whose response is complete; its connection can be reused."""
+        self.state.completed(attempt, now, reason)
+        self._request.free_connection(attempt)
+        self._context.fleet.attempt_ended(attempt.at, attempt.began)
+
+    def _end_attempt(
+        self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool
+    ) -> int:
+        """End an attempt that gave no complete response. Returns the next `Step`."""
+        request, context = self._request, self._context
+        replica = attempt.at
+        shows_nothing = self.state.winner is not attempt
+        began = attempt.began
+        now = context.scheduler.now()
+        self._leaves_live(attempt, now)
+        shown = began if shows_nothing else request.last_content_at()
+        blame(request, context, attempt, reason, shown)
+        step = self.state.failed(
+            attempt,
+            reason,
+            now,
+            reused=reused,
+            received=received,
+            repeatable=request.route.repeatable,
+            known_dead=replica.health.known_dead,
+        )
+        if shows_nothing:
+            context.hedger.failed(request.view, attempt, now)
+        context.fleet.attempt_ended(replica, began)
+        return step
+
+    def _leaves_live(self, attempt: Attempt, now: float) -> None:
+        """Note that an attempt is about to end; without another one, no timer is needed."""
+        state = self.state
+        state.live.remove(attempt)
+        if not state.live:
+            self._clear_alarm()
+        if state.winner is not attempt:
+            ended_unshown(self._request, self._context, attempt, now)
+
+    def cancel(self, reason: Reason) -> None:
+        """End all attempts and timers; the request is over."""
+        live = self._drop_all()
+        now = self._context.scheduler.now()
+        self.state.end(reason, now)  # Releases the leases before the reports, which may fail.
+        self._report_cancelled(live, now)
+
+    def _drop_all(self) -> list[Attempt]:
+        """Cancel all running attempts and all timers. Returns the attempts that were running."""
+        self._clear_alarm()
+        live, self.state.live = self.state.live, []
+        for attempt in live:
+            self._request.drop(attempt)
+        return live
+
+    def _report_cancelled(self, attempts: list[Attempt], now: float) -> None:
+        """Report the ends of attempts that the router has cancelled."""
+        request, context = self._request, self._context
+        for attempt in attempts:
+            if attempt is not self.state.winner:
+                ended_unshown(request, context, attempt, now)
+                context.hedger.failed(request.view, attempt, now)
+            context.fleet.attempt_ended(attempt.at, attempt.began)
+
+    def close(self) -> None:
+        """Release everything that belongs to the request and not to an attempt."""
+        context = self._context
+        if self._budgeted:
+            self._budgeted = False
+            context.budget.give()
+        context.budget.requests -= 1
+        if context.first_probes:
+            context.first_probes.forget(self._request)
+        self._clear_alarm()
+        # Break reference cycles, so that no garbage collection is needed.
+        self._alarm = self._then = None
+        for attempt in self.state.attempts:
+            attempt.io = None
+        del self._request

@@ -23,6 +23,7 @@ from router.core.errors import Reason, RouterError
 from router.core.urgency import Urgency
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit, Kind
+from router.dispatch.driver.reports import content_shown, refusal_shown
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.driver.routed_request import RoutedRequest
 from router.dispatch.messages import MESSAGES
@@ -78,7 +79,7 @@ class SimulatedAttempt(EngineAttempt):
         return self.exchange.arrival.number, self.attempt.index
 
     def connected(self) -> None:
-        if self.attempt in self.exchange.driver.live:
+        if self.attempt in self.exchange.driver.state.live:
             self.exchange.driver.connected(self.attempt)
 
     def first_token(self, now: float) -> None:
@@ -326,7 +327,7 @@ class SimulatedExchange(RoutedRequest):
     def content(self, io: SimulatedAttempt, now: float) -> None:
         """Process the arrival of an attempt's first token."""
         attempt, driver = io.attempt, self.driver
-        if attempt not in driver.live or not self._wins(attempt, now):
+        if attempt not in driver.state.live or not self._wins(attempt, now):
             return
         self.outcome.first = now
         self._set_timer(now + self.times.token_gap_s)
@@ -334,10 +335,10 @@ class SimulatedExchange(RoutedRequest):
         if self.view.stream:
             self.work.flows(attempt.at.cadence, now)
             io.relayed = 1
-        driver.shows(attempt, ttft_s, now)
+        content_shown(self, self.context, attempt, ttft_s, now)
 
     def _wins(self, attempt: Attempt, now: float) -> bool:
-        losers = [other for other in self.driver.live if other is not attempt]
+        losers = [other for other in self.driver.state.live if other is not attempt]
         wasted = sum(self.computed_tokens(other) for other in losers)
         if not self.driver.won(attempt, now):
             return False
@@ -356,7 +357,7 @@ class SimulatedExchange(RoutedRequest):
     def completed(self, io: SimulatedAttempt, now: float) -> None:
         """Process the end of an attempt's complete answer."""
         attempt, driver = io.attempt, self.driver
-        if attempt not in driver.live:
+        if attempt not in driver.state.live:
             return
         if driver.state.winner is None:
             self.content(io, now)
@@ -371,14 +372,14 @@ class SimulatedExchange(RoutedRequest):
         response takes precedence.
         """
         attempt, driver = io.attempt, self.driver
-        if attempt not in driver.live:
+        if attempt not in driver.state.live:
             return
         reason = Reason.REPLICA_REFUSED
-        if driver.holds_errors():
+        if driver.state.holds_errors():
             driver.keep_error(attempt, reason)
             return
         self._wins(attempt, now)
-        driver.shows_refusal(attempt, now)
+        refusal_shown(self, self.context, attempt, now)
         driver.completed(attempt, reason, now)
         self._finish(reason, now, io)
 
@@ -396,10 +397,10 @@ class SimulatedExchange(RoutedRequest):
             # Tokens have no events of their own. A token arrives at each step of the engine, and
             # only a frozen engine makes no steps.
             gap_due = self.driver.gap_due(self.last_content_at(), self.context.scheduler.now())
-            return min(due, min(gap_due, self.driver.due()))
+            return min(due, min(gap_due, self.driver.state.due()))
         if self.waits_since < 0.0:  # while the request is queued, the queue checks this deadline
             due = min(due, self.wanted_until)
-        return min(due, self.driver.due())
+        return min(due, self.driver.state.due())
 
     def on_deadline(self, now: float) -> None:
         """Check every deadline: the client's disconnect, the total timeout, the token gap, the
@@ -447,7 +448,7 @@ class SimulatedExchange(RoutedRequest):
 
     def _estimate_work(self, now: float) -> None:
         """Estimate the token usage of a request that ends before its first content."""
-        for attempt in self.driver.live:
+        for attempt in self.driver.state.live:
             limit = self.arrival.max_tokens
             most = MOST_OUTPUT if limit < 0 else float(limit)
             self.work.usage = usage_before_content(attempt, self.view.prompt_tokens, most, now)

@@ -38,7 +38,9 @@ class Streams:
             assert stream is not None
             stream.feed(role() + token("a"))
             self.streams[request] = stream
-        return stream.rest(request.driver, request.driver.state, attempt, reason, BODY)
+        driver = request.driver
+        others, take_budget = driver.others, driver.take_budget
+        return stream.rest(driver.state, attempt, reason, BODY, others, take_budget)
 
     @property
     def outcomes(self) -> dict[str, int]:

@@ -75,7 +75,7 @@ pytestmark = pytest.mark.skipif(
 # are left out: the proxy sweeps, the simulator has events.
 WATCHED: dict[type, tuple[str, ...]] = {
     RequestDriver: (
-        *("begin", "prepare", "go", "connected", "won", "shows", "shows_refusal", "keep_error"),
+        *("begin", "prepare", "go", "connected", "won", "keep_error"),
         *("failed", "timed_out", "completed", "cancel", "recall", "close"),
     ),
     QueueDriver: ("enter", "retry", "wait_again", "over"),

@@ -254,7 +254,7 @@ async def test_work_is_charged_even_if_its_client_disconnects(tmp_path: Path, pa
         await router.replica.wait_for_requests(2)
         # As if the engine had worked for the time of 30 tokens.
         (exchange,) = router.app.parts.dispatcher.exchanges
-        (attempt,) = exchange.driver.live
+        (attempt,) = exchange.driver.state.live
         attempt.began -= 30 * replica.tpot_s
         client.rst()
         await router.log(2)
@@ -293,7 +293,7 @@ async def test_a_limit_of_output_that_the_engine_may_not_read_lowers_no_estimate
         await router.replica.wait_for_requests(2)
         # As if the engine had worked for the time of 30 tokens.
         (exchange,) = router.app.parts.dispatcher.exchanges
-        (attempt,) = exchange.driver.live
+        (attempt,) = exchange.driver.state.live
         attempt.began -= 30 * replica.tpot_s
         client.rst()
         await router.log(2)

@@ -37,7 +37,7 @@ PAUSES = Retry(backoff_s=0.25)  # the pause before a retry is at most 0.25 s
 
 
 def attempt_of(request: Driven, replica: str) -> Attempt:
-    (found,) = [a for a in request.driver.live if a.replica_id == replica]
+    (found,) = [a for a in request.driver.state.live if a.replica_id == replica]
     return found
 
 

@@ -27,7 +27,7 @@ def taught(world: World, count: int = KNOWN) -> World:
 
 
 def answered(world: World, request: Driven, took_s: float = TOOK_S) -> None:
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     world.time.passes(took_s)
     request.whole(attempt)
 
@@ -37,7 +37,7 @@ def test_the_estimate_is_the_prediction_of_the_dispatch() -> None:
     request = world.arrives("a")
     estimate = request.estimate
     assert estimate is not None and estimate.is_given
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     assert attempt.speed_sample is not None
     assert estimate.predicted_s == attempt.speed_sample.ttft_s
     assert estimate.estimate_s == pytest.approx(TOOK_S, rel=0.05)
@@ -62,7 +62,7 @@ def test_a_retry_keeps_the_estimate_of_the_arrival() -> None:
     world = taught(World(2))
     request = world.arrives("a")
     before = request.estimate
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     world.time.passes(1.0)
     request.fails(attempt, Reason.CONNECT_FAILED, received=False)
     answered(world, request, 0.0)
@@ -83,7 +83,7 @@ def test_a_client_that_leaves_early_is_not_judged() -> None:
 def test_a_client_that_does_not_read_hides_the_time() -> None:
     world = taught(World(1))
     request = world.arrives("a")
-    request.driver.stop_first_content_timers()
+    request.driver.state.stop_first_content_timers()
     answered(world, request, 60.0)
     assert request.estimate is not None and not request.estimate.is_judged
 
@@ -145,7 +145,7 @@ def test_a_waiting_request_has_the_wait_and_the_usual_time() -> None:
     assert third.estimate.predicted_s > second.estimate.predicted_s
     answered(world, first)
     world.time.passes(0.0)
-    assert second.driver.live, "it was sent"
+    assert second.driver.state.live, "it was sent"
     answered(world, second)
     assert second.estimate.is_kept
 

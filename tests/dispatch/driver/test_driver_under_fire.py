@@ -363,7 +363,7 @@ class Fire(RuleBasedStateMachine):
         if self.ticket is not None:
             assert self.ticket.place is None, "the queue keeps a replica"
         driver = self.exchange.driver
-        assert driver.live == []
+        assert driver.state.live == []
         attempts = driver.state.attempts
         assert not any(a.lease.held for a in attempts)
         copies = sum(a.kind == "hedge" for a in attempts)

@@ -123,7 +123,7 @@ class Walk(RuleBasedStateMachine):
 
     def any_attempt(self, data: st.DataObject) -> tuple[Driven, Attempt]:
         """An attempt that was sent and has not ended."""
-        found = [(r, a) for r in self.world.requests for a in r.driver.live if a in r.opened]
+        found = [(r, a) for r in self.world.requests for a in r.driver.state.live if a in r.opened]
         return data.draw(st.sampled_from(found), label="attempt")
 
     def any_replica(self, data: st.DataObject) -> str:
@@ -364,7 +364,7 @@ class Walk(RuleBasedStateMachine):
     def check_times(self) -> None:
         """Each attempt has its own time to its first content."""
         for request in self.world.requests:
-            for attempt in request.driver.live:
+            for attempt in request.driver.state.live:
                 if attempt not in request.won:
                     assert attempt.first_due == attempt.began + request.first_s
 

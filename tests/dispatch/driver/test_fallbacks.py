@@ -41,7 +41,7 @@ def test_each_reason_has_a_condition_or_ends_the_request(reason: Reason, queue: 
     assert request.driver.falls_back(reason) is (reason in CONDITIONS)
     if reason in CONDITIONS:
         assert request.view.model == "b"
-        assert request.driver.live[0].kind == Kind.FALLBACK
+        assert request.driver.state.live[0].kind == Kind.FALLBACK
         assert at.metrics.fallbacks_by_cause == {CONDITIONS[reason]: 1}
 
 
@@ -73,8 +73,8 @@ def test_the_replicas_of_the_first_model_may_serve_the_fallback(queue: Queue) ->
     request = falling(at)
     for _ in range(9):
         at.time.passes(0.1)
-        if request.driver.live:
-            attempt = request.driver.live[0]
+        if request.driver.state.live:
+            attempt = request.driver.state.live[0]
             request.driver.connected(attempt)
             request.drop(attempt)
             request.driver.failed(attempt, Reason.TTFT_TIMEOUT, reused=False, received=True)
@@ -96,12 +96,12 @@ def test_an_error_leads_to_a_fallback_if_no_other_attempt_may_answer() -> None:
     at = world(hedging=HEDGED)
     request = falling(at)
     at.time.passes(1.0)
-    first, copy = request.driver.live
+    first, copy = request.driver.state.live
     assert not request.driver.falls_back_from(first, Reason.SERVER_ERROR)
-    assert request.driver.live == [first, copy]
+    assert request.driver.state.live == [first, copy]
     request.fails(first, Reason.REPLICA_RESET)
     assert not request.driver.falls_back_from(first, Reason.SERVER_ERROR), "it has ended"
-    assert request.driver.live == [copy]
+    assert request.driver.state.live == [copy]
     assert request.driver.falls_back_from(copy, Reason.SERVER_ERROR)
     assert at.said[-2:] == ["discard q at r1", "fallback q to r0"]
 
@@ -151,8 +151,8 @@ def test_a_request_that_crashes_replicas_reaches_two_of_them() -> None:
     at = World(4, models=("m", "b", "c"))
     request = falling(at)
     for _ in range(6):
-        if request.driver.live:
-            attempt = request.driver.live[0]
+        if request.driver.state.live:
+            attempt = request.driver.state.live[0]
             request.driver.connected(attempt)
             request.drop(attempt)
             request.driver.failed(attempt, Reason.REPLICA_RESET, reused=False, received=True)
@@ -183,10 +183,10 @@ def test_a_router_that_stops_begins_no_fallback() -> None:
 def test_the_fallback_stays_in_the_allowed_regions() -> None:
     at = World(2, models=("m", "b", "c"), regions=("eu", "us"))
     request = falling(at, allowed=Allowed(["us"]))
-    assert request.driver.live[0].replica_id == "r1"
+    assert request.driver.state.live[0].replica_id == "r1"
     request.driver.recall(at.time.at)
     assert request.driver.falls_back(Reason.SERVER_ERROR)
-    assert request.driver.live[0].replica_id == "r1"
+    assert request.driver.state.live[0].replica_id == "r1"
     request.driver.recall(at.time.at)
     at.fleet.set_duty(at.replicas[1], Duty.CORDONED)
     assert not request.driver.falls_back(Reason.SERVER_ERROR)

@@ -53,7 +53,7 @@ def ended(
     world = World(1)
     request = world.arrives("a", "high", streamed=streamed)
     request.view.output_tokens = predicted
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     if first_s is not None:
         world.time.passes(first_s)
         request.shows(attempt)
@@ -206,7 +206,7 @@ def test_stated_slos_replace_those_of_the_class() -> None:
     world = World(1)
     request = world.arrives("a", "high")
     request.state_slos(None, 2.0, 0.5)
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     world.time.passes(1.5)
     request.shows(attempt)
     world.time.passes(4.0)

@@ -20,6 +20,7 @@ from router.config.model import (
 )
 from router.core.errors import Reason
 from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.driver.reports import refusal_shown
 from tests.dispatch.driven import Driven, World
 from tests.dispatch.driver.driver_tables import (
     HEDGED,
@@ -474,11 +475,11 @@ def test_no_first_token_is_overdue_while_the_client_reads_nothing() -> None:
         """,
     )
     health, driver = world.replicas[0].health, world.of("b").driver
-    driver.stop_first_content_timers()
+    driver.state.stop_first_content_timers()
     play(world, "9s passes -> nothing")
     assert not health.is_suspect(world.time.at)
     driver.restart_first_content_timers(world.time.at + 1.0)
-    world.of("b").check_by(driver.due())
+    world.of("b").check_by(driver.state.due())
     play(world, "1.5s passes -> nothing")
     assert not health.is_suspect(world.time.at)
     play(world, "0.5s passes -> nothing")
@@ -492,12 +493,12 @@ def test_a_wait_while_the_client_pauses_is_not_learned() -> None:
     world = World(hedging=HEDGED)
     replica = world.replicas[0]
     world.arrives("a", streamed=True, hedged=False)
-    world.of("a").driver.stop_first_content_timers()
+    world.of("a").driver.state.stop_first_content_timers()
     world.time.passes(30.0)
     world.of("a").driver.restart_first_content_timers(world.time.at + 1.0)
-    world.of("a").whole(*world.of("a").driver.live)
+    world.of("a").whole(*world.of("a").driver.state.live)
     world.arrives("b", streamed=True, hedged=False)
-    world.of("b").driver.stop_first_content_timers()
+    world.of("b").driver.state.stop_first_content_timers()
     world.time.passes(30.0)
     world.of("b").leaves()
     assert replica.ttft_s is None
@@ -505,7 +506,7 @@ def test_a_wait_while_the_client_pauses_is_not_learned() -> None:
     assert ttfts.answers == 0 and ttfts._ratios._counts == [0] * len(ttfts._ratios._counts)
     world.arrives("c", streamed=True, hedged=False)
     world.time.passes(1.0)
-    world.of("c").whole(*world.of("c").driver.live)
+    world.of("c").whole(*world.of("c").driver.state.live)
     assert replica.ttft_s == 1.0 and ttfts.answers == 1
     world.check_empty()
 
@@ -515,13 +516,13 @@ def test_no_first_content_is_awaited_while_the_client_reads_nothing() -> None:
     play(world, "a arrives -> send a to r0")
     play(world, "1s passes -> copy a to r1")
     driver = world.of("a").driver
-    driver.stop_first_content_timers()
+    driver.state.stop_first_content_timers()
     driver.restart_first_content_timers(world.time.at + 1.0)
-    assert [a.first_due - a.began for a in driver.live] == [4.0, 4.0], "that is later"
-    driver.stop_first_content_timers()
+    assert [a.first_due - a.began for a in driver.state.live] == [4.0, 4.0], "that is later"
+    driver.state.stop_first_content_timers()
     play(world, "9s passes -> nothing")
     driver.restart_first_content_timers(world.time.at + 1.0)
-    world.of("a").check_by(driver.due())
+    world.of("a").check_by(driver.state.due())
     play(world, "0.5s passes -> nothing")
     play(world, "0.5s passes -> drop a at r0; drop a at r1; answer a: ttft_timeout")
     world.check_empty()
@@ -607,7 +608,7 @@ def test_a_request_is_alone_where_no_other_one_waits() -> None:
         if name == "b":
             for other in "ab":
                 happen(world, f"r0 shows {other}")
-    attempts = [world.of(name).driver.live[0] for name in "abc"]
+    attempts = [world.of(name).driver.state.live[0] for name in "abc"]
     assert [attempt.is_alone for attempt in attempts] == [True, False, True]
 
 
@@ -637,13 +638,13 @@ def test_after_an_error_has_begun_no_first_token_is_overdue() -> None:
     happen(world, "0.5s passes")  # The usual time to the first token is learned from this one.
     play(world, "r0 ends a -> show a from r0; release a at r0; end a: ok")
     request = world.arrives("b")
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     overdue_s = attempt.overdue_due - world.time.at
     assert overdue_s == replica.overdue_after_s(replica.pending_tokens) < request.times.token_gap_s
     request.connects(attempt)
     assert request.driver.won(attempt, world.time.at)
     request.work.shown(replica, world.time.at)
-    request.driver.shows_refusal(attempt, world.time.at)
+    refusal_shown(request, world.context, attempt, world.time.at)
     world.time.passes(overdue_s)
     assert not attempt.is_overdue
     assert not replica.health.is_suspect(world.time.at)

@@ -35,7 +35,7 @@ def sent(world: World) -> list[str]:
 
 
 def ends(request: Driven) -> None:
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     request.shows(attempt)
     request.whole(attempt)
     request.world.time.turn()
@@ -49,9 +49,9 @@ def named(**route: Any) -> NamedModel | None:
 def test_the_first_attempt_the_retry_and_the_last_error(queue: Queue) -> None:
     world = World(4, lengths=LENGTHS, queue=queue)
     request = long(world)
-    request.fails(request.driver.live[0], Reason.REPLICA_RESET)
+    request.fails(request.driver.state.live[0], Reason.REPLICA_RESET)
     assert world.said[:2] == ["send q to r1", "retry q to r3"]
-    request.fails(request.driver.live[0], Reason.REPLICA_RESET)
+    request.fails(request.driver.state.live[0], Reason.REPLICA_RESET)
     assert world.said[-1] == "answer q: replica_reset"
     world.arrives("short")
     assert world.said[-1] == "send short to r0"
@@ -147,7 +147,7 @@ def test_a_retry_uses_the_lengths_of_now() -> None:
     request = long(world)
     world.fleet.replicas["r1"].lengths = ContextLengths({}, 1000)
     world.fleet.rebuild()
-    request.fails(request.driver.live[0], Reason.REPLICA_RESET)
+    request.fails(request.driver.state.live[0], Reason.REPLICA_RESET)
     assert world.said == ["send q to r0", "retry q to r2"]
 
 
@@ -159,7 +159,7 @@ def test_the_regions_and_the_context_both_apply(queue: Queue) -> None:
     request = world.of("q")
     request.limit_regions(Allowed(["us"]))
     assert request.view.allowed == Allowed(["us"], 4000)
-    request.fails(request.driver.live[0], Reason.REPLICA_RESET)
+    request.fails(request.driver.state.live[0], Reason.REPLICA_RESET)
     assert world.said[-1] == "retry q to r1"
 
 

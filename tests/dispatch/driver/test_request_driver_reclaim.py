@@ -16,7 +16,7 @@ def reclaimed(world: World, name: str, request: Driven) -> bool:
     """Reclaim a replica, and try to move the request."""
     replica = next(replica for replica in world.replicas if replica.id == name)
     world.fleet.set_duty(replica, Duty.DRAINING)
-    return request.driver.leave(request.driver.live[0], world.time.at)
+    return request.driver.leave(request.driver.state.live[0], world.time.at)
 
 
 def sent(world: World) -> list[str]:
@@ -33,10 +33,10 @@ def test_a_moved_ticket_goes_before_those_that_arrived_later() -> None:
     assert reclaimed(world, "r0", moved)
     world.time.passes(0.5)
     assert sent(world) == ["moved", "other"], "r1 has no slot"
-    other.whole(other.driver.live[0])
+    other.whole(other.driver.state.live[0])
     world.time.passes(0.5)
     assert sent(world) == ["moved", "other", "moved"]
-    moved.whole(moved.driver.live[0])
+    moved.whole(moved.driver.state.live[0])
     world.time.passes(0.5)
     assert sent(world)[3:] == ["third"]
 
@@ -55,13 +55,13 @@ def test_a_request_without_a_ticket_waits_if_no_other_replica_accepts_it(others:
         world.queue.pools.unreached(blocked, world.time.at)  # its gate is shut for a time
     assert reclaimed(world, "r0", moved)
     assert moved.ticket is not None
-    assert not moved.driver.live
+    assert not moved.driver.state.live
     world.arrives("late")
     world.time.turn()
     assert "moved" not in sent(world)[1:]
     world.said.clear()
     if others == "full":
-        ahead.whole(ahead.driver.live[0])
+        ahead.whole(ahead.driver.state.live[0])
     world.time.passes(3.0)
     begun = [said for said in world.said if said.split()[0] in ("send", "retry")]
     assert begun[0] == "retry moved to r1"
@@ -70,17 +70,17 @@ def test_a_request_without_a_ticket_waits_if_no_other_replica_accepts_it(others:
 def test_a_request_that_gets_a_ticket_does_not_return_to_where_it_failed() -> None:
     world = World(3, queue=Queue(), most=1)
     moved = world.arrives("moved")
-    moved.fails(moved.driver.live[0], Reason.REPLICA_RESET)
+    moved.fails(moved.driver.state.live[0], Reason.REPLICA_RESET)
     world.time.passes(0.5)
     assert world.said[-1] == "retry moved to r1"
     at_r0, at_r2 = world.arrives("x"), world.arrives("y")
     assert reclaimed(world, "r1", moved)
     assert moved.ticket is not None
     world.said.clear()
-    at_r0.whole(at_r0.driver.live[0])
+    at_r0.whole(at_r0.driver.state.live[0])
     world.time.passes(0.5)
     assert sent(world) == []
-    at_r2.whole(at_r2.driver.live[0])
+    at_r2.whole(at_r2.driver.state.live[0])
     world.time.passes(0.5)
     assert world.said[-1] == "retry moved to r2"
 
@@ -93,9 +93,9 @@ def test_a_request_that_the_queue_refuses_stays() -> None:
     assert not reclaimed(world, "r0", request)
     assert request.ticket is None
     assert request.is_counted
-    assert [attempt.replica_id for attempt in request.driver.live] == ["r0"]
+    assert [attempt.replica_id for attempt in request.driver.state.live] == ["r0"]
     for each in (request, other):
-        each.whole(each.driver.live[0])
+        each.whole(each.driver.state.live[0])
     world.time.passes(0.5)
     world.check_empty()
 
@@ -120,6 +120,6 @@ def test_moves_take_no_attempt_from_a_request(queue: Queue) -> None:
     # It may still fail once: no failure was counted so far.
     for replica in world.replicas[:2]:
         world.fleet.set_duty(replica, Duty.IN_SERVICE)
-    request.fails(request.driver.live[0], Reason.CONNECT_FAILED, received=False)
+    request.fails(request.driver.state.live[0], Reason.CONNECT_FAILED, received=False)
     world.time.passes(0.5)
     assert world.said[-1] == "retry q to r0"

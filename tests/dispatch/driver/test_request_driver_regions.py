@@ -33,8 +33,8 @@ REGIONS = ("eu", "us")
 def test_the_first_attempt_and_the_retry() -> None:
     world = World(4, regions=REGIONS)
     request = world.arrives("q", allowed=US)
-    request.fails(request.driver.live[0], Reason.CONNECT_FAILED, received=False)
-    request.fails(request.driver.live[0], Reason.CONNECT_FAILED, received=False)
+    request.fails(request.driver.state.live[0], Reason.CONNECT_FAILED, received=False)
+    request.fails(request.driver.state.live[0], Reason.CONNECT_FAILED, received=False)
     assert world.said == ["send q to r1", "retry q to r3", "answer q: connect_failed"]
 
 
@@ -52,13 +52,13 @@ def test_a_copy() -> None:
 def test_the_rest_of_a_broken_stream() -> None:
     world = World(2, regions=REGIONS)
     request = world.arrives("q", allowed=US, continued=True)
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     request.shows(attempt)
     request.fails(attempt, Reason.REPLICA_RESET)
     assert world.said[-1] == "truncate q: replica_reset"
     world = World(4, regions=REGIONS)
     request = world.arrives("q", allowed=US, continued=True)
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     request.shows(attempt)
     request.fails(attempt, Reason.REPLICA_RESET)
     assert world.said[-1] == "continue q to r3"
@@ -138,18 +138,18 @@ def test_a_waiting_request_follows_the_regions_of_its_key() -> None:
     later = world.arrives("later", allowed=EU)
     assert world.said[2:] == ["queue q", "queue later"]
     request.limit_regions(EU)
-    second.whole(second.driver.live[0])
+    second.whole(second.driver.state.live[0])
     world.time.passes(1.0)
     assert request.waits_since > 0.0, "the free replica is in us"
-    first.whole(first.driver.live[0])
+    first.whole(first.driver.state.live[0])
     world.time.passes(1.0)
     assert world.said[-1] == "send q to r0", "it keeps its place in the order of arrival"
-    assert request.connects(request.driver.live[0])
+    assert request.connects(request.driver.state.live[0])
     request.limit_regions(US)
-    request.whole(request.driver.live[0])
+    request.whole(request.driver.state.live[0])
     world.time.passes(1.0)
     assert world.said[-1] == "send later to r0"
-    later.whole(later.driver.live[0])
+    later.whole(later.driver.state.live[0])
     world.check_empty()
 
 
@@ -176,8 +176,8 @@ def test_later_attempts_follow_the_regions_of_the_key(queue: Queue) -> None:
     world = World(4, regions=REGIONS, queue=queue)
     request = world.arrives("q", allowed=US)
     request.limit_regions(EU)
-    assert request.driver.live, "what was sent stays where it is"
-    request.fails(request.driver.live[0], Reason.REPLICA_RESET)
+    assert request.driver.state.live, "what was sent stays where it is"
+    request.fails(request.driver.state.live[0], Reason.REPLICA_RESET)
     assert world.said[-1] == "retry q to r0"
 
 
@@ -185,23 +185,23 @@ def test_a_retry_on_a_new_connection_leaves_a_region_that_was_removed() -> None:
     world = World(2, regions=REGIONS)
     request = world.arrives("q", allowed=US)
     request.limit_regions(EU)
-    request.fails(request.driver.live[0], Reason.REPLICA_RESET, reused=True, received=False)
+    request.fails(request.driver.state.live[0], Reason.REPLICA_RESET, reused=True, received=False)
     assert world.said == ["send q to r1", "retry q to r0"]
 
 
 def test_a_request_is_not_sent_without_its_priority_to_a_region_that_was_removed() -> None:
     world = World(2, regions=REGIONS)
     request = world.arrives("q", allowed=US)
-    assert request.connects(request.driver.live[0])
+    assert request.connects(request.driver.state.live[0])
     request.limit_regions(EU)
-    request.asks_without_priority(request.driver.live[0])
+    request.asks_without_priority(request.driver.state.live[0])
     assert world.said == ["send q to r1", "release q at r1", "end q: replica_refused"]
 
 
 def test_a_preempted_request_waits_for_the_regions_of_its_key() -> None:
     world = World(2, regions=REGIONS, queue=QUEUES["ticket"], most=1)
     request = world.arrives("q", allowed=US)
-    assert request.connects(request.driver.live[0])
+    assert request.connects(request.driver.state.live[0])
     request.limit_regions(EU)
     assert world.queue is not None and request.ticket is not None
     world.arrives("other", allowed=EU)
@@ -216,7 +216,7 @@ def test_an_attempt_without_a_connection_leaves_a_region_that_was_removed() -> N
         world = World(2, regions=REGIONS, queue=queue)
         request = world.arrives("q", allowed=US)
         request.limit_regions(EU)
-        assert not request.connects(request.driver.live[0])
+        assert not request.connects(request.driver.state.live[0])
         assert world.said == ["send q to r1", "retry q to r0"]
         assert world.replicas[1].health.failures == 0
 
@@ -225,8 +225,8 @@ def test_an_attempt_that_was_not_sent_is_not_one_of_the_permitted_attempts() -> 
     world = World(4, regions=REGIONS, retry=Retry(attempts=2, backoff_s=0.0))
     request = world.arrives("q", allowed=US)
     request.limit_regions(EU)
-    assert not request.connects(request.driver.live[0])
-    request.answers(request.driver.live[0], Reason.REPLICA_BUSY)
+    assert not request.connects(request.driver.state.live[0])
+    request.answers(request.driver.state.live[0], Reason.REPLICA_BUSY)
     assert world.said[-1] == "retry q to r2"
 
 
@@ -253,7 +253,7 @@ def test_a_reclaimed_request_stays_without_another_replica_of_its_regions(queue:
     world = World(3, regions=REGIONS, queue=queue)
     request = world.arrives("q", allowed=US)
     world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
-    assert not request.driver.leave(request.driver.live[0], world.time.at)
+    assert not request.driver.leave(request.driver.state.live[0], world.time.at)
     world.time.passes(1.0)
     assert world.said == ["send q to r1"]
 
@@ -263,7 +263,7 @@ def test_a_reclaimed_request_goes_to_another_replica_of_its_regions(queue: Queue
     world = World(4, regions=REGIONS, queue=queue)
     request = world.arrives("q", allowed=US)
     world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
-    assert request.driver.leave(request.driver.live[0], world.time.at)
+    assert request.driver.leave(request.driver.state.live[0], world.time.at)
     world.time.passes(1.0)
     assert world.said[:2] == ["send q to r1", "drop q at r1"]
     assert world.said[-1] == "retry q to r3"
@@ -273,7 +273,7 @@ def test_a_reclaimed_stream_is_continued_in_its_regions_only() -> None:
     for count, found in ((3, "show q from r1"), (4, "continue q to r3")):
         world = World(count, regions=REGIONS)
         request = world.arrives("q", allowed=US, continued=True)
-        (attempt,) = request.driver.live
+        (attempt,) = request.driver.state.live
         request.shows(attempt)
         world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
         assert request.driver.leave(attempt, world.time.at) is (count == 4)
@@ -288,12 +288,12 @@ def test_a_reclaimed_request_keeps_its_place_among_those_that_wait_for_its_regio
     second = world.arrives("second", allowed=US)
     world.arrives("waits", allowed=US)
     assert world.said == ["send first to r1", "send second to r3", "queue waits"]
-    second.whole(second.driver.live[0])
+    second.whole(second.driver.state.live[0])
     world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
-    assert first.driver.leave(first.driver.live[0], world.time.at)
+    assert first.driver.leave(first.driver.state.live[0], world.time.at)
     world.time.passes(0.5)
     assert world.said[-1] == "retry first to r3"
-    first.whole(first.driver.live[0])
+    first.whole(first.driver.state.live[0])
     world.time.passes(0.5)
     assert world.said[-1] == "send waits to r3"
 
@@ -304,17 +304,17 @@ def test_a_reclaimed_request_keeps_its_place_before_one_that_waits_for_another_r
     first = world.arrives("first", allowed=US)
     second = world.arrives("second", allowed=US)
     waits = world.arrives("waits", allowed=US)
-    second.whole(second.driver.live[0])
+    second.whole(second.driver.state.live[0])
     world.time.passes(0.0)
     assert world.said[-1] == "send waits to r3"
-    waits.fails(waits.driver.live[0], Reason.REPLICA_RESET)
+    waits.fails(waits.driver.state.live[0], Reason.REPLICA_RESET)
     world.time.passes(0.5)
     assert world.said[-1] == "queue waits"
     world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
-    assert first.driver.leave(first.driver.live[0], world.time.at)
+    assert first.driver.leave(first.driver.state.live[0], world.time.at)
     world.time.passes(0.5)
     assert world.said[-1] == "retry first to r3"
-    first.whole(first.driver.live[0])
+    first.whole(first.driver.state.live[0])
     world.time.passes(0.5)
     assert world.said[-1].endswith("waits to r3")
 

@@ -24,7 +24,7 @@ def ended(
 ) -> Driven:
     """A request of class high that one replica has answered."""
     request = world.arrives("a", "high", streamed=streamed)
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     world.time.passes(0.25)
     request.shows(attempt)
     world.time.passes(TOOK_S)
@@ -82,14 +82,14 @@ def test_a_client_that_pauses_hides_the_token_rate(breaks: bool) -> None:
     """Also if the pause was before another replica continued the stream."""
     world = World(2)
     request = world.arrives("a", "high", continued=True)
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     request.shows(attempt)
-    request.driver.stop_first_content_timers()
+    request.driver.state.stop_first_content_timers()
     world.time.passes(10.0)
     request.driver.restart_first_content_timers(world.time.at)
     if breaks:
         request.fails(attempt, Reason.REPLICA_RESET)
-        (attempt,) = request.driver.live
+        (attempt,) = request.driver.state.live
         request.shows(attempt)
     request.work.usage = Usage(100, 11, 40, True)
     request.whole(attempt)
@@ -110,7 +110,7 @@ def test_the_bytes_per_token_are_learned_from_exact_counts_of_long_prompts(
     request = world.arrives("a", blocks=blocks)
     request.view.prompt_bytes = 300
     request.work.usage = Usage(100, 11, None, is_exact)
-    request.whole(request.driver.live[0])
+    request.whole(request.driver.state.live[0])
     # The first observation replaces the default: 300 bytes of 100 tokens.
     assert world.fleet.knowledge.ratio.of("m") == pytest.approx(learned)
 

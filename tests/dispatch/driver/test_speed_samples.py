@@ -18,7 +18,7 @@ def samples(replica: Replica) -> tuple[int, int]:
 
 def answered(world: World, usage: Usage, *, streamed: bool = True) -> Driven:
     request = world.arrives("a", "high", streamed=streamed)
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     world.time.passes(0.25)
     request.shows(attempt)
     world.time.passes(1.0)
@@ -51,7 +51,7 @@ def test_an_attempt_without_content_is_a_sample_only_if_it_waited_for_long() -> 
     (replica,) = world.replicas
     for seconds, expected in ((0.001, 0), (30.0, 1)):
         request = world.arrives(f"a{seconds}", "high")
-        (attempt,) = request.driver.live
+        (attempt,) = request.driver.state.live
         request.driver.connected(attempt)
         world.time.passes(seconds)
         request.leaves()
@@ -70,7 +70,7 @@ def test_a_stream_that_breaks_is_no_decode_sample_and_leaves_no_load() -> None:
     world = World(1)
     (replica,) = world.replicas
     request = world.arrives("a", "high")
-    (attempt,) = request.driver.live
+    (attempt,) = request.driver.state.live
     world.time.passes(0.25)
     request.shows(attempt)
     assert replica.context_tokens > 0
@@ -83,8 +83,8 @@ def test_a_stream_that_breaks_is_no_decode_sample_and_leaves_no_load() -> None:
 def test_a_client_that_pauses_hides_the_times() -> None:
     world = World(1)
     request = world.arrives("a", "high")
-    (attempt,) = request.driver.live
-    request.driver.stop_first_content_timers()
+    (attempt,) = request.driver.state.live
+    request.driver.state.stop_first_content_timers()
     world.time.passes(0.25)
     request.shows(attempt)
     request.whole(attempt)

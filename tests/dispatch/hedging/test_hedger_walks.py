@@ -53,16 +53,16 @@ class Walk:
                 _, hedge = w.begin(replica, state, hedge=True)
                 w.hedger.sent(w.view, hedge, w.now)
         elif what < 0.85:
-            self.answers(state, rng.choice(state.alive))
+            self.answers(state, rng.choice(state.live))
         else:
-            self.fails(state, rng.choice(state.alive))
+            self.fails(state, rng.choice(state.live))
 
     def answers(self, state: AttemptState, attempt: Attempt) -> None:
         self.w.answer(state, attempt)
 
     def fails(self, state: AttemptState, attempt: Attempt) -> None:
         w, reason = self.w, self.rng.choice(ENDS)
-        if reason is Reason.CLIENT_GONE or state.is_alone(attempt):
+        if reason is Reason.CLIENT_GONE or state.live == [attempt]:
             ended = state.end(reason, w.now)
         else:
             state.keep_error(attempt, reason, w.now)
@@ -72,8 +72,8 @@ class Walk:
 
     def check(self) -> None:
         counts = self.w.counts
-        live = sum(len(state.alive) for state in self.due) - sum(
-            not state.over and state.attempts[0] in state.alive for state in self.due
+        live = sum(len(state.live) for state in self.due) - sum(
+            not state.over and state.attempts[0] in state.live for state in self.due
         )
         assert counts.fired == counts.won + counts.lost + counts.failed + live
         assert counts.budget_tokens >= 0.0
@@ -98,7 +98,7 @@ def test_under_random_operations_each_copy_ends_once(dry_run: bool, is_quiet: bo
             walk.check()
         for state in walk.due:
             if not state.over:
-                walk.answers(state, state.alive[0])
+                walk.answers(state, state.live[0])
         walk.check()
         fired += walk.w.counts.fired
         failed += walk.w.counts.failed

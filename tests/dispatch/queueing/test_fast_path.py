@@ -25,13 +25,13 @@ def ask(world: World, urgency: str = "normal", **fields: Any) -> Reason | str | 
     request = world.arrives(f"q{len(world.all)}", urgency, **fields)
     if request.ended is not None:
         return request.ended
-    return None if request.ticket is not None else request.driver.live[0].replica_id
+    return None if request.ticket is not None else request.driver.state.live[0].replica_id
 
 
 def test_the_chosen_replica_takes_the_request() -> None:
     world = front()
     assert ask(world) == "r0"
-    world.requests[0].whole(world.requests[0].driver.live[0])
+    world.requests[0].whole(world.requests[0].driver.state.live[0])
     assert ask(world, model=None) == "r0"  # there is one model: a request need not name it
 
 
@@ -54,7 +54,7 @@ def test_the_current_facts_count_and_no_request_overtakes_one_that_waits() -> No
     world.replicas[0].inflight = 1
     waiting.leaves()
     world.requests[1].leaves()
-    first.whole(first.driver.live[0])
+    first.whole(first.driver.state.live[0])
     assert ask(world) == "r0"
 
 

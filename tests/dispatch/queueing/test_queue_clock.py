@@ -27,7 +27,7 @@ def test_a_wait_ends_in_time_under_heavy_traffic(step_s: float) -> None:
     while patient.ended is None and world.time.at < arrived + 4 * WAIT_S:
         number += 1
         after = world.arrives(f"next {number}", "high")
-        at_work.whole(at_work.driver.live[0])
+        at_work.whole(at_work.driver.state.live[0])
         world.time.passes(step_s)
         at_work = after
     assert patient.ended is Reason.QUEUE_TIMEOUT

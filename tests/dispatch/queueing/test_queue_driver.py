@@ -23,7 +23,7 @@ def test_each_wait_is_measured_without_the_time_at_replicas() -> None:
     assert sum(urgent_wait.counts) == 1
     assert 0.5 <= urgent_wait.sum < 0.75
     began = preempted.waits_since
-    urgent.whole(urgent.driver.live[0])
+    urgent.whole(urgent.driver.state.live[0])
     world.time.turn()
     assert preempted.waits_since < 0.0
     wait = world.metrics.classes["batch"].wait

@@ -84,7 +84,9 @@ async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
         (exchange,) = dispatcher.exchanges
         await eventually(lambda: len(seen(router)) == 1, "its first attempt")
         go.set()
-        await eventually(lambda: not exchange.driver.live, "it has failed, and the second waits")
+        await eventually(
+            lambda: not exchange.driver.state.live, "it has failed, and the second waits"
+        )
         assert exchange.ticket is not None
         client.close()
         await router.quiet()
