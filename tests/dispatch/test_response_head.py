@@ -137,20 +137,6 @@ def answered(data: bytes, method: str = "GET") -> Response:
     return found
 
 
-def test_a_sized_response() -> None:
-    head = head_of(ENGINE)
-    data = response_head(head, b"rid", length=2, chunked=False, keep_alive=True) + b"hi"
-    got = answered(data)
-    assert data.startswith(b"HTTP/1.1 200 Fine\r\n")
-    assert (got.status, bytes(got.body), got.complete) == (200, b"hi", True)
-    assert got.header("server") == "engine"
-    assert got.header("x-request-id") == "rid"
-    assert got.header("content-length") == "2"
-    assert got.header("connection") is None
-    assert got.header("keep-alive") is None
-    assert got.header("x-router-replica") is None
-
-
 def test_a_chunked_response_and_one_that_closes() -> None:
     head = head_of(ENGINE)
     data = response_head(head, b"rid", length=None, chunked=True, keep_alive=False, replica="gpu-1")
@@ -162,16 +148,6 @@ def test_a_chunked_response_and_one_that_closes() -> None:
     assert not cut.complete
 
 
-@pytest.mark.parametrize(
-    "raw", [b"HTTP/1.1 204 No Content\r\nContent-Length: 7\r\n\r\n", b"HTTP/1.1 204\r\n\r\n"]
-)
-def test_no_length_in_204(raw: bytes) -> None:
-    head = head_of(raw)
-    got = answered(response_head(head, b"rid", length=None, chunked=False, keep_alive=True))
-    assert (got.status, got.complete) == (204, True)
-    assert got.header("content-length") is None
-
-
 def test_the_length_of_304_and_head_is_kept() -> None:
     head = head_of(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n")
     got = answered(response_head(head, b"rid", length=7, chunked=False, keep_alive=True))
@@ -179,14 +155,6 @@ def test_the_length_of_304_and_head_is_kept() -> None:
     head = head_of(ENGINE.removesuffix(b"hi"), for_head=True)
     data = response_head(head, b"rid", length=2, chunked=False, keep_alive=True)
     assert answered(data, "HEAD").header("content-length") == "2"
-
-
-def test_an_interim_response() -> None:
-    reader = ResponseReader(Limits())
-    reader.feed(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nConnection: close\r\n\r\n")
-    assert reader.interim is not None
-    data = interim_head(reader.interim[0])
-    assert data == b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
 
 
 @pytest.mark.parametrize("chunked", [True, False])

@@ -23,27 +23,11 @@ def stamped(event: bytes, fingerprint: bytes = PRINT) -> bytes:
     return event[:-3] + b',"system_fingerprint":' + fingerprint + event[-3:]
 
 
-def test_the_event_with_a_reason_waits_for_the_next_event() -> None:
-    closing = Closing()
-    assert closing.pass_on(TOKEN + FINISH) == TOKEN
-    assert closing.held == FINISH
-    assert closing.pass_on(DONE) == FINISH + DONE
-    assert closing.held == b""
-
-
 @pytest.mark.parametrize("event", [TOKEN, QUOTED, NULL, DONE, b": comment\n\n"])
 def test_other_events_are_not_held(event: bytes) -> None:
     closing = Closing()
     assert closing.pass_on(event) == event
     assert closing.held == b""
-
-
-def test_only_the_latest_event_is_held() -> None:
-    closing = Closing()
-    assert closing.pass_on(FINISH) == b""
-    assert closing.pass_on(OTHER) == FINISH
-    assert closing.held == OTHER
-    assert closing.pass_on(TOKEN) == OTHER + TOKEN
 
 
 def test_the_fingerprint_is_added_to_the_held_event() -> None:
@@ -54,19 +38,6 @@ def test_the_fingerprint_is_added_to_the_held_event() -> None:
     assert (closing.held, closing.fingerprint) == (b"", b"")
     assert closing.pass_on(FINISH) == b""  # the fingerprint is used once
     assert closing.release(DONE) == FINISH + DONE
-
-
-def test_the_fingerprint_and_the_event_with_a_reason_in_one_read() -> None:
-    """The usage event was between those two events and has been removed from the read."""
-    closing = Closing()
-    closing.fingerprint = PRINT
-    assert closing.pass_on(TOKEN + FINISH + DONE) == TOKEN + stamped(FINISH) + DONE
-
-
-def test_the_last_of_several_events_with_a_reason_gets_it() -> None:
-    closing = Closing()
-    closing.fingerprint = PRINT
-    assert closing.pass_on(FINISH + OTHER + DONE) == FINISH + stamped(OTHER) + DONE
 
 
 def test_an_event_that_has_a_fingerprint_keeps_its_own() -> None:

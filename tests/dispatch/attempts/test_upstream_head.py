@@ -46,9 +46,10 @@ def test_a_head_without_fields_gets_the_routers_own() -> None:
     assert lines(a_head()) == OWN
 
 
-def test_the_clients_fields_come_first_and_unchanged() -> None:
-    head = a_head(joined=b"\r\nX-A: 1\r\nx-a:  2", host=b"api.test")
-    assert lines(head) == [b"X-A: 1", b"x-a:  2", *OWN, b"x-forwarded-host: api.test"]
+def test_the_clients_fields_come_first_and_its_via_grows() -> None:
+    head = a_head(joined=b"\r\nX-A: 1\r\nx-a:  2", via=[b"1.1 a", b"1.0 b (x)"], http_1_0=True)
+    via = b"via: 1.1 a, 1.0 b (x), 1.0 hedgerow"
+    assert lines(head) == [b"X-A: 1", b"x-a:  2", via, *OWN[1:]]
 
 
 CREDENTIALS = a_head(authorization=b"Authorization: Bearer client", api_key=b"x-api-key: client")
@@ -162,28 +163,6 @@ def request(*fields: str, start: str = "POST /v1/x?q=1 HTTP/1.1", body: bytes = 
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
-def test_what_a_replica_gets() -> None:
-    got = forwarded(
-        request("Content-Type: application/json", "X-Own: 1", "Authorization: Bearer c", body=b"{}")
-    )
-    assert (got.method, got.target, bytes(got.body)) == ("POST", "/v1/x?q=1", b"{}")
-    assert got.header("host") == "gpu-1:8000"
-    assert got.header("content-length") == "2"
-    assert got.header("via") == "1.1 hedgerow"
-    assert got.header("x-forwarded-for") == "10.0.0.9"
-    assert got.header("x-forwarded-proto") == "http"
-    assert got.header("x-request-id") == "rid-0"
-    assert got.header("x-own") == "1"
-    assert got.header("authorization") == "Bearer c"
-    assert got.header("connection") is None
-
-
-def test_each_attempt_has_its_own_id_and_prefix() -> None:
-    got = forwarded(request(), index=2, base_path=b"/engine")
-    assert got.header("x-request-id") == "rid-2"
-    assert got.target == "/engine/v1/x?q=1"
-
-
 def test_chunks_become_a_length() -> None:
     data = request("Transfer-Encoding: chunked") + b"2\r\nhi\r\n1\r\n!\r\n0\r\nX-T: 1\r\n\r\n"
     got = forwarded(data)
@@ -192,12 +171,6 @@ def test_chunks_become_a_length() -> None:
     assert got.header("transfer-encoding") is None
     empty = forwarded(request("Transfer-Encoding: chunked") + b"0\r\n\r\n")
     assert empty.header("content-length") == "0"
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "OPTIONS"])
-def test_no_body_has_no_length(method: str) -> None:
-    got = forwarded(request(start=f"{method} /a HTTP/1.1"))
-    assert got.header("content-length") is None
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
@@ -215,27 +188,6 @@ def test_a_stranger_says_nothing_about_its_client() -> None:
     assert got.header("x-forwarded-proto") == "http"
     assert got.header("x-forwarded-host") != "evil"
     assert got.header("forwarded") is None
-
-
-def test_a_trusted_proxy_is_believed() -> None:
-    got = forwarded(request(*SPOOFED), peer_is_trusted=True)
-    assert got.header("x-forwarded-for") == "6.6.6.6, 10.0.0.9"
-    assert got.header("x-forwarded-proto") == "https"
-    assert got.header("x-forwarded-host") == "evil"
-
-
-def test_a_token_of_ours_replaces_the_clients() -> None:
-    got = forwarded(
-        request("Authorization: Bearer client"), authorization=b"authorization: Bearer ours"
-    )
-    assert got.all("authorization") == ["Bearer ours"]
-
-
-def test_via_grows() -> None:
-    got = forwarded(request("Via: 1.1 a", "Via: 1.0 b (x)"))
-    assert got.header("via") == "1.1 a, 1.0 b (x), 1.1 hedgerow"
-    old = forwarded(request(start="POST / HTTP/1.0"))
-    assert old.header("via") == "1.0 hedgerow"
 
 
 NAMES = st.sampled_from(["X-A", "x-b", "Accept", "Cookie", "Connection", "X-Request-Id", "Via"])

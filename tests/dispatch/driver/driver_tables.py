@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from policies.allowed import Allowed
 from router.config.model import (
     Hedging,
     Queue,
@@ -25,6 +26,8 @@ from router.config.model import (
 from router.core.errors import Reason
 from router.core.urgency import NUMBERS
 from router.dispatch.driver.attempt_state import Attempt
+from router.fleet.context.lengths import ContextLengths
+from router.fleet.membership import Duty
 from tests.dispatch.driven import Driven, World
 
 HEDGED = Hedging(policy="fixed", options={"delay_s": 1.0}, classes=tuple(NUMBERS), budget=1.0)
@@ -43,7 +46,7 @@ def attempt_of(request: Driven, replica: str) -> Attempt:
 
 # Events from a replica to a request: "r0 refuses a".
 REPLICA: dict[str, Callable[[Driven, Attempt], None]] = {
-    "accepts": lambda r, a: r.driver.connected(a),
+    "accepts": lambda r, a: r.connects(a),
     "shows": lambda r, a: r.shows(a),
     "ends": lambda r, a: r.whole(a),
     "refuses": lambda r, a: r.fails(a, Reason.CONNECT_FAILED, received=False),
@@ -69,6 +72,16 @@ FLEET: dict[str, Callable[[World, str], object]] = {
     "goes-down": lambda w, id: w.goes_down(id),
     "refuses-all": lambda w, id: w.refusing.add(id),
     "grows": lambda w, id: w.grows(id),
+    "drains": lambda w, id: w.fleet.set_duty(w.fleet.replicas[id], Duty.DRAINING),
+    "serves-again": lambda w, id: w.fleet.set_duty(w.fleet.replicas[id], Duty.IN_SERVICE),
+}
+# Regions that requests may use.
+ALLOWED = {
+    "us": Allowed(["us"]),
+    "eu": Allowed(["eu"]),
+    "eu-us": Allowed(["eu", "us"]),
+    "mars": Allowed(["mars"]),
+    "all": None,
 }
 
 
@@ -81,6 +94,10 @@ def arrives(world: World, name: str, how: list[str]) -> None:
         "light": {"light": True},
         "limited": {"key": "limited", "concurrency": world.concurrency},
         "by-k": {"key": "k"},
+        "near-us": {"region": "us"},
+        "long": {"output_limit": 2000},
+        "too-long": {"output_limit": 5000},
+        "by-another-name": {"model": "another name"},
     }
     urgency, arguments = "normal", {}
     for word in how:
@@ -88,6 +105,8 @@ def arrives(world: World, name: str, how: list[str]) -> None:
             urgency = word
         elif word in options:
             arguments.update(options[word])
+        elif word in ALLOWED:
+            arguments["allowed"] = ALLOWED[word]
         else:
             arguments["pinned"] = word
     world.arrives(name, urgency, **arguments)
@@ -105,6 +124,17 @@ def happen(world: World, event: str) -> None:
         request = world.of(subject)
         assert world.queue is not None and request.ticket is not None
         world.queue.recall(request.ticket, world.time.at)
+    elif verb == "may-use":
+        world.of(subject).limit_regions(ALLOWED[rest[0]])
+    elif verb == "must-leave":  # its replica goes away
+        driver = world.of(subject).driver
+        if not driver.leave(driver.state.live[0], world.time.at):
+            world.said.append(f"{subject} stays")
+    elif verb == "moves-to":
+        world.moves(subject, rest[0])
+    elif verb == "has-a-context-of":
+        world.fleet.replicas[subject].lengths = ContextLengths({}, int(rest[0]))
+        world.fleet.rebuild()
     elif verb == "passes":
         world.time.passes(float(subject.removesuffix("s")))
     elif verb == "closes":

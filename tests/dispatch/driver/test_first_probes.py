@@ -52,29 +52,6 @@ class Waiting:
         self.world.time.passes(seconds)
 
 
-def test_only_a_first_probe_that_is_pending_is_waited_for() -> None:
-    w = Waiting()
-    a = w.request("a")
-    assert w.hold(a)
-    assert len(w.probes) == 1
-    w.decided()
-    assert not w.hold(w.request("b"))
-    assert len(w.probes) == 1
-
-
-def test_all_are_tried_again_at_the_end_of_the_turn_in_their_order() -> None:
-    """Until the end of the event-loop turn, a reload may still change the fleet."""
-    w = Waiting()
-    for name in "abc":
-        assert w.hold(w.request(name))
-    w.decided()
-    assert w.called == []
-    w.world.time.turn()
-    assert w.called == ["retry a", "retry b", "retry c"]
-    w.world.time.turn()
-    assert len(w.called) == 3  # once for each probe
-
-
 def test_several_probes_in_one_turn_are_one_retry_and_a_later_one_is_another() -> None:
     w = Waiting()
     later = w.world.joins("later", is_tried=False)
@@ -87,19 +64,6 @@ def test_several_probes_in_one_turn_are_one_retry_and_a_later_one_is_another() -
     w.world.fleet.probes.probed(later, True)
     w.world.time.turn()
     assert w.called == ["retry a", "retry a"]
-
-
-def test_a_request_without_help_is_late_once() -> None:
-    w = Waiting()
-    w.hold(w.request("a"))
-    w.passes(WAIT_S / 2)
-    w.hold(w.request("b"))
-    w.passes(WAIT_S / 2)
-    assert w.called == ["late a"]
-    assert len(w.probes) == 1
-    w.passes(WAIT_S)
-    assert w.called == ["late a", "late b"]
-    assert len(w.probes) == 0
 
 
 def test_to_be_held_again_does_not_prolong_the_wait() -> None:

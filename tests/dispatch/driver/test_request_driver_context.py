@@ -1,6 +1,7 @@
 """A request that is too long for a replica's context goes to replicas with a longer context.
 
-Replica r0 has a context of 1,000 tokens, r1 one of 4,000, and so on in turn.
+Replica r0 has a context of 1,000 tokens, r1 one of 4,000, and so on in turn. A `long` request may
+generate 2,000 tokens. The tables are explained in `driver_tables.py`.
 """
 
 from __future__ import annotations
@@ -9,24 +10,108 @@ from typing import Any
 
 import pytest
 
-from policies.allowed import Allowed
 from router.config.load import parse
-from router.config.model import Classes, ClassSettings, Hedging, Queue, Retry
-from router.core.errors import Reason
-from router.core.urgency import CLASSES
+from router.config.model import Classes, ClassSettings, Queue
 from router.fleet.context.lengths import ContextLengths
 from router.fleet.names import NamedModel, Names
 from tests.dispatch.driven import Driven, World
+from tests.dispatch.driver.driver_tables import run, stories
 
 LENGTHS = (1000, 4000)
-LONG = 2000  # a limit of output tokens that only the longer context has
-COPIES = Hedging(policy="fixed", options={"delay_s": 0.5}, classes=CLASSES, budget=1.0)
 QUEUES = pytest.mark.parametrize("queue", [Queue(enabled=False), Queue()], ids=["none", "queue"])
-WAITS = Classes(normal=ClassSettings(absent_s=5.0))
+WORDS = {
+    "all long": {"lengths": (4000,)},
+    "brief": {"classes": Classes(normal=ClassSettings(absent_s=5.0))},
+    "one unknown": {"lengths": (1000, None)},
+    "queue": {"queue": Queue()},
+    "two regions": {"lengths": (1000, 4000, 4000, 1000), "regions": ("eu", "us")},
+}
+
+STORIES = stories(
+    """
+    a copy [4 replicas, copies]
+        q arrives long  -> send q to r1
+        1s passes       -> copy q to r3
+        q leaves        -> drop q at r1; drop q at r3; end q: client_gone
+    a copy uses the lengths of now [3 replicas, all long, copies]
+        q arrives long            -> send q to r0
+        r1 has-a-context-of 1000  -> nothing
+        1s passes                 -> copy q to r2
+        q leaves                  -> drop q at r0; drop q at r2; end q: client_gone
+    a retry uses the lengths of now [3 replicas, all long]
+        q arrives long            -> send q to r0
+        r1 has-a-context-of 1000  -> nothing
+        r0 resets q               -> retry q to r2
+        q leaves                  -> drop q at r2; end q: client_gone
+    it waits until a longer replica is free, and delays no other [queue, 1 each]
+        first arrives long   -> send first to r1
+        second arrives long  -> queue second
+        short arrives        -> send short to r0
+        r0 ends short        -> show short from r0; release short at r0; end short: ok
+        r1 ends first        -> show first from r1; release first at r1; end first: ok; \
+grant second; send second to r1
+        r1 ends second       -> show second from r1; release second at r1; end second: ok
+    it waits for a longer replica that is down [queue, brief]
+        100s passes     -> nothing
+        r1 goes-down    -> nothing
+        q arrives long  -> queue q
+        1s passes       -> nothing
+        5s passes       -> answer q: no_replica
+    without a queue it is refused while the longer replica is down
+        r1 goes-down    -> nothing
+        q arrives long  -> answer q: no_replica
+    a waiting request gets the limit of a fleet that changed [all long, queue, 1 each]
+        first arrives long        -> send first to r0
+        second arrives long       -> send second to r1
+        third arrives long        -> queue third
+        r0 has-a-context-of 1000  -> nothing
+        r0 ends first             -> show first from r0; release first at r0; end first: ok
+        r1 ends second            -> show second from r1; release second at r1; \
+end second: ok; grant third; send third to r1
+        r1 ends third             -> show third from r1; release third at r1; end third: ok
+    a pinned request goes where it must [queue]
+        q arrives long r0  -> send q to r0
+        q leaves           -> drop q at r0; end q: client_gone
+    """,
+    WORDS,
+)
+WITH_ANY_QUEUE = stories(
+    """
+    the first attempt, the retry and the last error [4 replicas]
+        q arrives long  -> send q to r1
+        r1 resets q     -> retry q to r3
+        r3 resets q     -> answer q: replica_reset
+        short arrives   -> send short to r0
+        short leaves    -> drop short at r0; end short: client_gone
+    if no context is long enough an engine answers
+        q arrives too-long  -> send q to r0
+        q leaves            -> drop q at r0; end q: client_gone
+    an unknown context may be long enough [one unknown]
+        q arrives too-long  -> send q to r1
+        q leaves            -> drop q at r1; end q: client_gone
+    the regions and the context both apply [4 replicas, two regions]
+        q arrives long eu  -> send q to r2
+        q may-use us       -> nothing
+        r2 resets q        -> retry q to r1
+        q leaves           -> drop q at r1; end q: client_gone
+    """,
+    WORDS,
+)
+
+
+@pytest.mark.parametrize(("table", "settings"), STORIES)
+def test_contexts(table: str, settings: dict[str, Any]) -> None:
+    run(table, {"replicas": 2, "lengths": LENGTHS, **settings})
+
+
+@pytest.mark.parametrize(("table", "settings"), WITH_ANY_QUEUE)
+@QUEUES
+def test_contexts_with_any_queue(table: str, settings: dict[str, Any], queue: Queue) -> None:
+    run(table, {"replicas": 2, "lengths": LENGTHS, "queue": queue, **settings})
 
 
 def long(world: World, name: str = "q", **fields: Any) -> Driven:
-    return world.arrives(name, output_limit=LONG, **fields)
+    return world.arrives(name, output_limit=2000, **fields)
 
 
 def sent(world: World) -> list[str]:
@@ -34,86 +119,8 @@ def sent(world: World) -> list[str]:
     return [line for line in world.said if line.startswith(("send ", "answer "))]
 
 
-def ends(request: Driven) -> None:
-    (attempt,) = request.driver.state.live
-    request.shows(attempt)
-    request.whole(attempt)
-    request.world.time.turn()
-
-
 def named(**route: Any) -> NamedModel | None:
     return Names(parse("", {"models": {"m": route}}, serves=False)).find("m")
-
-
-@QUEUES
-def test_the_first_attempt_the_retry_and_the_last_error(queue: Queue) -> None:
-    world = World(4, lengths=LENGTHS, queue=queue)
-    request = long(world)
-    request.fails(request.driver.state.live[0], Reason.REPLICA_RESET)
-    assert world.said[:2] == ["send q to r1", "retry q to r3"]
-    request.fails(request.driver.state.live[0], Reason.REPLICA_RESET)
-    assert world.said[-1] == "answer q: replica_reset"
-    world.arrives("short")
-    assert world.said[-1] == "send short to r0"
-
-
-def test_a_copy() -> None:
-    world = World(4, lengths=LENGTHS, hedging=COPIES)
-    long(world)
-    world.time.passes(1.0)
-    assert world.said == ["send q to r1", "copy q to r3"]
-
-
-def test_a_copy_uses_the_lengths_of_now() -> None:
-    world = World(3, lengths=(4000,), hedging=COPIES)
-    long(world)
-    world.fleet.replicas["r1"].lengths = ContextLengths({}, 1000)
-    world.fleet.rebuild()
-    world.time.passes(1.0)
-    assert world.said == ["send q to r0", "copy q to r2"]
-
-
-@QUEUES
-def test_if_no_context_is_long_enough_an_engine_answers(queue: Queue) -> None:
-    world = World(2, lengths=LENGTHS, queue=queue)
-    world.arrives("q", output_limit=5000)
-    assert world.said == ["send q to r0"]
-
-
-@QUEUES
-def test_an_unknown_context_may_be_long_enough(queue: Queue) -> None:
-    world = World(2, lengths=(1000, None), queue=queue)
-    world.arrives("q", output_limit=5000)
-    assert world.said == ["send q to r1"]
-
-
-def test_it_waits_until_a_longer_replica_is_free_and_delays_no_other() -> None:
-    world = World(2, lengths=LENGTHS, queue=Queue(), most=1)
-    long(world, "first")
-    long(world, "second")
-    world.arrives("short")
-    ends(world.of("short"))
-    assert sent(world) == ["send first to r1", "send short to r0"], "the free replica is too short"
-    ends(world.of("first"))
-    assert sent(world)[-1] == "send second to r1"
-
-
-def test_it_waits_for_a_longer_replica_that_is_down() -> None:
-    world = World(2, lengths=LENGTHS, queue=Queue(), classes=WAITS)
-    world.time.passes(100.0)
-    world.goes_down("r1")
-    long(world)
-    world.time.passes(1.0)
-    assert sent(world) == []
-    world.time.passes(5.0)
-    assert sent(world) == ["answer q: no_replica"]
-
-
-def test_without_a_queue_it_is_refused_while_the_longer_replica_is_down() -> None:
-    world = World(2, lengths=LENGTHS)
-    world.goes_down("r1")
-    long(world)
-    assert world.said == ["answer q: no_replica"]
 
 
 def test_a_new_replica_frees_requests_that_wait() -> None:
@@ -124,43 +131,6 @@ def test_a_new_replica_frees_requests_that_wait() -> None:
     world.joins("r2")
     world.time.turn()
     assert world.said[-1] == "send second to r2"
-
-
-def test_a_waiting_request_gets_the_limit_of_a_fleet_that_changed() -> None:
-    """Both replicas were long enough at the arrival; then one reports a shorter context."""
-    world = World(2, lengths=(4000,), queue=Queue(), most=1)
-    first, second = long(world, "first"), long(world, "second")
-    long(world, "third")
-    assert sent(world) == ["send first to r0", "send second to r1"]
-    replica = world.fleet.replicas["r0"]
-    replica.lengths = ContextLengths({}, 1000)
-    world.fleet.rebuild()
-    world.time.turn()
-    ends(first)
-    assert sent(world)[2:] == [], "it waits"
-    ends(second)
-    assert sent(world)[2:] == ["send third to r1"]
-
-
-def test_a_retry_uses_the_lengths_of_now() -> None:
-    world = World(3, lengths=(4000,), retry=Retry(backoff_s=0.0))
-    request = long(world)
-    world.fleet.replicas["r1"].lengths = ContextLengths({}, 1000)
-    world.fleet.rebuild()
-    request.fails(request.driver.state.live[0], Reason.REPLICA_RESET)
-    assert world.said == ["send q to r0", "retry q to r2"]
-
-
-@QUEUES
-def test_the_regions_and_the_context_both_apply(queue: Queue) -> None:
-    world = World(4, lengths=(1000, 4000, 4000, 1000), regions=("eu", "us"), queue=queue)
-    long(world, "q", allowed=Allowed(["eu"]))
-    assert world.said == ["send q to r2"]
-    request = world.of("q")
-    request.limit_regions(Allowed(["us"]))
-    assert request.view.allowed == Allowed(["us"], 4000)
-    request.fails(request.driver.state.live[0], Reason.REPLICA_RESET)
-    assert world.said[-1] == "retry q to r1"
 
 
 @QUEUES
@@ -179,9 +149,3 @@ def test_the_limit_is_that_of_the_fallback(queue: Queue) -> None:
     long(world, "again", named=named(fallbacks=["c"]))
     assert world.said[-1] == "fallback again to r0"
     assert world.of("again").view.allowed is None
-
-
-def test_a_pinned_request_goes_where_it_must() -> None:
-    world = World(2, lengths=LENGTHS, queue=Queue())
-    long(world, pinned="r0")
-    assert world.said == ["send q to r0"]

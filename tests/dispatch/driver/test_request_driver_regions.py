@@ -1,120 +1,203 @@
 """The attempts of a request that is limited to some regions stay in these regions.
 
 The tests have a first attempt, retries, copies, resumed streams, a wait, and a move from a
-reclaimed machine.
+reclaimed machine. The tables are explained in `driver_tables.py`.
 
 Replica r0 is in `eu`, r1 in `us`, r2 in `eu`, and so on.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from policies.allowed import Allowed
-from router.config.model import (
-    Classes,
-    ClassSettings,
-    Hedging,
-    Preemption,
-    Queue,
-    Retry,
-)
+from router.config.model import Classes, ClassSettings, Preemption, Queue, Retry
 from router.core.errors import Reason
-from router.core.urgency import CLASSES
 from router.fleet.membership import Duty
 from tests.dispatch.driven import World
+from tests.dispatch.driver.driver_tables import run, stories
 
-EU, US = Allowed(["eu"]), Allowed(["us"])
-BOTH = Allowed(["eu", "us"])
-COPIES = Hedging(policy="fixed", options={"delay_s": 0.5}, classes=CLASSES, budget=1.0)
+US = Allowed(["us"])
 REGIONS = ("eu", "us")
+QUEUES = {
+    "no queue": Queue(enabled=False),
+    "queue": Queue(),
+    "ticket": Queue(preemption=Preemption(enabled=True)),  # every request has a ticket
+}
+
+STORIES = stories(
+    """
+    the first attempt and the retries [4 replicas]
+        q arrives us  -> send q to r1
+        r1 refuses q  -> retry q to r3
+        r3 refuses q  -> answer q: connect_failed
+    a copy [4 replicas, copies]
+        q arrives us  -> send q to r1
+        1s passes     -> copy q to r3
+        q leaves      -> drop q at r1; drop q at r3; end q: client_gone
+    no copy goes to another region [2 replicas, copies]
+        q arrives us  -> send q to r1
+        5s passes     -> nothing
+        q leaves      -> drop q at r1; end q: client_gone
+    the rest of a broken stream [4 replicas]
+        q arrives us continued  -> send q to r1
+        r1 shows q              -> show q from r1
+        r1 resets q             -> continue q to r3
+        q leaves                -> drop q at r3; end q: client_gone
+    no rest comes from another region [2 replicas]
+        q arrives us continued  -> send q to r1
+        r1 shows q              -> show q from r1
+        r1 resets q             -> truncate q: replica_reset
+    another name of the model [2 replicas, any model]
+        q arrives us by-another-name  -> send q to r1
+        q leaves                      -> drop q at r1; end q: client_gone
+    a request waits for its region and delays no other [2 replicas, queue]
+        r1 goes-down    -> nothing
+        q arrives us    -> queue q
+        free arrives    -> send free to r0
+        r1 proves-good  -> grant q; send q to r1
+        free leaves     -> drop free at r0; end free: client_gone
+        q leaves        -> drop q at r1; end q: client_gone
+    the wait for a lost region counts from the loss [2 replicas, queue, brief]
+        r1 goes-down  -> nothing
+        a arrives us  -> queue a
+        2.5s passes   -> nothing
+        1s passes     -> answer a: no_replica
+        b arrives us  -> answer b: no_replica
+    a region that leaves the fleet ends the wait [2 replicas, queue]
+        r1 goes-down  -> nothing
+        q arrives us  -> queue q
+        r1 leaves     -> nothing
+        0.5s passes   -> answer q: region_not_allowed
+    a preferred region goes first, and a limit before it [2 replicas]
+        free arrives near-us  -> send free to r1
+        q arrives near-us eu  -> send q to r0
+        free leaves           -> drop free at r1; end free: client_gone
+        q leaves              -> drop q at r0; end q: client_gone
+    a waiting request follows the regions of its key, in its place [2 replicas, queue, 1 each]
+        first arrives     -> send first to r0
+        second arrives    -> send second to r1
+        q arrives eu-us   -> queue q
+        later arrives eu  -> queue later
+        q may-use eu      -> nothing
+        r1 ends second    -> show second from r1; release second at r1; end second: ok
+        r0 ends first     -> show first from r0; release first at r0; end first: ok; grant q; \
+send q to r0
+        r0 accepts q      -> nothing
+        q may-use us      -> nothing
+        r0 ends q         -> show q from r0; release q at r0; end q: ok; grant later; \
+send later to r0
+        r0 ends later     -> show later from r0; release later at r0; end later: ok
+    a waiting request may use regions that its key gets [2 replicas, queue, 1 each]
+        first arrives eu  -> send first to r0
+        q arrives eu      -> queue q
+        q may-use all     -> grant q; send q to r1
+        first leaves      -> drop first at r0; end first: client_gone
+        q leaves          -> drop q at r1; end q: client_gone
+    a waiting request is refused if its key loses all regions [1 replica, queue, 1 each]
+        first arrives eu  -> send first to r0
+        q arrives eu      -> queue q
+        q may-use us      -> nothing
+        1s passes         -> answer q: region_not_allowed
+        first leaves      -> drop first at r0; end first: client_gone
+    a retry on a new connection leaves a region that was removed [2 replicas]
+        q arrives us        -> send q to r1
+        q may-use eu        -> nothing
+        r1 was-stale-for q  -> retry q to r0
+        q leaves            -> drop q at r0; end q: client_gone
+    no request goes without its priority to a region that was removed [2 replicas]
+        q arrives us               -> send q to r1
+        r1 accepts q               -> nothing
+        q may-use eu               -> nothing
+        r1 knows-no-priority-of q  -> release q at r1; end q: replica_refused
+    a preempted request waits for the regions of its key [2 replicas, tickets, 1 each]
+        q arrives us      -> send q to r1
+        r1 accepts q      -> nothing
+        q may-use eu      -> nothing
+        other arrives eu  -> send other to r0
+        q yields          -> drop q at r1; queue q
+        1s passes         -> nothing
+        other leaves      -> drop other at r0; end other: client_gone; grant q; retry q to r0
+        q leaves          -> drop q at r0; end q: client_gone
+    an attempt that was not sent is not one of the permitted attempts [4 replicas, 2 attempts]
+        q arrives us  -> send q to r1
+        q may-use eu  -> nothing
+        r1 accepts q  -> retry q to r0
+        r0 503s q     -> discard q at r0; retry q to r2
+        q leaves      -> drop q at r2; end q: client_gone
+    a pinned request is refused if its replica moves to another region [2 replicas, queue, 1 each]
+        first arrives us  -> send first to r1
+        q arrives us r1   -> queue q
+        r1 moves-to eu    -> nothing
+        1s passes         -> answer q: region_not_allowed
+        first leaves      -> drop first at r1; end first: client_gone
+    a reclaimed request goes to another replica of its regions [4 replicas]
+        q arrives us  -> send q to r1
+        r1 drains     -> nothing
+        q must-leave  -> drop q at r1; retry q to r3
+        q leaves      -> drop q at r3; end q: client_gone
+    ... also with a ticket, by the queue [4 replicas, tickets]
+        q arrives us  -> send q to r1
+        r1 drains     -> nothing
+        q must-leave  -> drop q at r1; queue q
+        1s passes     -> grant q; retry q to r3
+        q leaves      -> drop q at r3; end q: client_gone
+    a reclaimed stream is continued in its regions [4 replicas]
+        q arrives us continued  -> send q to r1
+        r1 shows q              -> show q from r1
+        r1 drains               -> nothing
+        q must-leave            -> drop q at r1; continue q to r3
+        q leaves                -> drop q at r3; end q: client_gone
+    ... and in no other one [3 replicas]
+        q arrives us continued  -> send q to r1
+        r1 shows q              -> show q from r1
+        r1 drains               -> nothing
+        q must-leave            -> q stays
+        q leaves                -> drop q at r1; end q: client_gone
+    """,
+    {
+        "2 attempts": {"retry": Retry(attempts=2, backoff_s=0.0)},
+        "any model": {"models": ("m", "*")},
+        "brief": {"classes": Classes(normal=ClassSettings(absent_s=3.0))},
+        "queue": {"queue": QUEUES["queue"]},
+        "tickets": {"queue": QUEUES["ticket"]},
+    },
+)
+WITH_ANY_QUEUE = stories(
+    """
+    regions without replicas are refused at once [2 replicas]
+        q arrives mars  -> answer q: region_not_allowed
+    later attempts follow the regions of the key [4 replicas]
+        q arrives us  -> send q to r1
+        q may-use eu  -> nothing
+        r1 resets q   -> retry q to r0
+        q leaves      -> drop q at r0; end q: client_gone
+    an attempt without a connection leaves a region that was removed [2 replicas]
+        q arrives us  -> send q to r1
+        q may-use eu  -> nothing
+        r1 accepts q  -> retry q to r0
+        q leaves      -> drop q at r0; end q: client_gone
+    a reclaimed request stays without another replica of its regions [3 replicas]
+        q arrives us  -> send q to r1
+        r1 drains     -> nothing
+        q must-leave  -> q stays
+        1s passes     -> nothing
+        q leaves      -> drop q at r1; end q: client_gone
+    """
+)
 
 
-def test_the_first_attempt_and_the_retry() -> None:
-    world = World(4, regions=REGIONS)
-    request = world.arrives("q", allowed=US)
-    request.fails(request.driver.state.live[0], Reason.CONNECT_FAILED, received=False)
-    request.fails(request.driver.state.live[0], Reason.CONNECT_FAILED, received=False)
-    assert world.said == ["send q to r1", "retry q to r3", "answer q: connect_failed"]
+@pytest.mark.parametrize(("table", "settings"), STORIES)
+def test_regions(table: str, settings: dict[str, Any]) -> None:
+    run(table, {"regions": REGIONS, **settings})
 
 
-def test_a_copy() -> None:
-    world = World(4, regions=REGIONS, hedging=COPIES)
-    world.arrives("q", allowed=US)
-    world.time.passes(1.0)
-    assert world.said == ["send q to r1", "copy q to r3"]
-    alone = World(2, regions=REGIONS, hedging=COPIES)
-    alone.arrives("q", allowed=US)
-    alone.time.passes(5.0)
-    assert alone.said == ["send q to r1"], "the only other replica is elsewhere"
-
-
-def test_the_rest_of_a_broken_stream() -> None:
-    world = World(2, regions=REGIONS)
-    request = world.arrives("q", allowed=US, continued=True)
-    (attempt,) = request.driver.state.live
-    request.shows(attempt)
-    request.fails(attempt, Reason.REPLICA_RESET)
-    assert world.said[-1] == "truncate q: replica_reset"
-    world = World(4, regions=REGIONS)
-    request = world.arrives("q", allowed=US, continued=True)
-    (attempt,) = request.driver.state.live
-    request.shows(attempt)
-    request.fails(attempt, Reason.REPLICA_RESET)
-    assert world.said[-1] == "continue q to r3"
-
-
-def test_another_name_of_the_model() -> None:
-    world = World(2, regions=REGIONS, models=("m", "*"))
-    world.arrives("q", allowed=US, model="another name")
-    assert world.said == ["send q to r1"]
-
-
-@pytest.mark.parametrize("queue", [Queue(enabled=False), Queue()])
-def test_regions_without_replicas_are_refused_at_once(queue: Queue) -> None:
-    world = World(2, regions=REGIONS, queue=queue)
-    world.arrives("q", allowed=Allowed(["mars"]))
-    assert world.said == ["answer q: region_not_allowed"]
-
-
-def test_a_request_waits_for_its_region_and_delays_no_other() -> None:
-    world = World(2, regions=REGIONS, queue=Queue())
-    world.goes_down("r1")
-    world.arrives("limited", allowed=US)
-    world.arrives("free")
-    assert world.said == ["queue limited", "send free to r0"]
-    world.fleet.probes.probed(world.replicas[1], True)
-    world.time.passes(0.5)
-    assert world.said[2:] == ["grant limited", "send limited to r1"]
-
-
-def test_the_wait_for_a_lost_region_has_the_limit_of_the_class() -> None:
-    brief = Classes(normal=ClassSettings(absent_s=3.0))
-    world = World(2, regions=REGIONS, queue=Queue(), classes=brief)
-    world.goes_down("r1")
-    world.arrives("first", allowed=US)
-    world.time.passes(2.5)
-    assert world.said == ["queue first"]
-    world.time.passes(1.0)
-    assert world.said[1:] == ["answer first: no_replica"]
-    world.arrives("second", allowed=US)
-    assert world.said[2:] == ["answer second: no_replica"], "the limit counts from the loss"
-
-
-def test_a_region_that_leaves_the_fleet_ends_the_wait() -> None:
-    world = World(2, regions=REGIONS, queue=Queue())
-    world.goes_down("r1")
-    world.arrives("q", allowed=US)
-    world.fleet.remove("r1")
-    world.time.passes(0.5)
-    assert world.said == ["queue q", "answer q: region_not_allowed"]
-
-
-def test_a_preferred_region_goes_first_and_a_limit_before_it() -> None:
-    world = World(2, regions=REGIONS)
-    world.arrives("free", region="us")
-    world.arrives("limited", region="us", allowed=EU)
-    assert world.said == ["send free to r1", "send limited to r0"]
+@pytest.mark.parametrize(("table", "settings"), WITH_ANY_QUEUE)
+@pytest.mark.parametrize("queue", QUEUES.values(), ids=QUEUES)
+def test_regions_with_any_queue(table: str, settings: dict[str, Any], queue: Queue) -> None:
+    run(table, {"regions": REGIONS, "queue": queue, **settings})
 
 
 def test_an_attempt_in_another_region_is_a_defect() -> None:
@@ -126,159 +209,6 @@ def test_an_attempt_in_another_region_is_a_defect() -> None:
         request.driver.begin(world.replicas[0], world.time.now())
     assert len(world.said) == before
     assert world.replicas[0].inflight == 0
-
-
-# -- reloads that change regions --------------------------------------------------------------
-
-
-def test_a_waiting_request_follows_the_regions_of_its_key() -> None:
-    world = World(2, regions=REGIONS, queue=Queue(), most=1)
-    first, second = world.arrives("first"), world.arrives("second")
-    request = world.arrives("q", allowed=BOTH)
-    later = world.arrives("later", allowed=EU)
-    assert world.said[2:] == ["queue q", "queue later"]
-    request.limit_regions(EU)
-    second.whole(second.driver.state.live[0])
-    world.time.passes(1.0)
-    assert request.waits_since > 0.0, "the free replica is in us"
-    first.whole(first.driver.state.live[0])
-    world.time.passes(1.0)
-    assert world.said[-1] == "send q to r0", "it keeps its place in the order of arrival"
-    assert request.connects(request.driver.state.live[0])
-    request.limit_regions(US)
-    request.whole(request.driver.state.live[0])
-    world.time.passes(1.0)
-    assert world.said[-1] == "send later to r0"
-    later.whole(later.driver.state.live[0])
-    world.check_empty()
-
-
-def test_a_waiting_request_may_use_regions_that_its_key_gets() -> None:
-    world = World(2, regions=REGIONS, queue=Queue(), most=1)
-    world.arrives("first", allowed=EU)
-    request = world.arrives("q", allowed=EU)
-    request.limit_regions(None)
-    world.time.passes(0.1)
-    assert world.said[2:] == ["grant q", "send q to r1"]
-
-
-def test_a_waiting_request_is_refused_if_its_key_loses_all_regions() -> None:
-    world = World(1, regions=("eu",), queue=Queue(), most=1)
-    world.arrives("first", allowed=EU)
-    request = world.arrives("q", allowed=EU)
-    request.limit_regions(US)
-    world.time.passes(1.0)
-    assert world.said[-1] == "answer q: region_not_allowed"
-
-
-@pytest.mark.parametrize("queue", [Queue(enabled=False), Queue()])
-def test_later_attempts_follow_the_regions_of_the_key(queue: Queue) -> None:
-    world = World(4, regions=REGIONS, queue=queue)
-    request = world.arrives("q", allowed=US)
-    request.limit_regions(EU)
-    assert request.driver.state.live, "what was sent stays where it is"
-    request.fails(request.driver.state.live[0], Reason.REPLICA_RESET)
-    assert world.said[-1] == "retry q to r0"
-
-
-def test_a_retry_on_a_new_connection_leaves_a_region_that_was_removed() -> None:
-    world = World(2, regions=REGIONS)
-    request = world.arrives("q", allowed=US)
-    request.limit_regions(EU)
-    request.fails(request.driver.state.live[0], Reason.REPLICA_RESET, reused=True, received=False)
-    assert world.said == ["send q to r1", "retry q to r0"]
-
-
-def test_a_request_is_not_sent_without_its_priority_to_a_region_that_was_removed() -> None:
-    world = World(2, regions=REGIONS)
-    request = world.arrives("q", allowed=US)
-    assert request.connects(request.driver.state.live[0])
-    request.limit_regions(EU)
-    request.asks_without_priority(request.driver.state.live[0])
-    assert world.said == ["send q to r1", "release q at r1", "end q: replica_refused"]
-
-
-def test_a_preempted_request_waits_for_the_regions_of_its_key() -> None:
-    world = World(2, regions=REGIONS, queue=QUEUES["ticket"], most=1)
-    request = world.arrives("q", allowed=US)
-    assert request.connects(request.driver.state.live[0])
-    request.limit_regions(EU)
-    assert world.queue is not None and request.ticket is not None
-    world.arrives("other", allowed=EU)
-    world.queue.recall(request.ticket, world.time.at)
-    world.time.passes(1.0)
-    assert world.said[-1] == "queue q", "r1 is free"
-    assert request.waits_since > 0.0
-
-
-def test_an_attempt_without_a_connection_leaves_a_region_that_was_removed() -> None:
-    for queue in QUEUES.values():
-        world = World(2, regions=REGIONS, queue=queue)
-        request = world.arrives("q", allowed=US)
-        request.limit_regions(EU)
-        assert not request.connects(request.driver.state.live[0])
-        assert world.said == ["send q to r1", "retry q to r0"]
-        assert world.replicas[1].health.failures == 0
-
-
-def test_an_attempt_that_was_not_sent_is_not_one_of_the_permitted_attempts() -> None:
-    world = World(4, regions=REGIONS, retry=Retry(attempts=2, backoff_s=0.0))
-    request = world.arrives("q", allowed=US)
-    request.limit_regions(EU)
-    assert not request.connects(request.driver.state.live[0])
-    request.answers(request.driver.state.live[0], Reason.REPLICA_BUSY)
-    assert world.said[-1] == "retry q to r2"
-
-
-def test_a_pinned_request_is_refused_if_its_replica_moves_to_another_region() -> None:
-    world = World(2, regions=REGIONS, queue=Queue(), most=1)
-    world.arrives("first", allowed=US)
-    world.arrives("q", allowed=US, pinned="r1")
-    world.moves("r1", "eu")
-    world.time.passes(1.0)
-    assert world.said == ["send first to r1", "queue q", "answer q: region_not_allowed"]
-
-
-# -- spot machines that are reclaimed ---------------------------------------------------------
-
-QUEUES = {
-    "no queue": Queue(enabled=False),
-    "queue": Queue(),
-    "ticket": Queue(preemption=Preemption(enabled=True)),  # every request has a ticket
-}
-
-
-@pytest.mark.parametrize("queue", QUEUES.values(), ids=QUEUES)
-def test_a_reclaimed_request_stays_without_another_replica_of_its_regions(queue: Queue) -> None:
-    world = World(3, regions=REGIONS, queue=queue)
-    request = world.arrives("q", allowed=US)
-    world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
-    assert not request.driver.leave(request.driver.state.live[0], world.time.at)
-    world.time.passes(1.0)
-    assert world.said == ["send q to r1"]
-
-
-@pytest.mark.parametrize("queue", QUEUES.values(), ids=QUEUES)
-def test_a_reclaimed_request_goes_to_another_replica_of_its_regions(queue: Queue) -> None:
-    world = World(4, regions=REGIONS, queue=queue)
-    request = world.arrives("q", allowed=US)
-    world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
-    assert request.driver.leave(request.driver.state.live[0], world.time.at)
-    world.time.passes(1.0)
-    assert world.said[:2] == ["send q to r1", "drop q at r1"]
-    assert world.said[-1] == "retry q to r3"
-
-
-def test_a_reclaimed_stream_is_continued_in_its_regions_only() -> None:
-    for count, found in ((3, "show q from r1"), (4, "continue q to r3")):
-        world = World(count, regions=REGIONS)
-        request = world.arrives("q", allowed=US, continued=True)
-        (attempt,) = request.driver.state.live
-        request.shows(attempt)
-        world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
-        assert request.driver.leave(attempt, world.time.at) is (count == 4)
-        assert world.said[-1] == found
-        world.check()  # The first engine is told to stop.
 
 
 def test_a_reclaimed_request_keeps_its_place_among_those_that_wait_for_its_regions() -> None:
@@ -317,9 +247,6 @@ def test_a_reclaimed_request_keeps_its_place_before_one_that_waits_for_another_r
     first.whole(first.driver.state.live[0])
     world.time.passes(0.5)
     assert world.said[-1].endswith("waits to r3")
-
-
-# -- spot replicas ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,15 @@ from __future__ import annotations
 from random import Random
 
 from policies.contract import Candidate, RoutingPolicy
-from policies.queueing.ticket import SENT, WAITING
-from router.admission.pools import Pools
 from router.config.model import Prefix
-from router.core.lease import Lease, poll_begins
+from router.core.lease import poll_begins
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.queueing.places import Places, pinned
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.signals import Signals
 from router.observe.metrics import Metrics
-from tests.admission.world import config
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
-from tests.tickets import make_ticket
 
 
 @scenario
@@ -82,47 +78,6 @@ async def test_unreported_slots_are_learned() -> None:
         poll = poll_begins(replica, 100.0)
         table.fleet.polls.observed(replica, Signals(running=8, waiting=3), poll, 100.0 + number)
     assert places.slots(replica) == 8
-    table.close()
-
-
-@scenario
-async def test_pools_are_driven_over_a_real_fleet() -> None:
-    table = Table()
-    a, b = table.add("a", ("m1",)), table.add("b", ("m2",))
-    places = Places(table.fleet)
-    pools = Pools(config(gates={"waiting": 1, "prefill_tokens": 0}), places)
-    pools.regroup(places.served(), 0.0)
-    for replica in (a, b):
-        poll = poll_begins(replica, 100.0)
-        table.fleet.polls.observed(replica, Signals(running=0, waiting=0), poll, 0.0)
-        assert pools.freed(replica, 0.0) == []
-    assert len(pools.queues) == 2
-    first = make_ticket(model="m1", tokens=10)
-    (place,) = pools.offer(first, 0.0)
-    lease = Lease(a, 10)
-    assert place is a
-    pools.sent(first, place, 0.0)
-    second = make_ticket(model="m1", tokens=10)
-    other = make_ticket(model="m2", tokens=10)
-    assert not pools.offer(second, 0.1)
-    assert pools.offer(other, 0.1) == (b,)
-    lease.begun()
-    pools.shown(first, a, 0.2)
-    assert pools.freed(a, 0.2) == [second]
-    assert (second.state, second.place) == (SENT, a)
-    c = table.add("c", ("m1", "m2"))
-    third = make_ticket(model="m1", tokens=10)
-    held = Lease(a, 10)
-    assert not pools.offer(third, 0.3)
-    assert third.state == WAITING
-    pools.regroup(places.served(), 0.4)
-    assert len(pools.queues) == 1
-    assert pools.freed(c, 0.4) == [third]
-    lease.release()
-    held.release()
-    for ticket in (first, second, third):
-        pools.settle(ticket, 10, 5, 0.5)
-    assert pools.waiting == 0
     table.close()
 
 
