@@ -155,25 +155,35 @@ class Driven(RoutedRequest):
         self,
         world: World,
         name: str,
-        urgency: str,
+        urgency: str = "normal",
         *,
-        streamed: bool,
-        repeatable: bool,
-        hedged: bool,
-        continued: bool,
-        tokens: int,
-        key: str,
-        light: bool,
+        streamed: bool = True,
+        repeatable: bool = True,
+        hedged: bool = True,
+        continued: bool = False,
+        tokens: int = TOKENS,
+        blocks: tuple[int, ...] = (),
+        key: str = "",
+        light: bool = False,
+        concurrency: Concurrency | None = None,
+        pinned: str | None = None,
+        model: str | None = "m",
+        allowed: Allowed | None = None,
+        region: str = "",
+        named: NamedModel | None = None,
+        output_limit: int = -1,
     ) -> None:
         number = float(NUMBERS[urgency])
-        super().__init__(
-            world.context,
-            RequestView("chat", "m", streamed, BODY, prompt_tokens=tokens),
-            Urgency(number, "test"),
-            world.time.at,
-            Route("chat", True, JSON, repeatable, light),
-            name.encode(),
-        )
+        view = RequestView("chat", "m", streamed, BODY, prompt_tokens=tokens)
+        route = Route("chat", True, JSON, repeatable, light)
+        now = world.time.at
+        super().__init__(world.context, view, Urgency(number, "test"), now, route, name.encode())
+        view.blocks, view.output_limit = blocks, output_limit
+        view.model = world.fleet.models.routed(model)
+        view.allowed, view.region = allowed, region
+        self.concurrency = concurrency
+        self.pinned = None if pinned is None else world.fleet.replicas[pinned]
+        self.named = named
         self.hedges_as = urgency if hedged else ""
         self.name = name
         self.world = world
@@ -599,48 +609,11 @@ class World:
 
     # -- requests ---------------------------------------------------------------------------------
 
-    def arrives(
-        self,
-        name: str,
-        urgency: str = "normal",
-        *,
-        streamed: bool = True,
-        repeatable: bool = True,
-        hedged: bool = True,
-        continued: bool = False,
-        tokens: int = TOKENS,
-        blocks: tuple[int, ...] = (),
-        key: str = "",
-        light: bool = False,
-        concurrency: Concurrency | None = None,
-        pinned: str | None = None,
-        model: str | None = "m",
-        allowed: Allowed | None = None,
-        region: str = "",
-        named: NamedModel | None = None,
-        output_limit: int = -1,
-    ) -> Driven:
-        request = Driven(
-            self,
-            name,
-            urgency,
-            streamed=streamed,
-            repeatable=repeatable,
-            hedged=hedged,
-            continued=continued,
-            tokens=tokens,
-            key=key,
-            light=light,
-        )
-        request.view.blocks = blocks
-        request.view.output_limit = output_limit
-        request.view.model = self.fleet.models.routed(model)
-        request.view.allowed, request.view.region = allowed, region
-        request.concurrency = concurrency
+    def arrives(self, name: str, urgency: str = "normal", **fields: Any) -> Driven:
+        """A request arrives. `fields`: see `Driven`."""
+        request = Driven(self, name, urgency, **fields)
         self.requests.append(request)
         self.all.append(request)
-        request.pinned = None if pinned is None else self.fleet.replicas[pinned]
-        request.named = named
         request.place()
         return request
 

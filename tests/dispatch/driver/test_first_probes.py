@@ -21,18 +21,7 @@ class Waiting:
         self.called: list[str] = []
 
     def request(self, name: str) -> Driven:
-        return Driven(
-            self.world,
-            name,
-            "normal",
-            streamed=True,
-            repeatable=True,
-            hedged=False,
-            continued=False,
-            tokens=1,
-            key="",
-            light=False,
-        )
+        return Driven(self.world, name)
 
     def hold(self, request: Driven, retry: Callable[[], None] | None = None) -> bool:
         name = request.name
