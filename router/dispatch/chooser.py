@@ -6,7 +6,7 @@ a policy gets only a sample of the candidates, and the candidates that hold the 
 thousand replicas would cost more than the slightly better choice is worth. In a fleet of several
 regions, a policy gets only candidates of the nearest region that is not full
 (`fleet/regions/nearest.py`). For a request of a LoRA adapter, a policy gets only candidates that
-need not load the adapter, up to a bound (`adapter_preference.py`).
+need not load the adapter, up to a bound (`preferences.py`).
 
 Must never: do I/O, or count load (the lease counts it).
 """
@@ -21,8 +21,7 @@ from typing import Final, NamedTuple
 from policies.contract import Context, RequestView, RoutingPolicy, make_policy
 from router.config.model import Routing
 from router.core.replica_load import ReplicaLoad
-from router.dispatch.adapter_preference import preferred_for
-from router.dispatch.spot_preference import preferred
+from router.dispatch.preferences import preferred_by_class, preferred_for
 from router.fleet.adapters.names import AdapterNames
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.regions.nearest import Nearest
@@ -112,7 +111,7 @@ class Chooser:
         if len(candidates) > self._sample and not policy.sees_all:
             candidates = self._window(candidates, held)
         if self.has_spot:
-            candidates = preferred(candidates, view.urgency)
+            candidates = preferred_by_class(candidates, view.urgency)
         ctx = self._ctx
         ctx.now = now
         ctx.held = held

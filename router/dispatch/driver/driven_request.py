@@ -269,10 +269,6 @@ class DrivenRequest(ABC):
         unknown."""
         return -1
 
-    def see_work(self, attempt: Attempt) -> None:
-        """Update the replica's recorded progress before a failure counts against the replica."""
-        return
-
     def see_work_of(self, pool: Sequence[Replica]) -> None:
         """Update the recorded progress of all replicas in `pool`, before one may get a hedge."""
         return

@@ -77,7 +77,6 @@ def blame(
     """
     if reason in LOST or reason is Reason.SERVER_ERROR:
         lost(request, context, attempt)
-    request.see_work(attempt)
     context.fleet.outcomes.failed(
         attempt.at,
         reason,

@@ -818,7 +818,6 @@ class RequestDriver:
         due = last_at + gap_s
         if due > now or winner is None or not route.inference or route.light:
             return due
-        request.see_work(winner)
         worked_at = winner.at.progress.after(last_at)
         return min(worked_at + gap_s, max(due, last_at + request.times.whole_s))
 
@@ -830,7 +829,6 @@ class RequestDriver:
         """
         request, replica = self._request, attempt.at
         outcomes = self._context.fleet.outcomes
-        request.see_work(attempt)
         is_streamed = request.view.stream
         suspect_min_s = replica.health.rules.suspect_min_s
         works_until = outcomes.works_until(replica, attempt.began, now, is_streamed)

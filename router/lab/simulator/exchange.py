@@ -98,6 +98,7 @@ class SimulatedAttempt(EngineAttempt):
         self._failed(Reason.REPLICA_RESET)
 
     def _failed(self, reason: Reason) -> None:
+        self.exchange.see_work(self.attempt)
         # Each simulated connection counts as new, so `reused` is False. vLLM sends the response
         # head at once, so `received` is True.
         self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
@@ -287,7 +288,8 @@ class SimulatedExchange(RoutedRequest):
     def see_work(self, attempt: Attempt) -> None:
         """Update the time at which the replica last made progress, if it runs other requests.
 
-        Simulated tokens have no events, so an engine that is not frozen counts as making progress.
+        Called before a deadline is checked or a failure counts against the replica. Simulated
+        tokens have no events, so an engine that is not frozen counts as making progress.
         """
         replica, since = attempt.at, io_of(attempt).engine.frozen_since
         own_waiting = replica.waiting - replica.foreign_waiting
@@ -376,6 +378,7 @@ class SimulatedExchange(RoutedRequest):
             return
         reason = Reason.REPLICA_REFUSED
         if driver.state.holds_errors():
+            self.see_work(attempt)
             driver.keep_error(attempt, reason)
             return
         self._wins(attempt, now)
@@ -396,6 +399,8 @@ class SimulatedExchange(RoutedRequest):
         if self.driver.state.commit == Commit.CONTENT:
             # Tokens have no events of their own. A token arrives at each step of the engine, and
             # only a frozen engine makes no steps.
+            if self.driver.state.winner is not None:
+                self.see_work(self.driver.state.winner)
             gap_due = self.driver.gap_due(self.last_content_at(), self.context.scheduler.now())
             return min(due, min(gap_due, self.driver.state.due()))
         if self.waits_since < 0.0:  # while the request is queued, the queue checks this deadline
@@ -410,6 +415,8 @@ class SimulatedExchange(RoutedRequest):
             return  # the check was moved to another time
         self._timer = inf
         driver = self.driver
+        for attempt in driver.state.live:
+            self.see_work(attempt)
         if self._leaves_at <= now:
             self._client_gone(now)
         elif self.total_due <= now:

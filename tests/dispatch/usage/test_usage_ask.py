@@ -135,19 +135,20 @@ HIDDEN: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("options", HIDDEN, ids=lambda options: str(options)[:60])
+# These engines ignore the other option without `include_usage`.
+IN_VAIN = [{"include_usage": 0, "continuous_usage_stats": value} for value in TRUE]
+
+
+@pytest.mark.parametrize(
+    ("engine", "options"),
+    [
+        *((engine, options) for engine in ENGINES for options in HIDDEN),
+        *((engine, options) for engine in ("vllm", "trtllm") for options in IN_VAIN),
+    ],
+    ids=lambda value: str(value)[:60],
+)
 def test_no_value_hides_the_usage(engine: str, options: Any) -> None:
     changed = injected(options, engine)
-    assert changed is not None
-    assert meaning(engine, changed["stream_options"]) == (True, False)
-
-
-@pytest.mark.parametrize("engine", ["vllm", "trtllm"])
-@pytest.mark.parametrize("value", TRUE)
-def test_counts_in_every_event_hide_no_usage(engine: str, value: Any) -> None:
-    """These engines ignore the option without `include_usage`."""
-    changed = injected({"include_usage": 0, "continuous_usage_stats": value}, engine)
     assert changed is not None
     assert meaning(engine, changed["stream_options"]) == (True, False)
 

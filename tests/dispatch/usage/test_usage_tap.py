@@ -332,19 +332,13 @@ RECORDED = {
 }
 
 
-@pytest.mark.parametrize("size", [1, 7, 100, 100_000])
+@pytest.mark.parametrize("size", [0, 1, 7, 100, 100_000])
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_streams(name: str, size: int) -> None:
+    """`size`: bytes of a read; 0: each read is one event."""
     body = body_of(name)
-    out, usage = tapped(cut(body, [size]))
-    assert out == body
-    assert usage == RECORDED[name]
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_recorded_streams_an_event_a_read(name: str) -> None:
-    pieces = [piece + b"\n\n" for piece in body_of(name).split(b"\n\n")[:-1]]
-    assert tapped(pieces) == (body_of(name), RECORDED[name])
+    pieces = [piece + b"\n\n" for piece in body.split(b"\n\n")[:-1]]
+    assert tapped(cut(body, [size]) if size else pieces) == (body, RECORDED[name])
 
 
 @pytest.mark.parametrize("size", [1, 100, 100_000])

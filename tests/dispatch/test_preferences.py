@@ -1,19 +1,25 @@
-"""Requests of an adapter prefer replicas that need not load it, within a load bound."""
+"""Requests prefer replicas that need not load their adapter, and spot replicas or others."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from router.config.model import Health
 from router.config.model import Replica as ReplicaConfig
-from router.dispatch.adapter_preference import preferred_for
+from router.core.urgency import BATCH, CLASSES, CRITICAL
+from router.dispatch.preferences import preferred_by_class, preferred_for
 from router.fleet.replica import Replica
 from tests.dispatch.driven import Driven, World
 
 
-def made(id: str, *adapters: str, load: int = 0, slots: int = 1) -> Replica:
-    replica = Replica(ReplicaConfig(url=f"http://{id}", id=id), Health(), None)
+def made(
+    id: str, *adapters: str, load: int = 0, slots: int = 1, spot: bool = False, waiting: int = 0
+) -> Replica:
+    replica = Replica(ReplicaConfig(url=f"http://{id}", id=id, spot=spot), Health(), None)
+    replica.waiting = waiting
     replica.loaded_adapters.reported((), slots)
     for name in adapters:
         replica.loaded_adapters.use(name)
@@ -84,3 +90,39 @@ def test_requests_of_the_model_itself_have_no_preference() -> None:
     world.ends(world.arrives("b", model="m"))
     assert [r.loaded_adapters.holds("sql") for r in world.replicas] == [True, False]
     assert not any(r.loaded_adapters.holds("m") for r in world.replicas)
+
+
+# Spot replicas.
+
+FIXED, SPOT = made("fixed"), made("spot", spot=True)
+BUSY_FIXED, BUSY_SPOT = made("bf", waiting=1), made("bs", spot=True, waiting=1)
+
+
+@pytest.mark.parametrize(
+    ("urgency", "candidates", "found"),
+    [
+        (BATCH, [FIXED, SPOT, BUSY_SPOT], [SPOT]),
+        (CRITICAL, [FIXED, SPOT, BUSY_FIXED], [FIXED]),
+        # A replica with a waiting request is not preferred to a replica without waiting requests.
+        (BATCH, [FIXED, BUSY_SPOT], [FIXED, BUSY_SPOT]),
+        (CRITICAL, [BUSY_FIXED, SPOT], [BUSY_FIXED, SPOT]),
+        (BATCH, [FIXED], [FIXED]),
+        (CRITICAL, [SPOT, BUSY_SPOT], [SPOT, BUSY_SPOT]),
+    ],
+)
+def test_the_preference_of_a_class(
+    urgency: int, candidates: list[Replica], found: list[Replica]
+) -> None:
+    assert preferred_by_class(candidates, urgency) == found
+
+
+@pytest.mark.parametrize("urgency", range(CRITICAL + 1, BATCH), ids=CLASSES[1:-1])
+def test_other_classes_have_none(urgency: int) -> None:
+    candidates = [FIXED, SPOT]
+    assert preferred_by_class(candidates, urgency) is candidates
+
+
+@pytest.mark.parametrize("urgency", range(BATCH + 1), ids=CLASSES)
+def test_no_request_is_left_without_a_replica(urgency: int) -> None:
+    for only in (FIXED, SPOT, BUSY_FIXED, BUSY_SPOT):
+        assert list(preferred_by_class([only], urgency)) == [only]
