@@ -464,7 +464,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             return False  # No early 200, because a 503 may follow.
         if self.waits_since >= 0.0 and (self._client.is_draining or self.total_due != NEVER):
             return False
-        return queue.allows_early_status(ticket)
+        return queue.pools.allows_early_status(ticket)
 
     def _send_comment(self, now: float) -> None:
         """Send a comment to the client of a silent stream, with an early 200 if it is the first."""

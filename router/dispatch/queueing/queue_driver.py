@@ -199,10 +199,6 @@ class QueueDriver:
         """Evict waiting requests of flows larger than `flow`; see `Evictions.relieve`."""
         return self._evictions.relieve(flow, body_bytes, self._scheduler.now())
 
-    def allows_early_status(self, ticket: Ticket) -> bool:
-        """Whether the client of a request may be sent an early 200 (`Pools` decides)."""
-        return self.pools.allows_early_status(ticket)
-
     # -- events of a request --------------------------------------------------------------------
 
     def sent(self, x: DrivenRequest, replica: Replica, now: float, *, is_extra: bool) -> None:
@@ -462,20 +458,15 @@ class QueueDriver:
 
         Raises RouterError if the request may not wait.
         """
-        now = self._scheduler.now()
-        ticket = x.ticket
-        model = x.view.model or "" if ticket is None else ticket.model
-        lane = lane_of(model, x.view.allowed) if ticket is None else ticket.lane
-        rank = x.urgency.rank if ticket is None else ticket.urgency
-        self._catch_up(now)
-        found = self.pools.open_to(model, lane, rank, others)
+        now, ticket = self._scheduler.now(), x.ticket
+        found = self.open_among(x, others)
         if found:
-            return self._chooser.choose(x.view, cast(Sequence[Replica], found), now)
+            return self._chooser.choose(x.view, found, now)
         if ticket is None:
             self._uncount(x, now)
             # If no other replica serves the request, the replica tried last may get it again.
             self.changed(tried[-1])
-            return self._offer(x, model, now, None, tuple(tried))
+            return self._offer(x, x.view.model or "", now, None, tuple(tried))
         ticket.excluded = tuple(tried)
         if not self.pools.requeue(ticket, now):
             # A ticket that has ended is never sent, so the request would wait forever.
@@ -559,20 +550,15 @@ class QueueDriver:
             self.changed(replica)
             self._arm()
             return True
-        model = x.view.model or ""
-        lane = lane_of(model, x.view.allowed)
-        self._catch_up(now)
-        found = self.pools.open_to(model, lane, x.urgency.rank, others)
+        found = self.open_among(x, others)
         if not found:
-            return self._queue_instead(x, model, tried, now)
+            return self._queue_instead(x, tried, now)
         x.recall(now)
         self._uncount(x, now)
-        x.go(x.prepare(self._chooser.choose(x.view, cast(Sequence[Replica], found), now), now))
+        x.go(x.prepare(self._chooser.choose(x.view, found, now), now))
         return True
 
-    def _queue_instead(
-        self, x: DrivenRequest, model: str, tried: Sequence[Replica], now: float
-    ) -> bool:
+    def _queue_instead(self, x: DrivenRequest, tried: Sequence[Replica], now: float) -> bool:
         """Give a running request without a ticket to the queue, and then end its attempts.
 
         Returns False, and the attempts go on, if the queue refuses the request.
@@ -580,7 +566,7 @@ class QueueDriver:
         was_counted = x.is_counted
         self._uncount(x, now)  # The queue counts a request with a ticket.
         try:
-            replica = self._offer(x, model, now, None, tuple(tried))
+            replica = self._offer(x, x.view.model or "", now, None, tuple(tried))
         except RouterError:
             if was_counted:
                 self._count(x, now)

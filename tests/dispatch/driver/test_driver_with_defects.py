@@ -38,8 +38,8 @@ PLACES: list[tuple[type, str]] = [
     (Eligibility, "replicas"),
     *((Metrics, name) for name in ("finished", "attempt", "waited")),
     *((Reply, name) for name in ("begin", "relay", "error", "late_error", "truncate", "comment")),
-    *((QueueDriver, name) for name in ("sent", "retry", "pauses", "allows_early_status")),
-    (Pools, "offer"),
+    *((QueueDriver, name) for name in ("sent", "retry", "pauses")),
+    *((Pools, name) for name in ("offer", "allows_early_status")),
     (Completion, "close"),
 ]
 

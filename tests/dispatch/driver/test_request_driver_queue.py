@@ -482,7 +482,7 @@ def test_an_early_status_is_allowed_while_a_replica_is_fit() -> None:
     for name in "bc":
         ticket = world.arrives(name).ticket
         assert ticket is not None
-        allowed.append(world.queue.allows_early_status(ticket))
+        allowed.append(world.queue.pools.allows_early_status(ticket))
         world.goes_down("r0")
     assert allowed == [True, False]
     for request in [*world.requests]:
