@@ -135,6 +135,9 @@ def happen(world: World, event: str) -> None:
     elif verb == "has-a-context-of":
         world.fleet.replicas[subject].lengths = ContextLengths({}, int(rest[0]))
         world.fleet.rebuild()
+    elif verb == "shuts":  # its gate, for a time
+        assert world.queue is not None
+        world.queue.pools.unreached(world.fleet.replicas[subject], world.time.at)
     elif verb == "passes":
         world.time.passes(float(subject.removesuffix("s")))
     elif verb == "closes":

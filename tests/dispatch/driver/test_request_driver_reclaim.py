@@ -2,14 +2,76 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from router.config.model import Preemption, Queue, QueueLimits
 from router.core.errors import Reason
 from router.fleet.membership import Duty
 from tests.dispatch.driven import Driven, World
+from tests.dispatch.driver.driver_tables import run, stories
 
 TICKETS = Queue(preemption=Preemption(enabled=True))  # every request has a ticket
+
+MOVES = stories(
+    """
+    a moved ticket goes before those that arrived later [2 replicas, tickets, 1 each]
+        m arrives     -> send m to r0
+        a arrives     -> send a to r1
+        b arrives     -> queue b
+        c arrives     -> queue c
+        r0 drains     -> nothing
+        m must-leave  -> drop m at r0; queue m
+        0.5s passes   -> nothing
+        r1 ends a     -> show a from r1; release a at r1; end a: ok; grant m; retry m to r1
+        r1 ends m     -> show m from r1; release m at r1; end m: ok; grant b; send b to r1
+        r1 ends b     -> show b from r1; release b at r1; end b: ok; grant c; send c to r1
+        r1 ends c     -> show c from r1; release c at r1; end c: ok
+    a request without a ticket waits, in its position [2 replicas, queue, 1 each]
+        m arrives     -> send m to r0
+        a arrives     -> send a to r1
+        r0 drains     -> nothing
+        m must-leave  -> queue m; drop m at r0
+        late arrives  -> queue late
+        r1 ends a     -> show a from r1; release a at r1; end a: ok; grant m; retry m to r1
+        r1 ends m     -> show m from r1; release m at r1; end m: ok; grant late; send late to r1
+        r1 ends late  -> show late from r1; release late at r1; end late: ok
+    ... or is shut [2 replicas, queue]
+        m arrives     -> send m to r0
+        r1 shuts      -> nothing
+        r0 drains     -> nothing
+        m must-leave  -> queue m; drop m at r0
+        late arrives  -> queue late
+        3s passes     -> grant m; grant late; retry m to r1; send late to r1
+        m leaves      -> drop m at r1; end m: client_gone
+        late leaves   -> drop late at r1; end late: client_gone
+    a request that gets a ticket does not return to where it failed [queue, 1 each]
+        m arrives     -> send m to r0
+        r0 resets m   -> retry m to r1
+        x arrives     -> send x to r0
+        y arrives     -> send y to r2
+        r1 drains     -> nothing
+        m must-leave  -> queue m; drop m at r1
+        r0 ends x     -> show x from r0; release x at r0; end x: ok
+        0.5s passes   -> nothing
+        r2 ends y     -> show y from r2; release y at r2; end y: ok; grant m; retry m to r2
+        r2 ends m     -> show m from r2; release m at r2; end m: ok
+    without another replica a ticket stays [1 replica, tickets, 1 each]
+        q arrives     -> send q to r0
+        r0 drains     -> nothing
+        q must-leave  -> q stays
+        0.5s passes   -> nothing
+        q leaves      -> drop q at r0; end q: client_gone
+    """,
+    {"queue": {"queue": Queue()}, "tickets": {"queue": TICKETS}},
+)
+
+
+@pytest.mark.parametrize(("table", "settings"), MOVES)
+def test_moves(table: str, settings: dict[str, Any]) -> None:
+    """`must-leave`: an attempt must not end before another replica, or the queue, takes over."""
+    run(table, settings)
 
 
 def reclaimed(world: World, name: str, request: Driven) -> bool:
@@ -17,72 +79,6 @@ def reclaimed(world: World, name: str, request: Driven) -> bool:
     replica = next(replica for replica in world.replicas if replica.id == name)
     world.fleet.set_duty(replica, Duty.DRAINING)
     return request.driver.leave(request.driver.state.live[0], world.time.at)
-
-
-def sent(world: World) -> list[str]:
-    """The requests in the order in which they were sent."""
-    return [said.split()[1] for said in world.said if said.split()[0] in ("send", "retry")]
-
-
-def test_a_moved_ticket_goes_before_those_that_arrived_later() -> None:
-    world = World(2, queue=TICKETS, most=1)
-    moved, other = world.arrives("moved"), world.arrives("other")
-    for name in ("third", "fourth"):
-        world.arrives(name)
-    assert sent(world) == ["moved", "other"]
-    assert reclaimed(world, "r0", moved)
-    world.time.passes(0.5)
-    assert sent(world) == ["moved", "other"], "r1 has no slot"
-    other.whole(other.driver.state.live[0])
-    world.time.passes(0.5)
-    assert sent(world) == ["moved", "other", "moved"]
-    moved.whole(moved.driver.state.live[0])
-    world.time.passes(0.5)
-    assert sent(world)[3:] == ["third"]
-
-
-@pytest.mark.parametrize("others", ["full", "shut"])
-def test_a_request_without_a_ticket_waits_if_no_other_replica_accepts_it(others: str) -> None:
-    """It waits in the queue, in its old position. It does not stay until the machine goes away."""
-    world = World(2, queue=Queue(), most=1 if others == "full" else None)
-    moved = world.arrives("moved")
-    assert moved.ticket is None
-    blocked = world.replicas[1]
-    if others == "full":
-        ahead = world.arrives("ahead")
-    else:
-        assert world.queue is not None
-        world.queue.pools.unreached(blocked, world.time.at)  # its gate is shut for a time
-    assert reclaimed(world, "r0", moved)
-    assert moved.ticket is not None
-    assert not moved.driver.state.live
-    world.arrives("late")
-    world.time.turn()
-    assert "moved" not in sent(world)[1:]
-    world.said.clear()
-    if others == "full":
-        ahead.whole(ahead.driver.state.live[0])
-    world.time.passes(3.0)
-    begun = [said for said in world.said if said.split()[0] in ("send", "retry")]
-    assert begun[0] == "retry moved to r1"
-
-
-def test_a_request_that_gets_a_ticket_does_not_return_to_where_it_failed() -> None:
-    world = World(3, queue=Queue(), most=1)
-    moved = world.arrives("moved")
-    moved.fails(moved.driver.state.live[0], Reason.REPLICA_RESET)
-    world.time.passes(0.5)
-    assert world.said[-1] == "retry moved to r1"
-    at_r0, at_r2 = world.arrives("x"), world.arrives("y")
-    assert reclaimed(world, "r1", moved)
-    assert moved.ticket is not None
-    world.said.clear()
-    at_r0.whole(at_r0.driver.state.live[0])
-    world.time.passes(0.5)
-    assert sent(world) == []
-    at_r2.whole(at_r2.driver.state.live[0])
-    world.time.passes(0.5)
-    assert world.said[-1] == "retry moved to r2"
 
 
 def test_a_request_that_the_queue_refuses_stays() -> None:
@@ -98,14 +94,6 @@ def test_a_request_that_the_queue_refuses_stays() -> None:
         each.whole(each.driver.state.live[0])
     world.time.passes(0.5)
     world.check_empty()
-
-
-def test_without_another_replica_a_ticket_stays() -> None:
-    world = World(1, queue=TICKETS, most=1)
-    request = world.arrives("q")
-    assert not reclaimed(world, "r0", request)
-    world.time.passes(0.5)
-    assert world.said == ["send q to r0"]
 
 
 @pytest.mark.parametrize("queue", [Queue(enabled=False), Queue(), TICKETS])
