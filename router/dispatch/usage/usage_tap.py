@@ -298,7 +298,7 @@ class UsageTap:
         done = data[:end] if is_cut else data
         whole = done if event is None else bytes(event) + done
         count = _count(whole)
-        self.has_done = not is_cut and whole.rstrip(b"\r\n").endswith(_DONE)
+        self.has_done = whole.rstrip(b"\r\n").endswith(_DONE)
         self._measure(whole, count)
         self._events += count
         self._meter.events += count

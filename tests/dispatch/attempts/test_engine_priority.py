@@ -85,21 +85,6 @@ def joined(body: list[bytes] | None) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ([b'{"a":1}'], b'{"a":1,"priority":7}'),
-        ([b'{"a":1', b"}"], b'{"a":1,"priority":7}'),
-        ([b"{}"], b'{"priority":7}'),
-        ([b' {"a": "}" } \r\n'], b'{"a": "}","priority":7}'),
-    ],
-)
-def test_an_absent_one_is_appended(body: list[bytes], expected: bytes) -> None:
-    changed = joined(write(body, b'"priority":7', False))
-    assert json.loads(changed) == json.loads(expected)
-    assert changed.replace(b" ", b"").strip() == expected.replace(b" ", b"")
-
-
-@pytest.mark.parametrize(
     "body",
     [
         b'{"priority":0,"a":1}',

@@ -143,6 +143,16 @@ RETRIES = stories(
         r0 was-stale-for a  -> retry a to r0 on a new connection
         r0 resets a         -> retry a to r1
         r1 resets a         -> answer a: replica_reset
+    a process that died with the request counts as one that lost it
+        a arrives           -> send a to r0
+        r0 was-stale-for a  -> retry a to r0 on a new connection
+        r0 refuses a        -> retry a to r1
+        r1 resets a         -> answer a: replica_reset
+    ... and the second one that loses it is the last
+        a arrives           -> send a to r0
+        r0 resets a         -> retry a to r1
+        r1 was-stale-for a  -> retry a to r1 on a new connection
+        r1 refuses a        -> answer a: replica_reset
     a pinned request may have had a stale connection
         a arrives r1        -> send a to r1
         r1 was-stale-for a  -> retry a to r1 on a new connection
