@@ -94,7 +94,7 @@ class Dispatcher(Handler, ExchangeOwner):
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
         self.tenants.on_expired = self.apply_keys
         self._expired_keys = Recurring(self._expire_keys, sweeper)
-        self.placement = Placement(context, self.tenants)
+        self.placement = Placement()
         # Serves files and batches; `None`: these paths are forwarded to replicas.
         self.batch_server: LocalServer | None = None
         self.tunnels: set[Tunnel] = set()
@@ -457,9 +457,6 @@ class Dispatcher(Handler, ExchangeOwner):
             where=where,
             error=repr(err),
         )
-
-    def place(self, exchange: Exchange) -> None:
-        self.placement.place(exchange)
 
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float

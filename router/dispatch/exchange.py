@@ -74,10 +74,6 @@ class ExchangeOwner(ABC):
     ) -> None:
         """Forget a request that has ended, and log it. Called once per request."""
 
-    @abstractmethod
-    def place(self, exchange: Exchange) -> None:
-        """Send a request to a replica or to the queue, or answer it with an error."""
-
 
 class Exchange(ProxiedRequest, ClientExchange):
     """A client's request in the proxy, until it ends. Times are monotonic seconds."""
@@ -156,9 +152,6 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.deadline = min(self.deadline, due)
 
     # -- the interface for the request driver --------------------------------------------------
-
-    def place(self) -> None:
-        self._owner.place(self)
 
     def attach(self, attempt: Attempt) -> None:
         attempt.io = AttemptIO(self, attempt)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from policies.contract import RequestView
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
+from router.core.errors import Reason, RouterError
 from router.core.urgency import Urgency
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
@@ -24,7 +25,7 @@ from router.dispatch.reply import Reply
 from router.fleet.names import Target
 from router.fleet.replica import Replica
 from router.fleet.suspects import digest_of
-from router.intake.routes import has_judged_body
+from router.intake.routes import STORED_PREFIX, has_judged_body
 from router.observe.events import log_event
 from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import ResponseReader
@@ -107,6 +108,34 @@ class ProxiedRequest(RoutedRequest):
         anyone = model is None and not has_judged_body(self.asked.head.method)
         allowed = self.view.allowed
         return self.context.fleet.eligibility.replicas(model, allowed, tried, anyone=anyone)
+
+    def fit(self) -> Sequence[Replica]:
+        fleet, view = self.context.fleet, self.view
+        if has_judged_body(self.asked.head.method):
+            fleet.eligibility.check(view.model, view.allowed)
+        # The call of `candidates` raises RouterError with the reason why no replica is fit.
+        return fleet.serving.of(view.model, view.allowed) or self.candidates(())
+
+    def owner(self) -> Replica | None:
+        """Return the replica that holds the stored response that the request refers to.
+
+        Returns `None` if the request refers to no stored response, or if the replica of that
+        response is unknown. Raises RouterError (STATE_LOST) if the replica is unknown and keys are
+        required.
+        """
+        asked = self.asked
+        stored = asked.fields.previous_response_id
+        if stored is None and asked.path.startswith(STORED_PREFIX):
+            stored = asked.path[len(STORED_PREFIX) :].partition(b"/")[0].decode("ascii", "replace")
+        if stored is None:
+            return None
+        party, allowed = asked.flow.party, self.view.allowed
+        self.pinned = owner = self.context.fleet.eligibility.owner_of(stored, party, allowed)
+        if owner is None and self.rules.requires_keys:
+            # The response may have been created before this process started; then its owner is
+            # unknown.
+            raise RouterError(Reason.STATE_LOST, "there is no such response")
+        return owner
 
     def digest(self) -> bytes:
         if not self._digest and self.body:

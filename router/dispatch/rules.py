@@ -79,6 +79,7 @@ class Rules:
         "has_token",
         "level_s",
         "refuses_late",
+        "requires_keys",
         "response_hold",
         "resumption",
         "retry_body",
@@ -117,6 +118,7 @@ class Rules:
         self.backoff_max_s = config.retry.backoff_max_s
         self.asks_for_usage = config.usage.inject
         self.debug_headers = config.debug_headers
+        self.requires_keys = config.keys.required
         # Whether the replicas get the router's token instead of the client's.
         self.has_token = token is not None
         # The token, which is hidden in answers; `None`: there is none to hide.

@@ -209,25 +209,6 @@ class Driven(RoutedRequest):
         assert self.ended is None, f"{what}, after the end"
         self.world.said.append(what)
 
-    def place(self) -> None:
-        queue, context = self.context.queue, self.context
-        now = context.scheduler.now()
-        self.limit_context()
-        if self.named is not None and self.driver.skips_absent_model():
-            return
-        try:
-            if queue is not None and not self.route.light:
-                replica = queue.enter(self, self.pinned, now)
-            elif self.pinned is not None:
-                replica = self.pinned
-            else:
-                replica = context.chooser.choose(self.view, self.candidates(()), now)
-        except RouterError as err:
-            self.answer(err)
-            return
-        if replica is not None:
-            self.driver.start(replica, now)
-
     def _gives_back(self, what: str, attempt: Attempt) -> None:
         self._note(f"{what} {self.name} at {attempt.replica_id}")
         self.attached.remove(attempt)
@@ -614,7 +595,7 @@ class World:
         request = Driven(self, name, urgency, **fields)
         self.requests.append(request)
         self.all.append(request)
-        request.place()
+        request.driver.place()
         return request
 
     def of(self, name: str) -> Driven:

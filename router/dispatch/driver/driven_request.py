@@ -154,16 +154,21 @@ class DrivenRequest(ABC):
         view.blocks = ()
         view.chains = None
 
-    @abstractmethod
-    def place(self) -> None:
-        """Send the request to a replica or to the queue, like a new request.
+    def owner(self) -> Replica | None:
+        """Return the only replica that can answer the request; `None`: any replica (`pinned`).
 
-        If that is not possible, the request ends with an error.
+        Called when the request is placed. Raises RouterError if no replica can answer it.
         """
+        return self.pinned
 
     @abstractmethod
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
         """Return fit replicas that are not in `tried`. Raises RouterError if there is none."""
+
+    def fit(self) -> Sequence[Replica]:
+        """Return the fit replicas, also those at their limits. Raises RouterError if there is
+        none."""
+        return self.candidates(())
 
     @abstractmethod
     def limit_context(self) -> None:

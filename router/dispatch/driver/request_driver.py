@@ -37,6 +37,7 @@ from router.dispatch.driver.arrival_estimate import sent_at_once
 from router.dispatch.driver.attempt_state import Attempt, AttemptState, Commit, Step
 from router.dispatch.driver.driven_request import NOT_SINCE, DrivenRequest
 from router.dispatch.driver.fallbacks import CONDITIONS, next_fallback
+from router.dispatch.driver.first_probes import HELPED
 from router.dispatch.driver.reports import blame, contradicted, ended_unshown
 from router.dispatch.driver.retry import LOST, PASSING, UNSENT
 from router.dispatch.driver.speed_samples import sample_dispatched
@@ -80,6 +81,49 @@ class RequestDriver:
         context.budget.requests += 1
 
     # -- beginning -------------------------------------------------------------------------------
+
+    def place(self) -> None:
+        """Send the request to its first replica or to the queue, or answer it with an error.
+
+        Called again if the request goes to a fallback. The first rule that applies decides:
+
+        1. A request that refers to a stored response goes to the replica of that response.
+        2. A request that uses no GPU goes to the least loaded replica of the nearest region.
+        3. An inference request goes to the queue, if the queue is enabled.
+        4. For any other request, the routing policy of its model chooses the replica.
+
+        A request that no known replica can take may wait for the first probe of a new replica.
+        """
+        request, context = self._request, self._context
+        route = request.route
+        while True:
+            if route.decodes:
+                request.limit_context()
+            if request.named is None or not self._skips_absent_model():
+                break
+        queue, now = context.queue, context.scheduler.now()
+        replica: Replica | None
+        try:
+            owner = request.owner()
+            if owner is not None and (queue is None or not route.inference):
+                replica = owner
+            elif route.light:
+                # The request never waits, even if all replicas are at their limits.
+                fit = context.chooser.nearby(request.view, request.fit(), now)
+                replica = min(fit, key=_load)
+            elif queue is not None and route.inference:
+                replica = queue.enter(request, owner, now)
+            else:
+                replica = context.chooser.choose(request.view, request.candidates(()), now)
+        except RouterError as err:
+            retry, late = self.place, partial(request.answer, err)
+            if err.reason not in HELPED or not context.first_probes.hold(request, retry, late):
+                request.answer(err)
+            return
+        if context.first_probes:
+            context.first_probes.forget(request)
+        if replica is not None:  # `None`: the queue sends the request later.
+            self.start(replica, now)
 
     def start(self, replica: Replica, now: float) -> None:
         """Send the first attempt of a request to a replica.
@@ -682,17 +726,18 @@ class RequestDriver:
             return False
         return self._falls_to(self._fallback_after(reason), reason)
 
-    def skips_absent_model(self) -> bool:
-        """Send a new request to a fallback if no replica of its model is up.
+    def _skips_absent_model(self) -> bool:
+        """Set the next fallback of a request that is placed, if no replica of its model is up.
 
-        Without a fallback, the request may wait for a replica.
+        Returns False if there is none. Then the request may wait for a replica.
         """
         request, fleet = self._request, self._context.fleet
         if request.named is None or fleet.models.awaits_probe:
             return False
         if fleet.serving.of(request.view.model, request.view.allowed):
             return False
-        return self.falls_back(Reason.NO_REPLICA)
+        index = -1 if self.state.live else self._fallback_after(Reason.NO_REPLICA)
+        return self._aims_at(index, Reason.NO_REPLICA)
 
     def falls_back_from(self, attempt: Attempt, reason: Reason) -> bool:
         """Send the request to a fallback instead of sending the attempt's error to the client.
@@ -717,6 +762,13 @@ class RequestDriver:
 
     def _falls_to(self, index: int, reason: Reason) -> bool:
         """Send the request to one of its fallbacks. Below 0: there is none; returns False."""
+        if not self._aims_at(index, reason):
+            return False
+        self.place()
+        return True
+
+    def _aims_at(self, index: int, reason: Reason) -> bool:
+        """Set one of the fallbacks as the request's model. Below 0: none; returns False."""
         request, context = self._request, self._context
         named = request.named
         if index < 0 or named is None:
@@ -738,7 +790,6 @@ class RequestDriver:
         request.next_fallback = index + 1
         request.goes_to(target, context.fleet.models.routed_target(target))
         context.metrics.fallback(CONDITIONS[reason])
-        request.place()
         return True
 
     # -- giving up -------------------------------------------------------------------------------
@@ -997,3 +1048,8 @@ class RequestDriver:
         for attempt in self.state.attempts:
             attempt.io = None
         del self._request
+
+
+def _load(replica: Replica) -> tuple[int, int]:
+    # Replicas are compared by `inflight`, too, because requests that use no GPU count only there.
+    return replica.load, replica.inflight

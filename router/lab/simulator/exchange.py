@@ -179,27 +179,7 @@ class SimulatedExchange(RoutedRequest):
             self._finish(Reason.DEADLINE_PASSED, now)
             return
         self._set_timer(self._due())
-        self.place()
-
-    def place(self) -> None:
-        context = self.context
-        self.limit_context()
-        if self.named is not None and self.driver.skips_absent_model():
-            return
-        queue, now = context.queue, context.scheduler.now()
-        replica: Replica | None
-        try:
-            if queue is not None:
-                replica = queue.enter(self, None, now)
-                if replica is None:
-                    return  # the queue sends it later
-                self.outcome.queued_s = self.waited_s(now)
-            else:
-                replica = context.chooser.choose(self.view, self.candidates(()), now)
-        except RouterError as err:
-            self.answer(err)
-            return
-        self.driver.start(replica, now)
+        self.driver.place()
 
     # -- calls of the queue driver ------------------------------------------------------------
 
@@ -248,6 +228,8 @@ class SimulatedExchange(RoutedRequest):
             self.view.stream,
             self.engine_priority,
         )
+        if self.context.queue is not None and self.outcome.queued_s < 0.0:
+            self.outcome.queued_s = self.waited_s(attempt.began)
         self._record_attempt(attempt)
 
     def open(self, attempt: Attempt, fresh: bool) -> None:
