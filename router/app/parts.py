@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from socket import gethostname
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -64,9 +64,6 @@ from router.wire.outbox import Outbox
 from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import TUNNEL_BYTES
-
-if TYPE_CHECKING:
-    from router.app.tenants.usage_writer import UsageWriter
 
 
 class Upstream:
@@ -243,12 +240,6 @@ class Parts:
             self.upstream.authorization,
             Keyring(self.keys),
         )
-        self.usage_writer: UsageWriter | None = None
-        if config.usage.file is not None:
-            # Imported only if it is used, because it imports SQLite.
-            from router.app.tenants.usage_writer import UsageWriter
-
-            self.usage_writer = UsageWriter(config.usage, metrics.usage, self.dispatcher.budgets)
         self.reclaims = Reclaims(config.spot, self.fleet, self.dispatcher.exchanges, self.loop)
         self.front = Front(
             self.dispatcher,
@@ -273,12 +264,12 @@ class Parts:
         self.aborter = Aborter(config.aborts, Asker(token, config.via))
         self.dispatcher.aborter = self.aborter
         self.addons: dict[str, Addon] = {}  # By name.
-        self.addons = self.new_addons(config)
+        self.addons = self.new_addons(config, self.keys)
 
-    def new_addons(self, config: Config) -> dict[str, Addon]:
+    def new_addons(self, config: Config, keys: Sequence[KeyLine]) -> dict[str, Addon]:
         """Makes the addons that a configuration needs and that do not exist. Raises ConfigError."""
         found: dict[str, Addon] = {}
-        for name, setting in addons.wanted(config).items():
+        for name, setting in addons.wanted(config, keys).items():
             make = getattr(load(name, setting), "make", None)
             if make is not None and name not in self.addons:
                 found[name] = make(self, config)

@@ -113,7 +113,7 @@ def prepare(parts: Parts, files: Files, emulated: Iterable[ReplicaConfig]) -> Pr
     of_sources = [member.replica for member in discovered.values()]
     wanted = {replica.id: replica for replica in (*others, *of_sources)}
     made = make_replicas(parts, config, upstream, wanted.values())
-    addons = parts.new_addons(config)
+    addons = parts.new_addons(config, files.keys)
     # The access log is opened last, because it is the only object that would have to be closed if
     # a later step failed.
     log = parts.log if config.access_log == old.access_log else open_log(config)

@@ -10,6 +10,7 @@ import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys
+from tests.addons.needed import needs
 from tests.app.pages import page
 from tests.app.tenants.byte_engine import ByteEngine, byte_engine
 from tests.harness.emulated import Emulated, emulated
@@ -87,6 +88,7 @@ async def byte_totals(engine: ByteEngine) -> Totals:
     return Totals(engine.prompt_tokens, engine.generation_tokens)
 
 
+@needs("usage")
 @pytest.mark.parametrize("token_bytes", [4, 1])
 @pytest.mark.parametrize("leaves_at", [0.0, 0.5, 1.0])
 def test_a_budget_is_exceeded_by_one_request_at_most(
@@ -120,6 +122,7 @@ def test_a_budget_is_exceeded_by_one_request_at_most(
     story()
 
 
+@needs("usage")
 def test_the_first_requests_of_a_key_do_not_exceed_its_budget(tmp_path: Path) -> None:
     """No answer has taught the router the bytes of a token when twelve requests come at once."""
     budget = 6_000

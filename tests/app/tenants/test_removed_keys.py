@@ -11,7 +11,7 @@ from router.config.keys import KeyLine, KeysProblem, hash_of, line_of, parse_key
 from router.config.model import Keys
 from router.core import clock
 from router.core.errors import Reason
-from tests.app.tenants.test_usage import ACME
+from tests.app.tenants.acme import ACME
 from tests.harness.behaviours import hang, in_turn, json_ok, rst_after_request
 from tests.harness.messages import chat
 from tests.harness.queueing import ONE, Turnstile, of_each, waiting

@@ -11,15 +11,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from router.admission.wall_clock import WallClock
+from router.addons.usage.wall_clock import WallClock
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Classes, CriticalClass, Hedging, Keys, Price
+from router.config.model import Classes, CriticalClass, Hedging, Price
 from router.config.model import Usage as UsageConfig
 from router.core import clock
 from router.core.errors import Reason
 from router.core.periods import DAY_S, NAMES, seconds_to_next
+from tests.addons.usage.app.helpers import budgets_of, used
 from tests.app.pages import page
-from tests.app.tenants.test_usage import ACME, TOLD, tells
+from tests.app.tenants.acme import ACME, USED, keys, tells
 from tests.faults.attempts.test_two_copies import both_asked, says
 from tests.faults.process.metrics import number, scrape
 from tests.harness.behaviours import hang, stream_then_hang
@@ -37,22 +38,10 @@ from tests.harness.messages import (
 from tests.harness.queueing import Turnstile, waiting
 from tests.harness.reading import Response
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import assert_error, running, scenario
 
-USED = TOLD["total_tokens"]  # the tokens of each answer of `tells`
 PRICES = UsageConfig(prices={"*": Price(input=1000.0, cached=0.0, output=10_000.0)})
 COST = 400 * 1000.0 / 1e6 + 100 * 10_000.0 / 1e6  # cost of each answer of `tells`
-
-
-def keys(folder: Path, name: str = "acme", **limits: Any) -> Keys:
-    path = folder / "keys.jsonl"
-    path.write_text(line_of(KeyLine(name=name, hash=hash_of(b"acme-key"), **limits)) + "\n")
-    return Keys(file=str(path))
-
-
-async def used(router: Router, what: str) -> float:
-    (told,) = (each for each in (await page(router, "/usage"))["tenants"] if "budgets" in each)
-    return float(told["budgets"][what]["used"])
 
 
 def assert_over(answer: Response, left_s: float) -> None:
@@ -106,11 +95,11 @@ def test_the_next_day_the_budget_is_whole_again(
             assert (await router.ask(chat(ACME), "POST")).status == 200
             assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
             real = time.time
-            router.app.parts.dispatcher.budgets._clock = WallClock()  # It has not jumped.
+            budgets_of(router)._clock = WallClock()  # It has not jumped.
             monkeypatch.setattr(clock, "wall", lambda: real() + DAY_S)
             assert (await router.ask(chat(ACME), "POST")).status == 200
             assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
-            router.app.parts.dispatcher.budgets._clock = WallClock()
+            budgets_of(router)._clock = WallClock()
             monkeypatch.setattr(clock, "wall", real)
             assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
 

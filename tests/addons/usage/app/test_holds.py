@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from router.admission.budget import Spending
+from router.addons.usage.spending import Spending
 from router.config.model import Keys, Prefix, Price, Replica
 from router.config.model import Usage as UsageConfig
 from router.intake.body import SCAN_ABOVE
+from tests.addons.usage.app.helpers import budgets_of
 from tests.app.pages import page
-from tests.app.tenants.test_budgets import keys
-from tests.app.tenants.test_usage import ACME
+from tests.app.tenants.acme import ACME, keys
 from tests.faults.names.engines import settings
 from tests.harness.behaviours import hang, stream_then_hang
 from tests.harness.messages import post_json, role, token
@@ -33,8 +33,8 @@ async def held(router: Router, path: str, body: dict[str, Any]) -> Spending:
     """What one request holds while its engine is silent."""
     client = await router.client()
     await client.send(post_json(path, body, ACME))
-    budgets = router.app.parts.dispatcher.budgets
-    await eventually(lambda: budgets.holds == 1, "the request has come")
+    budgets = budgets_of(router)
+    await eventually(lambda: len(budgets.holds) == 1, "the request has come")
     return budgets.by_tenant["acme"]
 
 
@@ -158,8 +158,8 @@ def test_a_prompt_that_is_not_measured_is_charged_if_the_client_leaves(
             await client.send(post_json(path, {"model": "m", "stream": True, **body}, ACME))
             await client.recv_until(b'"b"')
             client.rst()
-            budgets = router.app.parts.dispatcher.budgets
-            await eventually(lambda: budgets.holds == 0, "the request has ended")
+            budgets = budgets_of(router)
+            await eventually(lambda: not budgets.holds, "the request has ended")
             (used,) = (await page(router, "/usage"))["tenants"]
             assert used["prompt_tokens"] >= len(LONG) // 4
             assert used["estimated"] == 1
