@@ -65,10 +65,7 @@ def check_priority(config: Config, problems: Problems) -> None:
         if rule.header:
             _check_header(f"{path}.header", rule.header, problems)
         if rule.network:
-            try:
-                ip_network(rule.network)
-            except ValueError as err:
-                problems.add(f"{path}.network", str(err))
+            problems.parsed(f"{path}.network", ip_network, rule.network)
 
 
 def check_usage(config: Config, problems: Problems) -> None:
