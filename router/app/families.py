@@ -433,7 +433,8 @@ def queue_counts(driver: QueueDriver) -> QueueCounts:
     return counts
 
 
-def _counted(what: str) -> Callable[[QueueCounts], Values]:
+def _counted(name: str) -> Callable[[QueueCounts], Values]:
+    what = name.removeprefix("queue_")
     return lambda counts: {n: float(v) for n, v in zip(CLASSES, getattr(counts, what), strict=True)}
 
 
@@ -473,21 +474,21 @@ QUEUE: Final[tuple[Family[QueueDriver], ...]] = (
         ("policy",),
     ),
 )
-# The counts of `QueueCounts` by class, with what they count.
+# The metric of each count by class in `QueueCounts`, and what it counts.
 _COUNTED: Final = {
-    "passed": "Requests sent without waiting",
-    "queued": "Requests that began to wait",
-    "granted": "Requests sent after waiting",
-    "inverted": "Requests sent after waiting, while a more urgent request still waited",
-    "engine_inverted": "Critical and high requests sent to a replica without a free slot, on which "
+    "queue_passed": "Requests sent without waiting",
+    "queue_queued": "Requests that began to wait",
+    "queue_granted": "Requests sent after waiting",
+    "queue_inverted": "Requests sent after waiting, while a more urgent request still waited",
+    "queue_engine_inverted": "Critical and high requests sent to a replica without a free slot, on which "
     "batch requests run",
-    "promoted": "Requests that became starved, and so went before the usual order",
-    "preempted": "Requests preempted for more urgent ones and queued again",
+    "queue_promoted": "Requests that became starved, and so went before the usual order",
+    "queue_preempted": "Requests preempted for more urgent ones and queued again",
 }
 QUEUE_COUNTS: Final[tuple[Family[QueueCounts], ...]] = (
     *(
-        Family(f"queue_{what}", COUNTER, f"{text}, by class.", _counted(what), ("class",))
-        for what, text in _COUNTED.items()
+        Family(name, COUNTER, f"{text}, by class.", _counted(name), ("class",))
+        for name, text in _COUNTED.items()
     ),
     Family(
         "queue_dropped",

@@ -16,8 +16,9 @@ from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
 from router.app.member_changes import change_members, make_replicas
-from router.app.parts import Parts, Upstream, admin_names, admin_token, keys_in, open_log
+from router.app.parts import Parts, admin_names, admin_token, keys_in, open_log
 from router.app.servers import Servers
+from router.app.upstream import Upstream
 from router.config.annotations import fixed_changes
 from router.config.changes import changes, key_changes
 from router.config.keys import KeyLine
