@@ -480,8 +480,8 @@ _COUNTED: Final = {
     "queue_queued": "Requests that began to wait",
     "queue_granted": "Requests sent after waiting",
     "queue_inverted": "Requests sent after waiting, while a more urgent request still waited",
-    "queue_engine_inverted": "Critical and high requests sent to a replica without a free slot, on which "
-    "batch requests run",
+    "queue_engine_inverted": "Critical and high requests sent to a replica without a free slot, on "
+    "which batch requests run",
     "queue_promoted": "Requests that became starved, and so went before the usual order",
     "queue_preempted": "Requests preempted for more urgent ones and queued again",
 }

@@ -284,13 +284,3 @@ def test_old_clients_get_streams_without_chunks(quick: Fleet) -> None:
     assert b"chunked" not in head.lower()
     assert stream.startswith(b"data: {")
     assert stream.endswith(b"data: [DONE]\n\n")
-
-
-def test_many_streams_on_one_connection_pool(quick: Fleet) -> None:
-    for _ in range(5):
-        with quick.http.stream(
-            "POST",
-            quick.url + "/v1/completions",
-            json={"prompt": "a", "max_tokens": 2, "stream": True},
-        ) as answer:
-            assert answer.read().endswith(b"data: [DONE]\n\n")

@@ -184,19 +184,6 @@ async def test_an_engines_signals_reach_the_fleet() -> None:
 
 
 @scenario
-async def test_polls_are_numbered_as_the_accounting_has_it() -> None:
-    async with (
-        serving({"/metrics": running(1)}) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}) as fixture,
-    ):
-        await fixture.signals(4)
-        numbers = [poll for _, _, poll in fixture.told.signals]
-        assert numbers == sorted(set(numbers))
-        assert fixture.replica.polls_heard == numbers[-1]
-        assert fixture.told.times == sorted(fixture.told.times)
-
-
-@scenario
 async def test_a_poll_counts_what_was_sent_before_it_began() -> None:
     """Requests sent during the poll are not included."""
     go = asyncio.Event()
@@ -362,21 +349,6 @@ async def test_signals_outlive_a_few_bad_polls_and_not_many() -> None:
         engine.answers = {"/metrics": running(2)}
         fixture.poller.poll_early(fixture.replica)
         await eventually(lambda: fixture.replica.signals == Signals(running=2), "new signals")
-
-
-@scenario
-async def test_a_hanging_replica_delays_no_other() -> None:
-    async with (
-        serving({"/metrics": None}) as hanging,
-        serving({"/metrics": running(1)}) as good,
-        polling(
-            hanging.server.url, good.server.url, replica={"engine": "vllm"}, timeout_s=30
-        ) as fixture,
-    ):
-        await fixture.signals(5)
-        assert {id for id, _, _ in fixture.told.signals} == {"r1"}
-        assert fixture.told.problems == []
-        assert hanging.asked == ["/metrics"]  # one poll at a time
 
 
 @pytest.mark.parametrize(
@@ -794,21 +766,6 @@ async def test_what_an_engine_said_before_it_was_gone_does_not_hold() -> None:
         engine.server.start(port)
         await eventually(lambda: fixture.told.problems[-1][1] == "nothing", "its new answers")
         assert len(fixture.told.signals) == told
-
-
-@scenario
-async def test_what_an_engine_says_of_itself_fills_the_gaps() -> None:
-    answers: Answers = {
-        "/metrics": answer("llamacpp.txt"),
-        "/props": answer("llamacpp-props.json"),
-    }
-    async with (
-        serving(answers) as engine,
-        polling(engine.server.url, timeout_s=1) as fixture,
-    ):
-        await fixture.signals(2)
-        assert fixture.last == page("llamacpp.txt").signals
-        assert engine.asked.count("/props") == 1
 
 
 @scenario

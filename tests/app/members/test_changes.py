@@ -196,9 +196,11 @@ async def test_a_refusal_has_the_texts_of_the_configuration() -> None:
 @scenario
 async def test_a_web_page_cannot_change_the_fleet() -> None:
     async with running(json_ok) as router:
-        answer = await router.admin("/replicas/r0", "DELETE", "Origin: http://evil.example")
-        assert answer.status == 403
+        for path, method in (("/replicas/r0", "DELETE"), ("/drain", "POST")):
+            answer = await router.admin(path, method, "Origin: http://evil.example")
+            assert (answer.status, answer.json()["error"]["code"]) == (403, "forbidden")
         assert states(router) == {"r0": "ready"}
+        assert not router.app.draining
 
 
 @scenario

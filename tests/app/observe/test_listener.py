@@ -183,15 +183,6 @@ def test_metrics_are_compressed_for_clients_that_accept_it(accepted: str, is_zip
     serve(Actions(), scenario)
 
 
-def test_the_fleet_as_json() -> None:
-    fleet = [{"id": "gpu-1:8000", "state": "up", "models": ["llama"], "inflight": 2}]
-
-    async def scenario(ask: Client) -> None:
-        assert (await ask("GET", "/replicas")).json == fleet
-
-    serve(Actions(fleet=fleet), scenario)
-
-
 def test_the_json_pages() -> None:
     async def scenario(ask: Client) -> None:
         assert (await ask("GET", "/hedging")).json == Actions().hedging()
@@ -235,17 +226,6 @@ def test_unknown_paths_and_wrong_methods_do_nothing() -> None:
             assert answer.json["error"]["code"] == "method_not_allowed"
             assert answer.json["error"]["message"].endswith(f"only {allow}")
         assert (actions.drains, actions.reloads) == (0, 0)
-
-    serve(actions, scenario)
-
-
-def test_a_web_page_cannot_drain() -> None:
-    actions = Actions()
-
-    async def scenario(ask: Client) -> None:
-        answer = await ask("POST", "/drain", Origin="http://evil.example")
-        assert (answer.status, answer.json["error"]["code"]) == (403, "forbidden")
-        assert actions.drains == 0
 
     serve(actions, scenario)
 
