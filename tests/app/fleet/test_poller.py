@@ -146,10 +146,13 @@ async def polling(
 
 @asynccontextmanager
 async def polled(
-    answers: Answers | Behaviour, **settings: Any
+    answers: Answers | Behaviour, *others: str, **settings: Any
 ) -> AsyncIterator[tuple[Engine, Fixture]]:
-    """One replica with these answers, and a poller over it."""
-    async with serving(answers) as engine, polling(engine.server.url, **settings) as fixture:
+    """A replica with these answers, and a poller over it and over the replicas at other URLs."""
+    async with (
+        serving(answers) as engine,
+        polling(engine.server.url, *others, **settings) as fixture,
+    ):
         yield engine, fixture
 
 
@@ -179,7 +182,7 @@ async def test_a_shortage_of_files_is_no_problem_of_the_replica() -> None:
 
 @scenario
 async def test_an_engines_signals_reach_the_fleet() -> None:
-    async with polled({"/metrics": answer("vllm-0.32.txt")}) as (engine, fixture):
+    async with polled({"/metrics": answer("vllm-0.32.txt")}) as (_engine, fixture):
         found = await fixture.signals(3)
         assert set(found) == {page("vllm-0.32.txt").signals}
         assert fixture.told.problems == []
@@ -227,7 +230,7 @@ async def test_one_connection_serves_many_polls() -> None:
 @scenario
 async def test_figures_nobody_believes_are_counted() -> None:
     body = b"vllm:num_requests_running 3\nvllm:num_requests_waiting NaN\n"
-    async with polled({"/metrics": text(body)}, replica={"engine": "vllm"}) as (engine, fixture):
+    async with polled({"/metrics": text(body)}, replica={"engine": "vllm"}) as (_engine, fixture):
         found = await fixture.signals(2)
         assert set(found) == {Signals(running=3)}
         assert fixture.poller.odd["vllm:num_requests_waiting"] >= 2
@@ -317,7 +320,10 @@ def says(data: bytes) -> Behaviour:
 @scenario
 async def test_what_is_wrong_in_one_word(behave: Behaviour, problem: str) -> None:
     timeout_s = 0.5 if problem == "timeout" else 10.0  # a flood is read as fast as the machine can
-    async with polled(behave, replica={"engine": "vllm"}, timeout_s=timeout_s) as (engine, fixture):
+    async with polled(behave, replica={"engine": "vllm"}, timeout_s=timeout_s) as (
+        _engine,
+        fixture,
+    ):
         assert await fixture.problem() == problem
         assert await fixture.problem(2) == problem
         assert fixture.told.signals == []
@@ -479,7 +485,7 @@ async def test_a_page_that_has_nothing_new_is_asked_for_first_again() -> None:
         body = page if path == "/prometheus/metrics" else b"[]" if len(asked) < 5 else iteration
         await connection.send(response(200, "Connection: close", body=body))
 
-    async with polled(behave, replica={"engine": "trtllm"}) as (engine, fixture):
+    async with polled(behave, replica={"engine": "trtllm"}) as (_engine, fixture):
         found = await fixture.signals(4)
         assert (found[0].running, found[0].waiting) == (2, 1)
         assert found[-1].running == 7
@@ -502,7 +508,7 @@ async def test_never_means_never() -> None:
 @scenario
 async def test_the_signals_end_with_the_polls() -> None:
     """Otherwise a replica would stay asleep, and a gate stay closed, until the program ends."""
-    async with polled({"/metrics": running(1)}, dead_url(), interval_s=0.02) as (engine, fixture):
+    async with polled({"/metrics": running(1)}, dead_url(), interval_s=0.02) as (_engine, fixture):
         replica, unanswered = fixture.told.replicas.values()
         unanswered.polls_awaited = 1_000_000
         await fixture.signals()
@@ -521,7 +527,7 @@ async def test_the_signals_end_with_the_polls() -> None:
 
 @scenario
 async def test_a_new_interval_counts_at_once() -> None:
-    async with polled({"/metrics": running(1)}, **LAZY) as (engine, fixture):
+    async with polled({"/metrics": running(1)}, **LAZY) as (_engine, fixture):
         fixture.adopt(interval_s=0.02)
         await fixture.signals(2)
 
@@ -608,7 +614,7 @@ async def test_a_poller_that_was_never_started_stops() -> None:
 )
 @scenario
 async def test_an_engine_is_found_out(answers: Answers, engine: str) -> None:
-    async with polled(answers, timeout_s=2) as (server, fixture):
+    async with polled(answers, timeout_s=2) as (_server, fixture):
         await fixture.signals()
         assert fixture.replica.engine == engine
         assert fixture.last.running is not None
@@ -630,7 +636,7 @@ async def test_who_owns_the_models_saves_the_question() -> None:
 @scenario
 async def test_the_configuration_overrules_what_it_looks_like() -> None:
     async with polled({"/metrics": answer("sglang-0.5.23.txt")}, replica={"engine": "vllm"}) as (
-        engine,
+        _engine,
         fixture,
     ):
         assert await fixture.problem() == "nothing"
