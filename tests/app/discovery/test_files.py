@@ -15,7 +15,7 @@ import pytest
 from router.config.model import Discovery
 from router.core.errors import Reason
 from router.fleet.monitor import small_file
-from tests.app.members.test_changes import Streams, post, states
+from tests.app.members.test_changes import Streams, begun, post, states
 from tests.harness.behaviours import chat_either, json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import HostileReplica, eventually
@@ -234,9 +234,7 @@ async def test_a_replica_that_leaves_finishes_its_streams_and_returns(tmp_path: 
         first, second = {"url": a.url, "id": "a"}, {"url": b.url, "id": "b"}
         write(file, first)
         async with running(discovery=rules(file)) as router:
-            client = await router.client()
-            await client.send(chat(stream=True))
-            await client.recv_until(b"data:")
+            client = await begun(router)
             write(file, second)
             await eventually(lambda: states(router).get("b") == "ready", "the second")
             assert states(router)["a"] == "draining"
