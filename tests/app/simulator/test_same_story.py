@@ -8,8 +8,9 @@ decisions must be the same, in the same order, about the same replicas.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -19,9 +20,11 @@ import router.dispatch.exchange as proxy_exchange
 import router.lab.simulator.exchange as simulator_exchange
 from router.admission.pools import Pools
 from router.config.model import (
+    BatchClass,
     Classes,
     Health,
     Hedging,
+    Preemption,
     Queue,
     QueueGates,
 )
@@ -59,8 +62,8 @@ from tests.harness.messages import (
     role,
     token,
 )
-from tests.harness.queueing import of_each
-from tests.harness.replica import Behaviour, ReplicaConnection
+from tests.harness.queueing import of_each, of_normal
+from tests.harness.replica import Behaviour, ReplicaConnection, eventually, rest
 from tests.harness.running import Router, running, scenario
 from tests.lab.simulator.worlds import Kept, Script, world
 
@@ -175,6 +178,7 @@ class Story:
     queue: Queue = field(default_factory=lambda: Queue(enabled=False))
     classes: Classes = field(default_factory=Classes)
     health: dict[str, Any] = field(default_factory=lambda: SUSPICIOUS)
+    together: bool = False  # each request is sent when the router has the previous one
 
 
 # -- two copies -----------------------------------------------------------------------------------
@@ -389,18 +393,225 @@ STORIES = {
 }
 
 
-# -- the same with a queue ------------------------------------------------------------------------
+# -- the queue ------------------------------------------------------------------------------------
 
-QUEUED = Queue(policy="fifo", gates=QueueGates(waiting=1, prefill_tokens=0))
+ONE_WAITS = QueueGates(waiting=1, prefill_tokens=0)
+PAUSE_S = 0.05  # seconds between the action of one replica and the next action of another
+Part = Callable[[ReplicaConnection], Awaitable[None]]
+
+
+def in_turn(*parts: Part) -> Behaviour:
+    """A replica with one action per connection, in this order."""
+    left = iter(parts)
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await next(left)(connection)
+
+    return behave
+
+
+class Cue:
+    """An event for which other replicas wait."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    async def give(self) -> None:
+        await rest(PAUSE_S)  # until then, the bytes sent before are read
+        self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+
+async def begin(connection: ReplicaConnection) -> None:
+    await connection.send(SSE_HEAD, chunk(role()), chunk(token("t0")))
+
+
+async def end(connection: ReplicaConnection) -> None:
+    tokens = [chunk(token(f"t{number}")) for number in range(1, 3)]
+    await connection.send(*tokens, chunk(DONE), LAST_CHUNK)
+
+
+def next_at_a_first_token(after_s: float = 0.3) -> Pair:
+    """The first request gets its first token when all others have arrived. The request that waits
+    for this token is sent to the same replica, and gets its own first token before the first
+    request ends.
+    """
+    shown, ended = Cue(), Cue()
+
+    async def first(connection: ReplicaConnection) -> None:
+        await asyncio.sleep(after_s)
+        await begin(connection)
+        await shown.wait()
+        await end(connection)
+        await ended.give()
+        await until_closed(connection)
+
+    async def waited(connection: ReplicaConnection) -> None:
+        await begin(connection)
+        await shown.give()
+        await ended.wait()
+        await end(connection)
+        await last.give()
+        await until_closed(connection)
+
+    async def other(connection: ReplicaConnection) -> None:
+        await last.wait()
+        await streams(connection)
+
+    last = Cue()
+    return in_turn(first, waited), in_turn(other)
+
+
+def nobody_is_next(after_s: float = 0.5) -> Pair:
+    """The first request gets its first token after the waiting requests were cancelled."""
+    over = Cue()
+
+    async def first(connection: ReplicaConnection) -> None:
+        await asyncio.sleep(after_s)
+        tokens = [chunk(token(f"t{number}")) for number in range(3)]
+        await connection.send(SSE_HEAD, chunk(role()), *tokens, chunk(DONE), LAST_CHUNK)
+        await over.give()
+        await until_closed(connection)
+
+    async def other(connection: ReplicaConnection) -> None:
+        await over.wait()
+        await streams(connection)
+
+    return in_turn(first), in_turn(other)
+
+
+def one_gives_way() -> Pair:
+    """The second replica's request is preempted for an urgent one. It continues at the first
+    replica, once the request of that replica has begun.
+    """
+    urgent_came, back, answered, shown = Cue(), Cue(), Cue(), Cue()
+
+    async def first(connection: ReplicaConnection) -> None:
+        await urgent_came.wait()
+        await begin(connection)
+        await shown.wait()
+        await end(connection)
+        await ended.give()
+        await until_closed(connection)
+
+    async def again(connection: ReplicaConnection) -> None:
+        await back.give()
+        await answered.wait()
+        await begin(connection)
+        await shown.give()
+        await ended.wait()
+        await end(connection)
+        await until_closed(connection)
+
+    async def urgent(connection: ReplicaConnection) -> None:
+        await urgent_came.give()
+        await back.wait()
+        await begin(connection)
+        await end(connection)
+        await answered.give()
+        await until_closed(connection)
+
+    ended = Cue()
+    return in_turn(first, again), in_turn(until_closed, urgent)
+
+
+def queued(**rules: Any) -> Queue:
+    return Queue(**{"enabled": True, "policy": "fifo", "gates": ONE_WAITS, **rules})
+
+
 # Pauses between connections that fail are not the same on both clocks.
 NO_PAUSES = of_each(absent_s=0.0)
+
+# The first request gets its first token at 0.122 s, or later if its prompt is longer.
+QUEUE_STORIES = {
+    "one waits for a first token": Story(
+        replicas=next_at_a_first_token,
+        arrivals=(
+            Arrival(0, 0.01, 100, 4),
+            Arrival(1, 0.02, 300, 3),
+            Arrival(2, 0.03, 100, 3),
+        ),
+        queue=queued(),
+        health={},
+        together=True,
+    ),
+    "one is refused, as another waits": Story(
+        replicas=next_at_a_first_token,
+        arrivals=(
+            Arrival(0, 0.01, 100, 4),
+            Arrival(1, 0.02, 300, 3),
+            Arrival(2, 0.03, 100, 3),
+            Arrival(3, 0.04, 100, 3),
+        ),
+        queue=queued(),
+        classes=of_normal(depth=1),
+        health={},
+        together=True,
+    ),
+    "one waits for too long": Story(
+        replicas=nobody_is_next,
+        arrivals=(
+            Arrival(0, 0.01, 400, 3),
+            Arrival(1, 0.02, 600, 3),
+            Arrival(2, 0.03, 100, 3),
+        ),
+        queue=queued(),
+        classes=of_normal(wait_s=0.2),
+        health={},
+        together=True,
+    ),
+    "one leaves while it waits": Story(
+        replicas=nobody_is_next,
+        arrivals=(
+            Arrival(0, 0.01, 400, 3),
+            Arrival(1, 0.02, 600, 3),
+            Arrival(2, 0.03, 100, 3, leaves_s=0.2),
+        ),
+        queue=queued(),
+        health={},
+        together=True,
+    ),
+    "one waits until its deadline": Story(
+        replicas=nobody_is_next,
+        arrivals=(
+            Arrival(0, 0.01, 400, 3),
+            Arrival(1, 0.02, 600, 3),
+            Arrival(2, 0.03, 100, 3, deadline_s=0.2),
+        ),
+        queue=queued(),
+        health={},
+        together=True,
+    ),
+    "one gives way": Story(
+        replicas=one_gives_way,
+        arrivals=(
+            Arrival(0, 0.01, 800, 4, priority="batch"),
+            Arrival(1, 0.02, 800, 3, priority="batch"),
+            Arrival(2, 0.03, 100, 3, priority="high"),
+        ),
+        queue=queued(policy="strict", preemption=Preemption(enabled=True, after_s=0.1, budget=1.0)),
+        classes=Classes(batch=BatchClass(prefill_tokens=0)),  # one batch request at a time
+        health={},
+        hedging=OFF,  # the hedger's calls would depend on the time of the content
+        together=True,
+    ),
+}
 ALL = {
     **STORIES,
     **{
-        f"{name}, with a queue": replace(story, queue=QUEUED, classes=NO_PAUSES)
-        for name, story in STORIES.items()
+        f"{name}, with a queue": replace(STORIES[name], queue=queued(), classes=NO_PAUSES)
+        for name in STORIES
     },
+    **QUEUE_STORIES,
 }
+
+
+def _have_come(router: Router, count: int) -> bool:
+    """Whether `count` requests are in the router, or have been answered."""
+    return len(router.app.parts.dispatcher.exchanges) + len(router.lines()) >= count
 
 
 async def ask(router: Router, arrival: Arrival) -> None:
@@ -419,10 +630,18 @@ async def ask(router: Router, arrival: Arrival) -> None:
     client.close()
 
 
-async def ask_all(router: Router, arrivals: Sequence[Arrival]) -> None:
+async def ask_all(router: Router, arrivals: Sequence[Arrival], together: bool) -> None:
+    asking: list[asyncio.Task[Any]] = []
     for count, arrival in enumerate(arrivals, 1):
-        await ask(router, arrival)
-        await router.log(count)
+        asked = ask(router, arrival)
+        if together:
+            asking.append(asyncio.ensure_future(asked))
+            await eventually(partial(_have_come, router, count), f"{count} requests")
+        else:
+            await asked
+            await router.log(count)
+    await asyncio.gather(*asking)
+    await router.log(len(arrivals))
 
 
 def may_have_copy(arrival: Arrival, hedging: Hedging) -> bool:
@@ -455,7 +674,7 @@ def test_both_tell_the_same_story(name: str, monkeypatch: pytest.MonkeyPatch) ->
                     await replica.stop_listening()
             with monkeypatch.context() as patch:
                 calls = noted(patch)
-                await ask_all(router, story.arrivals)
+                await ask_all(router, story.arrivals, story.together)
             by_proxy.extend(calls)
 
     play()
