@@ -68,6 +68,16 @@ async def test_usage_and_budgets_survive_a_restart(tmp_path: Path) -> None:
 
 
 @scenario
+async def test_a_budget_that_a_reload_adds_counts_what_the_file_has(tmp_path: Path) -> None:
+    async with running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
+        assert (await router.ask(chat(ACME), "POST")).status == 200
+    async with running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
+        keys(tmp_path, tokens_per_month=USED)
+        await router.app.reload()
+        assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
+
+
+@scenario
 async def test_two_routers_of_one_file_share_usage_and_budgets(tmp_path: Path) -> None:
     """As in a restart: the new process begins while the old process still serves."""
     rules, usage = keys(tmp_path, tokens_per_day=3 * USED), stored(tmp_path)
