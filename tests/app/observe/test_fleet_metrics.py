@@ -27,6 +27,8 @@ async def become(router: Router, family: str, wanted: dict[str, float]) -> None:
 async def test_the_replica_that_is_down_has_the_value_0() -> None:
     async with running(json_ok, json_ok) as router:
         assert await samples(router, UP, "replica") == {"r0": 1, "r1": 1}
+        assert await samples(router, "hedgerow_replica_inflight", "replica") == {"r0": 0, "r1": 0}
+        assert await samples(router, "hedgerow_replica_kv_tokens", "replica") == {}, "unknown"
         port = router.replicas[1].port
         await router.replicas[1].stop_listening()
         await become(router, UP, {"r0": 1, "r1": 0})

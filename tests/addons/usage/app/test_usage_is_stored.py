@@ -123,8 +123,9 @@ async def test_without_a_file_days_are_not_known(tmp_path: Path) -> None:
         told = await page(router, "/usage")
         assert told["stored"] is False
         assert "problem" not in told
-        answer = await router.admin("/usage?from=2026-01-01")
-        assert (answer.status, answer.json()["error"]["code"]) == (409, "usage_not_stored")
+        for query in ("from=2026-01-01", "to=2026-01-01&format=csv"):
+            answer = await router.admin(f"/usage?{query}")
+            assert (answer.status, answer.json()["error"]["code"]) == (409, "usage_not_stored")
         rows = (await router.admin("/usage?format=csv")).body.decode().splitlines()
         assert rows[1:] == [",acme,normal,1,1000,600,100,0,,1100"]
         assert addon_of(router).pending.take() == {}
