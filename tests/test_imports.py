@@ -51,6 +51,7 @@ MAY_IMPORT = {
         *("config.address", *FLEET),
     },
     "addons.spot_notices": {"core", "config", "fleet", "observe", "dispatch"},
+    "addons.usage": {"core", "config", "admission", "wire", "intake", "observe", "dispatch"},
     "addons.kubernetes": {"core", "config", "fleet", "config.address", "fleet.engines"},
     "app": {
         *("core", "config", "policies", "admission", "wire", "intake", "fleet"),

@@ -168,7 +168,38 @@ def _prefix_index(parts: Parts) -> dict[str, float]:
     return {"lookups": stats.lookups, "hits": stats.hits, "evictions": stats.evictions}
 
 
+# Attributes of a replica that have a value if it is known: the metric, the attribute, the text.
+_OF_REPLICAS: Final = (
+    ("replica_inflight", "inflight", "Attempts in progress, by replica."),
+    (
+        "replica_waiting",
+        "waiting",
+        "Requests that wait at a replica, of this router and of other clients.",
+    ),
+    (
+        "replica_load",
+        "load",
+        "Requests that run or wait at a replica, of this router and of other clients.",
+    ),
+    (
+        "replica_pending_tokens",
+        "pending_tokens",
+        "Uncached prompt tokens of requests that wait at a replica.",
+    ),
+    (
+        "replica_kv_usage_ratio",
+        "kv_polled",
+        "Share of the KV cache in use, 0 to 1, as the engine reported it.",
+    ),
+    ("replica_kv_tokens", "kv_tokens", "Tokens that fit into the KV cache."),
+    ("replica_ttft_seconds", "ttft_s", "Time from dispatch to first content, moving average."),
+    ("replica_tpot_seconds", "tpot_s", "Time per output token, moving average."),
+)
 FLEET: Final[tuple[Family[Parts], ...]] = (
+    *(
+        Family(name, GAUGE, text, _of_each(attribute), ("replica",))
+        for name, attribute, text in _OF_REPLICAS
+    ),
     Family("replicas", GAUGE, "Replicas, by state.", _by_state, ("state",)),
     Family(
         "replica_up",
@@ -204,13 +235,6 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         "Requests that wait for a replica, by model, without class batch; for autoscaling.",
         _queued_by_model,
         ("model",),
-    ),
-    Family(
-        "replica_inflight",
-        GAUGE,
-        "Attempts in progress, by replica.",
-        _of_each("inflight"),
-        ("replica",),
     ),
     Family(
         "replica_connections",
@@ -256,55 +280,6 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         # The count includes logs that a reload has replaced, because their last lines may not be
         # written yet.
         lambda parts: parts.replaced_logs.dropped + parts.log.dropped,
-    ),
-    Family(
-        "replica_waiting",
-        GAUGE,
-        "Requests that wait at a replica, of this router and of other clients.",
-        _of_each("waiting"),
-        ("replica",),
-    ),
-    Family(
-        "replica_load",
-        GAUGE,
-        "Requests that run or wait at a replica, of this router and of other clients.",
-        _of_each("load"),
-        ("replica",),
-    ),
-    Family(
-        "replica_pending_tokens",
-        GAUGE,
-        "Uncached prompt tokens of requests that wait at a replica.",
-        _of_each("pending_tokens"),
-        ("replica",),
-    ),
-    Family(
-        "replica_kv_usage_ratio",
-        GAUGE,
-        "Share of the KV cache in use, 0 to 1, as the engine reported it.",
-        _of_each("kv_polled"),
-        ("replica",),
-    ),
-    Family(
-        "replica_kv_tokens",
-        GAUGE,
-        "Tokens that fit into the KV cache.",
-        _of_each("kv_tokens"),
-        ("replica",),
-    ),
-    Family(
-        "replica_ttft_seconds",
-        GAUGE,
-        "Time from dispatch to first content, moving average.",
-        _of_each("ttft_s"),
-        ("replica",),
-    ),
-    Family(
-        "replica_tpot_seconds",
-        GAUGE,
-        "Time per output token, moving average.",
-        _of_each("tpot_s"),
-        ("replica",),
     ),
     Family(
         "replica_rtt_seconds",
@@ -458,7 +433,8 @@ def queue_counts(driver: QueueDriver) -> QueueCounts:
     return counts
 
 
-def _counted(what: str) -> Callable[[QueueCounts], Values]:
+def _counted(name: str) -> Callable[[QueueCounts], Values]:
+    what = name.removeprefix("queue_")
     return lambda counts: {n: float(v) for n, v in zip(CLASSES, getattr(counts, what), strict=True)}
 
 
@@ -498,56 +474,21 @@ QUEUE: Final[tuple[Family[QueueDriver], ...]] = (
         ("policy",),
     ),
 )
+# The metric of each count by class in `QueueCounts`, and what it counts.
+_COUNTED: Final = {
+    "queue_passed": "Requests sent without waiting",
+    "queue_queued": "Requests that began to wait",
+    "queue_granted": "Requests sent after waiting",
+    "queue_inverted": "Requests sent after waiting, while a more urgent request still waited",
+    "queue_engine_inverted": "Critical and high requests sent to a replica without a free slot, on "
+    "which batch requests run",
+    "queue_promoted": "Requests that became starved, and so went before the usual order",
+    "queue_preempted": "Requests preempted for more urgent ones and queued again",
+}
 QUEUE_COUNTS: Final[tuple[Family[QueueCounts], ...]] = (
-    Family(
-        "queue_passed",
-        COUNTER,
-        "Requests sent without waiting, by class.",
-        _counted("passed"),
-        ("class",),
-    ),
-    Family(
-        "queue_queued",
-        COUNTER,
-        "Requests that began to wait, by class.",
-        _counted("queued"),
-        ("class",),
-    ),
-    Family(
-        "queue_granted",
-        COUNTER,
-        "Requests sent after waiting, by class.",
-        _counted("granted"),
-        ("class",),
-    ),
-    Family(
-        "queue_inverted",
-        COUNTER,
-        "Requests sent after waiting, while a more urgent request still waited, by class.",
-        _counted("inverted"),
-        ("class",),
-    ),
-    Family(
-        "queue_engine_inverted",
-        COUNTER,
-        "Critical and high requests sent to a replica without a free slot, on which batch requests "
-        "run, by class.",
-        _counted("engine_inverted"),
-        ("class",),
-    ),
-    Family(
-        "queue_promoted",
-        COUNTER,
-        "Requests that became starved, and so went before the usual order, by class.",
-        _counted("promoted"),
-        ("class",),
-    ),
-    Family(
-        "queue_preempted",
-        COUNTER,
-        "Requests preempted for more urgent ones and queued again, by class.",
-        _counted("preempted"),
-        ("class",),
+    *(
+        Family(name, COUNTER, f"{text}, by class.", _counted(name), ("class",))
+        for name, text in _COUNTED.items()
     ),
     Family(
         "queue_dropped",

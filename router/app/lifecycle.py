@@ -18,6 +18,7 @@ from router.app import (
     reload,
     report,
     spot_families,
+    usage,
 )
 from router.app.discovered import Discovered
 from router.app.emulated_fleet import EmulatedFleet, FleetError
@@ -29,7 +30,6 @@ from router.app.reload import Files
 from router.app.restart import fleet_state
 from router.app.restart.messages import FleetState
 from router.app.servers import Servers
-from router.app.tenants import budgets, usage
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.core.build import VERSION, build_kind
@@ -130,10 +130,6 @@ class App:
             parts.fleet.add_all(
                 [parts.make_replica(replica, config, parts.upstream) for replica in self._listed()]
             )
-            if parts.usage_writer is not None:
-                await parts.usage_writer.start()
-            elif parts.dispatcher.budgets.keys.budgets:
-                log_event(logging.WARNING, "budgets begin anew at a restart without usage.file")
             if state is not None:
                 fleet_state.adopt_members(parts, state, self._listed(), is_watching=False)
             await self.discovered.start()
@@ -182,7 +178,6 @@ class App:
         sources: list[Source[Any]] = [
             Source(hedge_families.FAMILIES, lambda: parts.hedge_counts),
             Source(families.FLEET, lambda: parts),
-            Source(budgets.FAMILIES, lambda: parts),
             Source(spot_families.FAMILIES, lambda: parts.reclaims),
             Source(discovery_families.FAMILIES, lambda: self.discovered),
             Source(families.LIFECYCLE, lambda: state),
@@ -260,8 +255,8 @@ class App:
                 break
             await asyncio.sleep(0)
         await self.servers.stop()
-        if parts.usage_writer is not None:
-            await parts.usage_writer.stop()
+        for addon in parts.addons.values():
+            await addon.close()
         parts.sweeper.close()
         parts.fleet_log.close()
         parts.log.close()
@@ -464,10 +459,8 @@ class App:
             set_level(config.log_level)
         self.config = config
         self.file_watch.adopt(config.watch and not self.draining)
-        writer = self.parts.usage_writer
-        if writer is not None:
-            writer.rules = config.usage
-            await writer.flush()  # Reads the used amounts of new budgets.
+        for addon in self.parts.addons.values():
+            await addon.reloaded()
         self.metrics.reloaded(True, config_hash(config))
         hash_ = self.metrics.config_hash
         log_event(logging.INFO, "reloaded", key=None, hash=hash_, changed=changed)

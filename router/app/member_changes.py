@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from router.app.parts import NO_POOL, Parts, Upstream
+from router.app.parts import Parts
+from router.app.upstream import NO_POOL, Upstream
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.dispatch.rules import pool_timeouts

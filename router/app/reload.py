@@ -16,8 +16,9 @@ from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
 from router.app.member_changes import change_members, make_replicas
-from router.app.parts import Parts, Upstream, admin_names, admin_token, keys_in, open_log
+from router.app.parts import Parts, admin_names, admin_token, keys_in, open_log
 from router.app.servers import Servers
+from router.app.upstream import Upstream
 from router.config.annotations import fixed_changes
 from router.config.changes import changes, key_changes
 from router.config.keys import KeyLine
@@ -113,7 +114,7 @@ def prepare(parts: Parts, files: Files, emulated: Iterable[ReplicaConfig]) -> Pr
     of_sources = [member.replica for member in discovered.values()]
     wanted = {replica.id: replica for replica in (*others, *of_sources)}
     made = make_replicas(parts, config, upstream, wanted.values())
-    addons = parts.new_addons(config)
+    addons = parts.new_addons(config, files.keys)
     # The access log is opened last, because it is the only object that would have to be closed if
     # a later step failed.
     log = parts.log if config.access_log == old.access_log else open_log(config)

@@ -44,7 +44,6 @@ def census(parts: Parts) -> dict[str, int]:
         "retries": parts.context.budget.retries,
         "flows": len(parts.dispatcher.tenants.pending),
         "granted": parts.dispatcher.tenants.under_way,
-        "budget_holds": parts.dispatcher.budgets.holds,
         "key_places": parts.dispatcher.tenants.at_replicas,
         "aborts": parts.aborter.running,
         "kept_text": 0 if resumption is None else resumption.kept_bytes(),

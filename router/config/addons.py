@@ -6,10 +6,11 @@ that needs it is invalid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Final, NamedTuple
 
+from router.config.keys import KeyLine
 from router.config.model import Config
 from router.config.problems import Problems
 from router.core.addons import is_installed
@@ -40,12 +41,20 @@ NEEDS: Final[Mapping[str, Need]] = {
     "spot_notices": Need(
         "spot", lambda config: bool(config.spot.metadata) or config.spot.notice_file is not None
     ),
+    "usage": Need("usage.file", lambda config: config.usage.file is not None),  # Or a budget.
 }
 
 
-def wanted(config: Config) -> dict[str, str]:
-    """Returns the addons that a configuration needs, each with the setting that needs it."""
-    return {name: need.setting for name, need in NEEDS.items() if need.is_set(config)}
+def wanted(config: Config, keys: Sequence[KeyLine] = ()) -> dict[str, str]:
+    """Returns the addons that a configuration needs, each with the setting that needs it.
+
+    Keys without a budget use the addon `usage` if it is installed. So a budget that a reload adds
+    counts what its tenant used before.
+    """
+    found = {name: need.setting for name, need in NEEDS.items() if need.is_set(config)}
+    if keys and (any(line.has_budget for line in keys) or is_installed("usage")):
+        found.setdefault("usage", "a budget in keys.file or keys.folder")
+    return found
 
 
 def check_addons(config: Config, problems: Problems) -> None:

@@ -68,13 +68,9 @@ def check_admin(config: Config, problems: Problems) -> None:
         try_files("admin.tls", lambda: admin_context(tls), problems)
     check_token("admin", admin, problems)
     for index, name in enumerate(admin.hosts):
-        path = f"admin.hosts[{index}]"
-        if not problems.is_spoiled(path):
-            try:
-                if parse_host(name.removeprefix("*.")) != name.removeprefix("*."):
-                    raise ValueError(f"{name!r} must be in lower case, without a final dot")
-            except ValueError as err:
-                problems.add(path, str(err))
+        path, host = f"admin.hosts[{index}]", name.removeprefix("*.")
+        if (problems.parsed(path, parse_host, host) or host) != host:
+            problems.add(path, f"{name!r} must be in lower case, without a final dot")
     if problems.is_spoiled("admin.listen", "admin.tls", *_TOKENS):
         return
     host, _ = split_host_port(admin.listen)

@@ -22,7 +22,7 @@ from policies.hedging.contract import make_policy as make_hedging_policy
 from policies.queueing.contract import make_order
 from policies.registry import PolicyConfigError
 from router.config.addons import check_addons
-from router.config.address import parse_host
+from router.config.address import parse_host, parse_replica_url
 from router.config.admin_checks import check_admin, check_listeners
 from router.config.annotations import hints, unit_of
 from router.config.class_checks import check_classes, check_slos
@@ -32,7 +32,7 @@ from router.config.model import Batches, Config, Cors, Hedging, PolicyChoice, Ro
 from router.config.model.setting_types import in_file
 from router.config.pool_checks import check_models
 from router.config.problems import Problems
-from router.config.replica_checks import check_region, check_replicas, check_url
+from router.config.replica_checks import check_region, check_replicas
 from router.config.tenant_checks import check_keys, check_priority, check_usage
 from router.config.tls import listening_context, replica_context
 from router.config.units import amount_text
@@ -81,10 +81,7 @@ def _check_regions(config: Config, problems: Problems) -> None:
         for text, region in regions.networks.items():
             path = f"regions.networks.{text}"
             named.append((path, region or " "))
-            try:
-                ip_network(text)
-            except ValueError as err:
-                problems.add(path, str(err))
+            problems.parsed(path, ip_network, text)
     for index, distance in enumerate(regions.distances):
         path = f"regions.distances[{index}]"
         if not problems.is_spoiled(path):
@@ -156,7 +153,7 @@ def _check_spot(config: Config, problems: Problems) -> None:
         path = f"spot.metadata[{index}]"
         if problems.is_spoiled("spot", path):
             continue
-        check_url(each.url, f"{path}.url", problems)
+        problems.parsed(f"{path}.url", parse_replica_url, each.url)
         if each.replica and each.node:
             problems.add(f"{path}.node", "give either replica or node, not both")
 
@@ -209,18 +206,17 @@ def _check_folders(config: Config, problems: Problems) -> None:
         parent = Path(config.batches.folder).absolute().parent
         if not parent.is_dir():
             problems.add("batches.folder", f"there is no directory {str(parent)!r}")
-    usage = config.usage.file
-    if usage is not None and not problems.is_spoiled("usage", "usage.file"):
-        if Path(usage).is_dir():
-            problems.add("usage.file", f"{usage!r} is a directory")
-        elif not Path(usage).absolute().parent.is_dir():
-            problems.add("usage.file", f"there is no directory {str(Path(usage).parent)!r}")
     log = config.access_log.path
-    if log not in ("", "-") and not problems.is_spoiled("access_log.path"):
-        if Path(log).is_dir():
-            problems.add("access_log.path", f"{log!r} is a directory")
-        elif not Path(log).parent.is_dir():
-            problems.add("access_log.path", f"there is no directory {str(Path(log).parent)!r}")
+    for path, file in (
+        ("usage.file", config.usage.file),
+        ("access_log.path", None if log in ("", "-") else log),
+    ):
+        if file is None or problems.is_spoiled(path):
+            continue
+        if Path(file).is_dir():
+            problems.add(path, f"{file!r} is a directory")
+        elif not Path(file).parent.is_dir():
+            problems.add(path, f"there is no directory {str(Path(file).parent)!r}")
 
 
 def _check_cors(cors: Cors, problems: Problems) -> None:
@@ -246,11 +242,8 @@ def _check_texts(config: Config, problems: Problems) -> None:
         problems.add("via", "must be 1 to 64 letters, digits and ._-")
     _check_cors(config.cors, problems)
     name = config.upstream.server_name
-    if name is not None and not problems.is_spoiled("upstream.server_name"):
-        try:
-            parse_host(name)
-        except ValueError as err:
-            problems.add("upstream.server_name", str(err))
+    if name is not None:
+        problems.parsed("upstream.server_name", parse_host, name)
     if config.health.path is not None and not problems.is_spoiled("health.path"):
         _check_path("health.path", config.health.path, problems)
     for index, text in enumerate(config.allow_paths):
@@ -264,13 +257,7 @@ def _check_texts(config: Config, problems: Problems) -> None:
             known = ", ".join(sorted(PRIVATE_MEMBERS))
             problems.add(f"bodies.allow[{index}]", f"{name!r} is never refused; use one of {known}")
     for index, text in enumerate(config.trusted_proxies):
-        path = f"trusted_proxies[{index}]"
-        if problems.is_spoiled(path):
-            continue
-        try:
-            ip_network(text)
-        except ValueError as err:
-            problems.add(path, str(err))
+        problems.parsed(f"trusted_proxies[{index}]", ip_network, text)
 
 
 def _check_path(path: str, text: str, problems: Problems) -> None:

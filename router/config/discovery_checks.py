@@ -21,7 +21,7 @@ from router.config.address import (
 from router.config.model import Config, KubernetesReplicas
 from router.config.pool_checks import check_pool_of
 from router.config.problems import Problems
-from router.config.replica_checks import check_model_names, check_region, check_url, id_rule
+from router.config.replica_checks import check_model_names, check_region, id_rule
 
 # A name of a namespace, a Service or a port in Kubernetes: an RFC 1123 label.
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
@@ -45,12 +45,7 @@ def check_discovery(config: Config, problems: Problems) -> None:
     _check_names(config, problems)
     _check_kubernetes(config, problems)
     for index, server in enumerate(discovery.nameservers):
-        path = f"discovery.nameservers[{index}]"
-        if not problems.is_spoiled(path):
-            try:
-                split_name_server(server)
-            except ValueError as err:
-                problems.add(path, str(err))
+        problems.parsed(f"discovery.nameservers[{index}]", split_name_server, server)
     # The machine of the configuration may have other packages.
     if problems.reads_files and discovery.dns:
         check_packages("discovery.dns", ("dns",), "dns", problems)
@@ -62,7 +57,7 @@ def _check_names(config: Config, problems: Problems) -> None:
         path = f"discovery.dns[{index}]"
         if problems.is_spoiled("discovery.dns", path):
             continue
-        url = check_url(name.url, f"{path}.url", problems)
+        url = problems.parsed(f"{path}.url", parse_replica_url, name.url)
         check_model_names(path, name.models, problems)
         check_pool_of(path, name, config, problems)
         check_region(f"{path}.region", name.region, problems)

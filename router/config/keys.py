@@ -105,6 +105,12 @@ class KeyLine(
     allowed_regions: tuple[str, ...] | None = None
     may_hedge: bool = False  # whether requests with this key may ask for hedging (`x-hedge: on`)
 
+    @property
+    def has_budget(self) -> bool:
+        tokens = self.tokens_per_day or self.tokens_per_week or self.tokens_per_month
+        cost = self.cost_per_day or self.cost_per_week or self.cost_per_month
+        return bool(tokens or cost or self.model_budgets)
+
 
 class KeysProblem(Exception):
     """The keys cannot be used. The error message states the number of the invalid line.

@@ -89,11 +89,8 @@ def _check_access(path: str, pool: Pool, problems: Problems) -> None:
                 problems.add(f"{path}.headers.{name}", "must be one line of visible ASCII")
     if pool.ca_file is not None and not problems.is_spoiled(f"{path}.ca_file"):
         try_files(path, lambda: pool_context(pool), problems)
-    if pool.server_name is not None and not problems.is_spoiled(f"{path}.server_name"):
-        try:
-            parse_host(pool.server_name)
-        except ValueError as err:
-            problems.add(f"{path}.server_name", str(err))
+    if pool.server_name is not None:
+        problems.parsed(f"{path}.server_name", parse_host, pool.server_name)
 
 
 def _check_credential(path: str, credential: Credential | None, problems: Problems) -> None:

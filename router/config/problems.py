@@ -7,10 +7,12 @@ the first error or report a wrong one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from router.core.errors import ConfigError
+
+T = TypeVar("T")
 
 # The maximum numbers of errors and of hints if `is_short`. Nested sections add a few.
 _SHORT: Final = 100
@@ -38,6 +40,20 @@ class Problems:
         """Adds an error in the setting at `path`; an empty path means the whole configuration."""
         self._paths.add(path)
         self.lines.append(f"{path}: {text}" if path else text)
+
+    def parsed(self, path: str, parse: Callable[[str], T], text: str) -> T | None:
+        """Returns `parse(text)`, where `text` is the setting at `path`.
+
+        Returns `None` if `parse` raises ValueError, which is added as an error, or if the setting
+        has an error already.
+        """
+        if self.is_spoiled(path):
+            return None
+        try:
+            return parse(text)
+        except ValueError as err:
+            self.add(path, str(err))
+            return None
 
     def is_spoiled(self, *paths: str) -> bool:
         """Returns whether one of the paths, or a section that contains it, has an error already."""

@@ -55,7 +55,7 @@ def _check_entries(config: Config, problems: Problems, serves: bool) -> None:
         path = f"replicas[{index}]"
         if problems.is_spoiled(path):
             continue
-        address = check_url(replica.url, f"{path}.url", problems)
+        address = problems.parsed(f"{path}.url", parse_replica_url, replica.url)
         if address is not None:
             first = engines.setdefault(address.engine, index)
             if first != index:
@@ -109,17 +109,6 @@ def check_model_names(path: str, models: tuple[str, ...] | None, problems: Probl
     for index, model in enumerate(models or ()):
         if not model and not problems.is_spoiled(f"{path}.models[{index}]"):
             problems.add(f"{path}.models[{index}]", "a model's name cannot be empty")
-
-
-def check_url(url: str, path: str, problems: Problems) -> ReplicaUrl | None:
-    """Returns a parsed URL of a replica. For an invalid URL, adds a problem and returns `None`."""
-    if problems.is_spoiled(path):
-        return None
-    try:
-        return parse_replica_url(url)
-    except ValueError as err:
-        problems.add(path, str(err))
-        return None
 
 
 def _check_replica_regions(config: Config, problems: Problems) -> None:

@@ -14,6 +14,7 @@ from router.config.keys import KeyLine, KeysProblem, ModelBudgets
 from router.config.model import Config
 from router.config.model.usage import ANY
 from router.config.problems import Problems
+from router.core.addons import is_installed
 from router.core.time_zone import TimeZone
 
 # Header fields that a setting cannot name: the router drops them or uses them for something else.
@@ -64,10 +65,7 @@ def check_priority(config: Config, problems: Problems) -> None:
         if rule.header:
             _check_header(f"{path}.header", rule.header, problems)
         if rule.network:
-            try:
-                ip_network(rule.network)
-            except ValueError as err:
-                problems.add(f"{path}.network", str(err))
+            problems.parsed(f"{path}.network", ip_network, rule.network)
 
 
 def check_usage(config: Config, problems: Problems) -> None:
@@ -107,6 +105,11 @@ def check_keys(config: Config, problems: Problems) -> None:
     except KeysProblem as err:
         problems.add(f"keys.{err.field}", str(err))
         return
+    with_budget = next((line.name for line in lines if line.has_budget), None)
+    if with_budget is not None and not is_installed("usage"):
+        problems.add(
+            field, f"{with_budget} has a budget: needs the addon usage, which is not installed"
+        )
     if not problems.is_spoiled("usage", "usage.prices", "models"):
         for line in lines:
             unpriced = _unpriced(line, config)

@@ -5,8 +5,8 @@ An addon is imported only if a setting needs it (`config/addons.py`). Its module
 source of discovery has `make_source` and `renewed` instead (`fleet/discovery/watcher.py`).
 
 The order of the calls: `adopt`; after a restart `continues`; `start`; `listening`. Then, in any
-order, those of replicas and reloads; `rest` and `release` at the end of the process; and `stop`,
-also after a start that failed.
+order, those of replicas and reloads; `rest` and `release` at the end of the process; `stop` and
+`close`, also after a start that failed.
 
 Must never: start anything in `make`, or keep an object of a replica after `unwatch`.
 """
@@ -28,6 +28,7 @@ from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.observe.families.family import Source
+from router.wire.sweep import Sweeper
 
 
 class Reclaims(Protocol):
@@ -47,6 +48,7 @@ class Host(Protocol):
     knowledge: PrefixLookup
     dispatcher: Dispatcher
     queue: QueueDriver | None
+    sweeper: Sweeper
     failed: Callable[[BaseException], None]  # Logs an unexpected exception.
 
     @property
@@ -104,6 +106,9 @@ class Addon:
     def regions_changed(self) -> None:
         """Called when a replica has another region, after which it may get other requests."""
 
+    async def reloaded(self) -> None:
+        """Called when a reload is in force."""
+
     def rest(self) -> None:
         """Begins no more work, because the router drains."""
 
@@ -112,4 +117,7 @@ class Addon:
         return True
 
     async def stop(self) -> None:
-        """Ends everything."""
+        """Ends all that causes requests and needs the fleet."""
+
+    async def close(self) -> None:
+        """Ends the rest, after the last request has ended. Always called after `stop`."""

@@ -12,9 +12,8 @@ from typing import Final
 
 from router.core.clock import monotonic, time
 from router.core.errors import STATUS, Reason, RouterError
-from router.core.periods import day_of
 from router.core.urgency import BATCH
-from router.dispatch.budgets import Budgets
+from router.dispatch.accounts import Accounts
 from router.dispatch.driver.request_end import class_of, status_of
 from router.dispatch.exchange import Exchange
 from router.dispatch.usage.token_counts import UNKNOWN
@@ -41,10 +40,10 @@ _HEDGE: Final[dict[bytes, str]] = {b"on": "on", b"off": "off"}
 class Completion:
     """Records the end of every request of one router."""
 
-    def __init__(self, metrics: Metrics, log: AccessLog, budgets: Budgets) -> None:
+    def __init__(self, metrics: Metrics, log: AccessLog) -> None:
         self.metrics = metrics
-        self.budgets = budgets
         self.log = log
+        self.accounts: Accounts | None = None  # `None`: the addon usage is not needed.
 
     def close(self, x: Exchange, peer: str, reason: Reason, charge: int, now: float) -> None:
         """Record a request that `end_request` has counted.
@@ -221,21 +220,16 @@ class Completion:
             prompt = charge
         elif charge:
             prompt = max(prompt, charge - output)
-        day, urgency = day_of(self.budgets.zone.local(wall)), class_of(x)
         is_estimate = has_used and not usage.exact
         cost = self.metrics.usage.count(
             NO_KEY if key is None else key.name,
-            urgency,
+            class_of(x),
             x.priced_model(),
             prompt,
             cached,
             output,
             is_estimate,
-            day,
         )
-        if key is not None:
-            charged = self.budgets.charge(x, key, prompt + output, cost, output, wall, now)
-            for tenant in charged[1:]:
-                self.metrics.usage.store(
-                    day, tenant, urgency, prompt, cached, output, is_estimate, cost
-                )
+        accounts = self.accounts
+        if accounts is not None:
+            accounts.record(x, prompt, cached, output, is_estimate, cost, wall, now)

@@ -15,14 +15,12 @@ from collections.abc import Callable
 from math import inf
 
 from router.config.model import Config
-from router.core.clock import monotonic, time
+from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
-from router.core.time_zone import TimeZone
 from router.core.urgency import BATCH, Urgency
 from router.dispatch.attempts.abort import Aborter
 from router.dispatch.attempts.ids import Ids
 from router.dispatch.attempts.upstream_head import common_lines
-from router.dispatch.budgets import Budgets
 from router.dispatch.charges import ChargeRules
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
@@ -86,9 +84,7 @@ class Dispatcher(Handler, ExchangeOwner):
         keys: Keyring,
     ) -> None:
         self.exchanges: set[Exchange] = set()
-        self.budgets = Budgets()
-        self._spent_budgets = Recurring(self._cut_spent, sweeper)
-        self.completion = Completion(context.metrics, log, self.budgets)
+        self.completion = Completion(context.metrics, log)
         # Posts aborts to engines; `None`: attempts are stopped by closing their connections only.
         self.aborter: Aborter | None = None
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
@@ -113,11 +109,8 @@ class Dispatcher(Handler, ExchangeOwner):
         """Apply a new configuration. `Context.adopt` must be called after this."""
         self._timeouts = config.timeouts
         self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
-        prices = prices_of(config)
-        self._context.metrics.usage.adopt(prices)
-        self.budgets.adopt(keys, prices, TimeZone(config.usage.time_zone))
+        self._context.metrics.usage.adopt(prices_of(config))
         self.charges = ChargeRules(config.usage.charges)
-        self._cuts_spent = config.usage.cut_spent
         self._facts.adopt(config)
         self._uses_sdk_timeouts = config.queue.sdk_timeouts
         self._authorization = authorization
@@ -145,13 +138,6 @@ class Dispatcher(Handler, ExchangeOwner):
         goes_on = bool(self.exchanges) and self.tenants.keys_expire
         self.tenants.expire_keys()
         return goes_on
-
-    def _cut_spent(self, now: float) -> bool:
-        """End the running requests of keys whose budget is used up (`usage.cut_spent`)."""
-        held = [x for x in self.exchanges if x.budget_hold is not None]
-        for x, refusal in self.budgets.overspent(held, time(), now):
-            x.refuse(refusal)
-        return bool(held)
 
     # -- Handler ------------------------------------------------------------------------------
 
@@ -381,16 +367,17 @@ class Dispatcher(Handler, ExchangeOwner):
         urgency = exchange.urgency
         prompt = most = 0
         answers = 1
-        if asked.key is not None:
+        key = asked.key
+        if key is not None:
             if self.tenants.keys_expire:
                 self._expired_keys.watch()
             prompt, most, answers = self.charges.reserved(exchange)
-            exchange.budget_hold = self.budgets.enter(exchange, prompt, most, answers)
-            if self._cuts_spent and exchange.budget_hold is not None:
-                self._spent_budgets.watch()
+            accounts = self.completion.accounts
+            if accounts is not None and (key.budgets or key.model_budgets):
+                accounts.enter(exchange, prompt, most, answers)
         try:
             exchange.tenant_share = share = self.tenants.enter(
-                asked.key,
+                key,
                 asked.flow,
                 prompt,
                 most,
@@ -401,8 +388,8 @@ class Dispatcher(Handler, ExchangeOwner):
                 waits=context.queue is not None and not asked.route.light,
             )
         finally:
-            if asked.key is not None:
-                exchange.reply.limits = self.tenants.limit_lines(asked.key, exchange.arrived)
+            if key is not None:
+                exchange.reply.limits = self.tenants.limit_lines(key, exchange.arrived)
         if share is not None:
             exchange.concurrency = share.concurrency
             if share.steps:
@@ -474,9 +461,9 @@ class Dispatcher(Handler, ExchangeOwner):
     ) -> None:
         """Release the request's share of its tenant's limits, learn from its answer, and log it."""
         replica = exchange.work.replica
-        hold, exchange.budget_hold = exchange.budget_hold, None
-        if hold is not None:
-            hold.release()
+        accounts = self.completion.accounts
+        if accounts is not None:
+            accounts.release(exchange)
         charge = self.charges.cost(exchange, now) if exchange.route.inference else 0
         exchange.leave_tenant(exchange.reply.is_work, now, charge)
         kept = exchange.driver.state.kept_error

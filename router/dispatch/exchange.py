@@ -23,7 +23,6 @@ from abc import ABC, abstractmethod
 
 from mypy_extensions import trait
 
-from router.admission.budget import Hold
 from router.core.clock import monotonic
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.ttft_estimate import header_value
@@ -86,7 +85,6 @@ class Exchange(ProxiedRequest, ClientExchange):
         "_owner",
         "_stall_due",
         "begin_due",
-        "budget_hold",
         "deadline",
         "question",
         "reply",
@@ -109,8 +107,6 @@ class Exchange(ProxiedRequest, ClientExchange):
         self._owner = owner
         self._client = client
         self.question: Question | None = None  # Asks for the token ids that the request waits for.
-        # The amount of its key's budget that the request holds; `None`: the key has no budget.
-        self.budget_hold: Hold | None = None
         self._done = False
         self.reply = Reply(
             client,

@@ -174,6 +174,10 @@ class Tenants:
         self._accounts = accounts
 
     @property
+    def keyring(self) -> Keyring:
+        return self._keys
+
+    @property
     def has_keys(self) -> bool:
         return len(self._keys) > 0
 

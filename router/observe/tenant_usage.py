@@ -4,12 +4,10 @@ A tenant is all API keys with the same name. Requests without a known key are co
 The cost is computed with the prices in force when a request ends.
 
 /metrics returns the sum over the classes for each tenant. GET /usage returns all counters, or with
-`usage.file` the amounts in the file. For the file, the amounts since the last write are collected
-by day, tenant and class.
+`usage.file` the amounts in the file.
 
 Must never: be reset, or store more than TENANTS_MAX names (a megabyte). Further tenants are counted
-together. No name is removed for them, because a counter that begins again would decrease. While the
-file cannot be written, amounts of at most PENDING_MAX rows are collected by tenant.
+together. No name is removed for them, because a counter that begins again would decrease.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from router.observe.prices import Prices
 NO_KEY: Final = "(none)"
 OTHERS: Final = "(other)"
 TENANTS_MAX: Final = 1000
-PENDING_MAX: Final = 100_000  # about 30 MB
 # The attributes of `Used`.
 FIGURES: Final = ("requests", "prompt", "cached", "output", "estimated", "unpriced", "cost")
 
@@ -72,21 +69,15 @@ class Used:
         return self.prompt + self.output > self.unpriced
 
 
-# Amounts by day, tenant and class.
-Pending = dict[tuple[int, str, str], Used]
-
-
 class TenantUsage:
     """The usage of all tenants of one router."""
 
-    __slots__ = ("_pending", "_prices", "is_stored", "since", "tenants")
+    __slots__ = ("_prices", "since", "tenants")
 
     def __init__(self) -> None:
         self.since = time()  # when counting began, in seconds since 1970
         self.tenants: dict[str, dict[str, Used]] = {}  # usage by tenant, then by class
         self._prices = Prices({})
-        self.is_stored = False  # Whether amounts are collected for the usage file.
-        self._pending: Pending = {}
 
     def adopt(self, prices: Prices) -> None:
         """Sets the prices, for requests that end later."""
@@ -101,12 +92,10 @@ class TenantUsage:
         cached: int,
         output: int,
         is_estimate: bool,
-        day: int,
     ) -> float:
         """Counts one request that has ended. Its token counts are 0 if it used no tokens.
 
-        `day`: the day on which it ended (`core/periods.py`). Returns the cost of the tokens; below
-        0 if they have no price.
+        Returns the cost of the tokens; below 0 if they have no price.
         """
         classes = self.tenants.get(tenant)
         if classes is None:
@@ -116,45 +105,7 @@ class TenantUsage:
             used = classes[urgency] = Used()
         cost = self._prices.cost_of(model, urgency, prompt, cached, output)
         used.count(prompt, cached, output, is_estimate, cost)
-        self.store(day, tenant, urgency, prompt, cached, output, is_estimate, cost)
         return cost
-
-    def store(
-        self,
-        day: int,
-        tenant: str,
-        urgency: str,
-        prompt: int,
-        cached: int,
-        output: int,
-        is_estimate: bool,
-        cost: float,
-    ) -> None:
-        """Collects the amounts of a request for the usage file.
-
-        `tenant`: also the name of a budget for one model, whose rows no report contains.
-        """
-        if self.is_stored:
-            row = self._row(day, tenant, urgency)
-            row.count(prompt, cached, output, is_estimate, cost)
-
-    def take_pending(self) -> Pending:
-        """Returns the amounts since the last call, and begins to collect anew."""
-        pending, self._pending = self._pending, {}
-        return pending
-
-    def give_back(self, pending: Pending) -> None:
-        """Collects amounts again that could not be written."""
-        for (day, tenant, urgency), used in pending.items():
-            self._row(day, tenant, urgency).add(used)
-
-    def _row(self, day: int, tenant: str, urgency: str) -> Used:
-        row = self._pending.get((day, tenant, urgency))
-        if row is None:
-            if len(self._pending) >= PENDING_MAX:
-                tenant = OTHERS
-            row = self._pending.setdefault((day, tenant, urgency), Used())
-        return row
 
     def _come(self, tenant: str) -> dict[str, Used]:
         """Adds a tenant and returns its usage by priority class, which is empty."""

@@ -35,7 +35,15 @@ async def _answer(admin_port: int, path: str) -> Response:
     return answer
 
 
+async def samples(router: Router, family: str, *labels: str) -> dict[Any, float]:
+    """The samples of a family by the values of these labels. One label: by its value alone."""
+    found: dict[Any, float] = {}
+    for (name, pairs), value in (await scrape(router.app.admin_port)).items():
+        if name == family:
+            key = tuple(dict(pairs)[label] for label in labels)
+            found[key if len(labels) > 1 else key[0]] = value
+    return found
+
+
 async def by_class(router: Router, family: str) -> dict[str, float]:
-    """The samples of a family whose only label is the class."""
-    found = await scrape(router.app.admin_port)
-    return {dict(labels)["class"]: n for (name, labels), n in found.items() if name == family}
+    return await samples(router, family, "class")

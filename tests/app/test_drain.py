@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
+from tests.app.members.test_changes import Streams
 from tests.harness.behaviours import hang, json_ok
 from tests.harness.clocks import NEVER_S
-from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
-from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.messages import chat
+from tests.harness.replica import eventually
 from tests.harness.running import running, scenario
 
 PATIENT = {"grace_s": 5.0}
@@ -17,16 +16,8 @@ PATIENT = {"grace_s": 5.0}
 
 @scenario
 async def test_a_drain_lets_streams_finish() -> None:
-    go = asyncio.Event()
-
-    async def behave(connection: ReplicaConnection) -> None:
-        await connection.recv_request()
-        await connection.send(SSE_HEAD, chunk(token("a")))
-        await go.wait()
-        await connection.send(chunk(token("b", "stop")), chunk(DONE), LAST_CHUNK)
-        await connection.recv_request()
-
-    async with running(behave, behave, drain=PATIENT) as router:
+    gate = Streams()
+    async with running(gate, gate, drain=PATIENT) as router:
         streams = [await router.client() for _ in range(5)]
         for client in streams:
             await client.send(chat(stream=True))
@@ -44,7 +35,7 @@ async def test_a_drain_lets_streams_finish() -> None:
             await router.client()
         assert not router.app.drained.is_set()
         assert (await router.admin("/livez")).status == 200
-        go.set()
+        gate.go.set()
         for client in streams:
             whole = await client.recv_response()
             assert whole.complete

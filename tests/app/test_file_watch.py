@@ -24,7 +24,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def known(router: Router) -> set[str]:
-    return {*router.app.parts.dispatcher.budgets.keys.by_name}
+    return {*router.app.parts.dispatcher.tenants.keyring.by_name}
 
 
 def replace(path: Path, text: str) -> None:

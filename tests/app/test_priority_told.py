@@ -255,7 +255,8 @@ async def test_a_busy_sglang_is_still_replaced() -> None:
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "tgi", "other"])
-def test_a_clients_own_number_is_not_forwarded(engine: str) -> None:
+@scenario
+async def test_a_clients_own_number_is_not_forwarded(engine: str) -> None:
     bodies = [
         b'{"model":"m","priority":-999,"messages":[]}',
         b'{"model":"m","messages":[],"priority":4,"priority":-999}',
@@ -264,27 +265,22 @@ def test_a_clients_own_number_is_not_forwarded(engine: str) -> None:
     ]
     headers = ("X-Vllm-Priority: -999", "X-Override-Priority: 999", "X-Override-Rid: a")
     headers += ("X-Other: passes",)
-
-    @scenario
-    async def story() -> None:
-        rules = Priority(ceiling="low", dialect="hedgerow")
-        async with running(echo, replica={"engine": engine}, priority=rules) as router:
-            for body in bodies:
-                data = post_json("/v1/chat/completions", body, *headers)
-                assert (await router.ask(data, "POST")).status == 200
-            expected = {"vllm": "low", "sglang": -20, "trtllm": 0.3}.get(engine, NOT_TOLD)
-            for request in asked(router):
-                top = msgspec.json.decode(bytes(request.body), type=dict[str, msgspec.Raw])
-                assert bytes(request.body).count(b"riority") == (expected is not NOT_TOLD)
-                number = json.loads(request.body).get("priority", NOT_TOLD)
-                assert (class_in("vllm", number) if engine == "vllm" else number) == expected
-                assert {"model", "messages"} <= top.keys()
-                for name in ("x-vllm-priority", "x-override-priority", "x-priority"):
-                    assert request.all(name) == []
-                assert request.all("x-override-rid") == []
-                assert request.header("x-other") == "passes"
-
-    story()
+    rules = Priority(ceiling="low", dialect="hedgerow")
+    async with running(echo, replica={"engine": engine}, priority=rules) as router:
+        for body in bodies:
+            data = post_json("/v1/chat/completions", body, *headers)
+            assert (await router.ask(data, "POST")).status == 200
+        expected = {"vllm": "low", "sglang": -20, "trtllm": 0.3}.get(engine, NOT_TOLD)
+        for request in asked(router):
+            top = msgspec.json.decode(bytes(request.body), type=dict[str, msgspec.Raw])
+            assert bytes(request.body).count(b"riority") == (expected is not NOT_TOLD)
+            number = json.loads(request.body).get("priority", NOT_TOLD)
+            assert (class_in("vllm", number) if engine == "vllm" else number) == expected
+            assert {"model", "messages"} <= top.keys()
+            for name in ("x-vllm-priority", "x-override-priority", "x-priority"):
+                assert request.all(name) == []
+            assert request.all("x-override-rid") == []
+            assert request.header("x-other") == "passes"
 
 
 @scenario

@@ -7,15 +7,14 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from policies.queueing.ticket import CLASSES, ENDED, SENT
+from policies.queueing.ticket import CLASSES
 from router.admission.queue_state import MOST_PREDICTED
+from router.config.model import Preemption as PreemptionRules
 from router.config.model import (
-    Hedging,
     Priority,
     Queue,
     Reservations,
 )
-from router.config.model import Preemption as PreemptionRules
 from router.core.errors import ConfigError, Reason
 from router.core.urgency import BATCH, NORMAL
 from router.fleet.engines.common.priority import EPOCH
@@ -24,15 +23,9 @@ from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import chat_either, in_turn, json_ok, until_closed
 from tests.harness.emulated import emulated
 from tests.harness.messages import (
-    DONE,
-    LAST_CHUNK,
-    SSE_HEAD,
     chat,
-    chunk,
     json_response,
     request,
-    role,
-    token,
 )
 from tests.harness.queueing import (
     ONE,
@@ -168,59 +161,6 @@ async def test_the_length_of_one_choice_is_learned_without_a_ticket() -> None:
         assert mean == pytest.approx(100, rel=0.01)
 
 
-@pytest.mark.parametrize("hedged", [False, True])
-@scenario
-async def test_the_replica_that_answers_is_charged(hedged: bool) -> None:
-    """The queue charges the request to the replica that answers, be it a retry or the winning
-    copy.
-    """
-
-    async def fails(connection: ReplicaConnection) -> None:
-        await connection.recv_request()
-        if hedged:
-            await until_closed(connection)
-        else:
-            await seen.wait()
-            await connection.send(json_response({"error": {"message": "later"}}, 503))
-
-    async def answers(connection: ReplicaConnection) -> None:
-        await connection.recv_request()
-        await connection.send(SSE_HEAD, chunk(role()))
-        await moved.wait()
-        await connection.send(chunk(token("a")))
-        await looked.wait()
-        await connection.send(chunk(DONE), LAST_CHUNK)
-
-    seen, moved, looked = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    rules = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0)
-    behave = in_turn(fails, then=answers)
-    async with running(
-        behave,
-        behave,
-        # With reservations, every request is counted.
-        queue=queue(reservations=Reservations(enabled=True)),
-        retry={"backoff_s": 0.0},
-        hedging=rules,
-        health={"slow_start_s": 0.0},
-    ) as router:
-        priority = "high" if hedged else "normal"
-        client = await send(router, "a", queued=False, stream=True, priority=priority)
-        (exchange,) = router.app.parts.dispatcher.exchanges
-        ticket = exchange.ticket
-        assert ticket is not None
-        first = ticket.place
-        assert (ticket.state, first is not None) == (SENT, True)
-        seen.set()
-        if not hedged:
-            await eventually(lambda: ticket.place is not first, "the retry is the ticket's")
-        moved.set()
-        await client.recv_until(b'"a"')
-        assert ticket.place is exchange.work.replica is not first
-        looked.set()
-        assert (await client.recv_response()).complete
-        assert ticket.state == ENDED
-
-
 @scenario
 async def test_a_preempted_request_is_sent_again_and_its_client_notices_nothing() -> None:
     async def never(connection: ReplicaConnection) -> None:
@@ -240,24 +180,6 @@ async def test_a_preempted_request_is_sent_again_and_its_client_notices_nothing(
         lines = await router.log(2)
         (tried,) = [line["tried"] for line in lines if line["attempts"] == 2]
         assert "preempted" in str(tried)
-
-
-@scenario
-async def test_a_preempted_request_can_be_cancelled() -> None:
-    turnstile = Turnstile()
-    rules = queue(preemption=PreemptionRules(enabled=True, after_s=0.05))
-    async with running(turnstile, replica=ONE, queue=rules) as router:
-        batch = await send(router, "batch", queued=False, priority="batch", stream=True)
-        await router.replica.wait_for_requests(1)
-        high = await router.client()
-        await high.send(chat(tag="high", priority="high"))
-        await eventually(lambda: turnstile.tags == ["batch", "high"], "the high one is there")
-        assert waiting(router) == 1
-        batch.close()
-        await eventually(lambda: waiting(router) == 0, "it is forgotten")
-        turnstile.open(2)
-        assert (await high.recv_response()).status == 200
-        assert turnstile.tags == ["batch", "high"]
 
 
 @scenario
@@ -286,9 +208,9 @@ async def test_the_priority_number_contains_the_arrival_not_the_dispatch_time() 
 
 @scenario
 async def test_a_fair_order_does_not_lower_a_users_further_requests() -> None:
-    async with running(json_ok, queue=queue(), priority=Priority()) as router:
+    async with running(json_ok, queue=queue()) as router:
         assert not router.app.parts.context.takes_steps()
-    async with running(json_ok, queue=queue(policy="fifo"), priority=Priority()) as router:
+    async with running(json_ok, queue=queue(policy="fifo")) as router:
         assert router.app.parts.context.takes_steps()
 
 

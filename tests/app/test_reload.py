@@ -23,11 +23,12 @@ from router.config.model import (
 )
 from router.core import addons
 from router.core.errors import ConfigError
+from tests.app.members.test_changes import Streams, begun
 from tests.harness.behaviours import json_ok
 from tests.harness.clocks import NEVER_S
 from tests.harness.listeners import blackhole
-from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
-from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
+from tests.harness.messages import chat
+from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import running, scenario
 from tests.places import CERT, CERTIFICATES, KEY
 
@@ -53,19 +54,9 @@ async def test_a_reload_changes_the_replicas() -> None:
 
 @scenario
 async def test_a_reload_lets_streams_of_a_removed_replica_finish() -> None:
-    go = asyncio.Event()
-
-    async def behave(connection: ReplicaConnection) -> None:
-        await connection.recv_request()
-        await connection.send(SSE_HEAD, chunk(token("a")))
-        await go.wait()
-        await connection.send(chunk(token("b", "stop")), chunk(DONE), LAST_CHUNK)
-        await connection.recv_request()
-
-    async with running(behave, json_ok, policy="round_robin") as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
-        await client.recv_until(b"data:")
+    streams = Streams()
+    async with running(streams, json_ok, policy="round_robin") as router:
+        client = await begun(router)
         streaming = router.replicas[0] if router.replicas[0].requests else router.replicas[1]
         assert streaming is router.replicas[0]
         router.change(replicas=(router.at(1),))
@@ -73,7 +64,7 @@ async def test_a_reload_lets_streams_of_a_removed_replica_finish() -> None:
         states = {r["id"]: r["state"] for r in router.app.replicas()}
         assert sorted(states.values()) == ["draining", "ready"]
         assert (await router.ask()).status == 200
-        go.set()
+        streams.go.set()
         found = await client.recv_response()
         assert found.complete
         await eventually(lambda: len(router.app.replicas()) == 1, "the end of the removed one")

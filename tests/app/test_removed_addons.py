@@ -20,6 +20,7 @@ SETTINGS = {
     "kubernetes": "discovery: {kubernetes: [{service: vllm}]}",
     "kv_events": "prefix: {exact: true}",
     "spot_notices": "spot: {notice_file: /no/such/file}",
+    "usage": "usage: {file: /no/such/file}",
 }
 # Checks two files, starts and stops a router, and begins another with the second file.
 PROGRAM = """

@@ -8,7 +8,7 @@ from time import monotonic
 from router.app.silence import by_class
 from router.config.model import Queue
 from router.core.urgency import CLASSES
-from tests.faults.process.metrics import scrape
+from tests.app.pages import samples
 from tests.harness.behaviours import hang, until_closed
 from tests.harness.messages import SSE_HEAD, chat, chunk, role, token
 from tests.harness.replica import ReplicaConnection, eventually
@@ -37,12 +37,7 @@ async def test_a_stream_that_waits_for_its_first_token_is_silent_since_its_arriv
         assert waited_s >= 0.05
         assert high > AHEAD_S + 0.05 - 0.01
         assert {**silences(router), "high": 0.0} == NOBODY
-        name = "hedgerow_stream_silence_seconds"
-        found = {
-            dict(k)["class"]: n
-            for (each, k), n in (await scrape(router.app.admin_port)).items()
-            if each == name
-        }
+        found = await samples(router, "hedgerow_stream_silence_seconds", "class")
         assert found.keys() == set(CLASSES)
         assert 0.05 - 0.01 < found.pop("high") <= monotonic() - before
         assert set(found.values()) == {0.0}

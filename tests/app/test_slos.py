@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import (
     Classes,
     ClassSettings,
     CriticalClass,
     HighClass,
-    Keys,
     LowClass,
     Priority,
 )
 from router.core.errors import Reason
-from tests.app.pages import by_class
-from tests.faults.process.metrics import scrape
+from tests.app.pages import by_class, samples
+from tests.app.tenants.acme import ACME, keys
 from tests.harness.behaviours import sse_tokens
 from tests.harness.messages import chat, json_response
 from tests.harness.queueing import ONE, Turnstile, queue, send
@@ -25,12 +23,7 @@ from tests.harness.running import Router, assert_error, running, scenario
 
 
 async def by_slo(router: Router, family: str) -> dict[tuple[str, str], float]:
-    found = await scrape(router.app.admin_port)
-    return {
-        (dict(labels)["class"], dict(labels)["slo"]): n
-        for (name, labels), n in found.items()
-        if name == family
-    }
+    return await samples(router, family, "class", "slo")
 
 
 @scenario
@@ -130,13 +123,10 @@ async def test_an_unreadable_slo_is_refused() -> None:
 
 @scenario
 async def test_a_key_may_have_a_tighter_slo_than_its_class(tmp_path: Path) -> None:
-    keys = tmp_path / "keys.jsonl"
-    line = KeyLine(name="acme", hash=hash_of(b"acme-key"), ttft_slo_ms=0.001, tpot_slo_ms=60_000.0)
-    keys.write_text(line_of(line))
-    async with running(sse_tokens(5), keys=Keys(file=str(keys))) as router:
-        bearer = "Authorization: Bearer acme-key"
+    rules = keys(tmp_path, ttft_slo_ms=0.001, tpot_slo_ms=60_000.0)
+    async with running(sse_tokens(5), keys=rules) as router:
         for priority in ("low", "batch"):
-            data = chat(bearer, stream=True, priority=priority)
+            data = chat(ACME, stream=True, priority=priority)
             assert (await router.ask(data, "POST")).complete
         low, batch = await router.log(2)
         assert (low["ttft_slo_ms"], low["tpot_slo_ms"]) == (0.001, 60_000.0)

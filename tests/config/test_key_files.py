@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import router.config.key_files as key_files
+from router.config import addons, tenant_checks
 from router.config.key_files import read_keys
 from router.config.keys import KeyLine, KeysProblem, hash_of, line_of
 from router.config.load import parse
@@ -140,6 +141,21 @@ def test_a_tier_is_checked(tmp_path: Path) -> None:
         "keys.folder: acme has the tier 'gold', which is not among priority.tiers "
         "(known: enterprise, pro, free)"
     ]
+
+
+def test_a_budget_needs_the_addon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (tenant_checks, addons):
+        monkeypatch.setattr(module, "is_installed", lambda name: False)
+    (tmp_path / "acme").write_text(key("acme"))
+    text = f"replicas: [http://a:1]\nkeys: {{folder: {tmp_path}}}\n"
+    config = parse(text)
+    assert addons.wanted(config, read_keys(config.keys)) == {}
+    (tmp_path / "acme").write_text(key("acme", tokens_per_month=1.0))
+    assert list(addons.wanted(config, read_keys(config.keys))) == ["usage"]
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    needs = "acme has a budget: needs the addon usage, which is not installed"
+    assert caught.value.problems == [f"keys.folder: {needs}"]
 
 
 @pytest.mark.parametrize("text", ["", "\n \n"])

@@ -335,6 +335,11 @@ allow_paths: [metrics]
         ("access_log: {path: /none/at/all}", "access_log.path: there is no directory '/none/at'"),
         ("access_log: {path: /}", "access_log.path: '/' is a directory"),
         pytest.param(
+            "usage: {file: /none/at/all}",
+            "usage.file: there is no directory '/none/at'",
+            marks=needs("usage"),
+        ),
+        pytest.param(
             "batches: {enabled: true, folder: /none/at/all}",
             "batches.folder: there is no directory '/none/at'",
             marks=needs("batches"),

@@ -24,7 +24,7 @@ def test_every_link_leads_to_a_file(document: Path) -> None:
     assert [to for to in links if "://" not in to and not (document.parent / to).exists()] == []
 
 
-@needs("batches", "kubernetes")
+@needs("batches", "kubernetes", "usage")
 def test_every_test_of_the_security_table_exists() -> None:
     text = (ROOT / "deploy" / "README.md").read_text()
     rows = text.partition("## Security")[2].splitlines()

@@ -201,7 +201,7 @@ async def test_a_dead_name_server_is_not_asked_for_every_target() -> None:
 
     async with serving(only_services, over_tcp) as server:
         name = DnsName(url="http://vllm.test", records="srv")
-        source = DnsSource(name, rules(server, 0.8), Random(1))
+        source = DnsSource(name, rules(server, 2.5), Random(1))
         look = await source.look()
         assert look.found is None and look.problem and not look.is_complete
         assert 16 < server.asked < 100

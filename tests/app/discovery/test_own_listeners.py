@@ -141,19 +141,15 @@ async def test_a_reload_adds_none_of_them(listener: str) -> None:
 
 
 @BY_LISTENER
-def test_a_file_adds_none_of_them(listener: str, tmp_path: Path) -> None:
+@scenario
+async def test_a_file_adds_none_of_them(listener: str, tmp_path: Path) -> None:
     file = tmp_path / "replicas.json"
-
-    @scenario
-    async def story() -> None:
-        files.write(file)
-        async with everywhere(discovery=files.rules(file, retry_max_s=0.02)) as (router, ports):
-            url = f"http://127.0.0.1:{ports[listener]}"
-            files.write(file, {"url": url, "id": "own"}, {"url": "http://127.0.0.1:1", "id": "b"})
-            await eventually(lambda: "b" in states(router), "the other replica of the file")
-            await is_refused(router, f"file:{file}")
-
-    story()
+    files.write(file)
+    async with everywhere(discovery=files.rules(file, retry_max_s=0.02)) as (router, ports):
+        url = f"http://127.0.0.1:{ports[listener]}"
+        files.write(file, {"url": url, "id": "own"}, {"url": "http://127.0.0.1:1", "id": "b"})
+        await eventually(lambda: "b" in states(router), "the other replica of the file")
+        await is_refused(router, f"file:{file}")
 
 
 @needs_nsd

@@ -15,6 +15,7 @@ import pytest
 
 from router.app.emulated_fleet import EmulatedFleet
 
+SHORT_CHAT = [{"role": "user", "content": "Tell me of the fox."}]
 OPTIONS = ("--max-num-seqs=2", "--max-model-len=2048", "--num-blocks=256", "--block-size=16")
 
 
@@ -26,12 +27,22 @@ class Fleet:
         self.url = urls[0]
         self.http = httpx.Client(timeout=20.0)
 
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return self.http.get(self.url + path, **more)
+
+    def post(self, path: str, **more: Any) -> httpx.Response:
+        return self.http.post(self.url + path, **more)
+
+    def chat(self, **body: object) -> httpx.Response:
+        """Ask for a chat completion."""
+        return self.post("/v1/chat/completions", json={"messages": SHORT_CHAT, **body})
+
     def state(self, replica: int = 0) -> dict[str, Any]:
         state: dict[str, Any] = self.http.get(f"{self.urls[replica]}/emulator/state").json()
         return state
 
     def faults(self, **faults: object) -> httpx.Response:
-        return self.http.post(f"{self.url}/emulator/faults", json=faults)
+        return self.post("/emulator/faults", json=faults)
 
     def metric(self, name: str) -> float:
         """One sample of the first engine's metrics, named as in the text up to its value."""

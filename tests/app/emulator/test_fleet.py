@@ -156,7 +156,7 @@ def test_response_heads_wait_for_the_first_token_if_configured() -> None:
         (["--host", "192.0.2.1"], "cannot listen on 192.0.2.1"),
         (["--profile", "turbo"], "invalid choice"),
         (["--count", "0"], "at least 1"),
-        (["--speed", "0"], "more than 0"),
+        (["--speed", "0"], "not above 0"),
         (["--kv-tokens", "10", "--num-blocks", "10"], "not allowed with"),
         (["--persona", "other"], "invalid choice"),
         (["--kv-events", "--persona", "trtllm"], "publishes no KV events"),

@@ -29,7 +29,7 @@ class Listener:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.context = zmq.Context()
-        self.source = fleet.http.get(fleet.url + "/kv_event_sources").json()["0"]
+        self.source = fleet.get("/kv_event_sources").json()["0"]
         self.sub = self.context.socket(zmq.SUB)
         self.sub.setsockopt(zmq.SUBSCRIBE, b"")
         self.sub.setsockopt(zmq.RCVTIMEO, 10_000)
@@ -49,8 +49,8 @@ class Listener:
             pass
 
     def complete(self, prompt: str, **body: object) -> dict[str, Any]:
-        answer = self.fleet.http.post(
-            self.fleet.url + "/v1/completions", json={"prompt": prompt, "max_tokens": 1, **body}
+        answer = self.fleet.post(
+            "/v1/completions", json={"prompt": prompt, "max_tokens": 1, **body}
         )
         found: dict[str, Any] = answer.json()
         return found
@@ -132,7 +132,7 @@ def test_what_makes_room_is_told_and_gone(listener: Listener) -> None:
 def test_a_reset_clears_everything(listener: Listener) -> None:
     listener.complete(PROMPT)
     listener.batch()
-    listener.fleet.http.post(listener.fleet.url + "/reset_prefix_cache")
+    listener.fleet.post("/reset_prefix_cache")
     assert listener.batch()[2] == [{"type": "AllBlocksCleared"}]
     answer = listener.complete(PROMPT)
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
@@ -162,7 +162,7 @@ def test_a_question_that_is_none_is_not_answered_and_harms_nobody(listener: List
 def test_after_a_restart_the_numbers_begin_again_and_the_past_is_gone(listener: Listener) -> None:
     listener.complete(PROMPT)
     assert listener.batch()[1] > 0
-    listener.fleet.http.post(listener.fleet.url + "/emulator/restart")
+    listener.fleet.post("/emulator/restart")
     assert listener.replay(0) == []
     listener.complete(PROMPT)
     assert listener.batch()[1] == 0

@@ -71,12 +71,10 @@ def test_every_replica_answers_alike_and_says_who_it_is(quick: Fleet) -> None:
 
 def test_counts_agree_between_tokenize_usage_and_the_cache(quick: Fleet) -> None:
     prompt = "counting words, " * 20
-    counted = quick.http.post(quick.url + "/tokenize", json={"prompt": prompt}).json()
+    counted = quick.post("/tokenize", json={"prompt": prompt}).json()
     queried = quick.metric("vllm:prefix_cache_queries_total")
     bodies = [
-        quick.http.post(
-            quick.url + "/v1/completions", json={"prompt": prompt, "max_tokens": 2}
-        ).json()
+        quick.post("/v1/completions", json={"prompt": prompt, "max_tokens": 2}).json()
         for _ in range(2)
     ]
     assert counted["count"] == len(counted["tokens"]) == 80
@@ -84,10 +82,8 @@ def test_counts_agree_between_tokenize_usage_and_the_cache(quick: Fleet) -> None
     assert quick.metric("vllm:prefix_cache_queries_total") == queried + 160
     # Cached tokens are whole blocks of 16 tokens, and never include the last token of the prompt.
     assert bodies[1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 64
-    chat = quick.http.post(quick.url + "/tokenize", json={"messages": CHAT}).json()["count"]
-    answer = quick.http.post(
-        quick.url + "/v1/chat/completions", json={"messages": CHAT, "max_tokens": 1}
-    ).json()
+    chat = quick.post("/tokenize", json={"messages": CHAT}).json()["count"]
+    answer = quick.post("/v1/chat/completions", json={"messages": CHAT, "max_tokens": 1}).json()
     assert answer["usage"]["prompt_tokens"] == chat
 
 
@@ -106,7 +102,7 @@ def test_the_next_turn_hits_what_was_generated(client: OpenAI) -> None:
 def test_a_salt_keeps_caches_apart(quick: Fleet) -> None:
     body = {"prompt": "a secret that is long enough to fill blocks " * 4, "max_tokens": 1}
     for salt in ("mine", "yours"):
-        answer = quick.http.post(quick.url + "/v1/completions", json={**body, "cache_salt": salt})
+        answer = quick.post("/v1/completions", json={**body, "cache_salt": salt})
         assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
@@ -167,7 +163,7 @@ def test_urgent_requests_are_served_first(fleet: Fleet, how: str) -> None:
 
 def test_limits_and_reasons(quick: Fleet) -> None:
     def ask(**body: object) -> tuple[str, int]:
-        answer = quick.http.post(quick.url + "/v1/completions", json={"prompt": "a", **body}).json()
+        answer = quick.post("/v1/completions", json={"prompt": "a", **body}).json()
         return answer["choices"][0]["finish_reason"], answer["usage"]["completion_tokens"]
 
     assert ask(max_tokens=3) == ("length", 3)
@@ -191,7 +187,7 @@ def test_limits_and_reasons(quick: Fleet) -> None:
 def test_what_cannot_be_done_is_refused_in_openai_shape(
     quick: Fleet, body: dict[str, object]
 ) -> None:
-    answer = quick.http.post(quick.url + "/v1/completions", json=body)
+    answer = quick.post("/v1/completions", json=body)
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == 400
 
@@ -206,8 +202,8 @@ def test_a_body_that_cannot_be_decoded_is_a_400(quick: Fleet, path: str, encodin
 
 
 def test_an_incoming_request_id_becomes_the_id(quick: Fleet) -> None:
-    answer = quick.http.post(
-        quick.url + "/v1/chat/completions",
+    answer = quick.post(
+        "/v1/chat/completions",
         json={"messages": CHAT, "max_tokens": 1},
         headers={"x-request-id": "abc.1"},
     )
@@ -241,7 +237,7 @@ def test_a_streamed_response_is_stored_too(client: OpenAI) -> None:
 
 def test_embeddings_are_the_same_in_both_encodings(client: OpenAI, quick: Fleet) -> None:
     packed = client.embeddings.create(model="tiny", input=["one", "two"])
-    plain = quick.http.post(quick.url + "/v1/embeddings", json={"input": ["one", "two"]}).json()
+    plain = quick.post("/v1/embeddings", json={"input": ["one", "two"]}).json()
     for ours, theirs in zip(packed.data, plain["data"], strict=True):
         assert ours.embedding == pytest.approx(theirs["embedding"], abs=1e-6)
     assert packed.data[0].embedding != packed.data[1].embedding
@@ -250,9 +246,9 @@ def test_embeddings_are_the_same_in_both_encodings(client: OpenAI, quick: Fleet)
 
 def test_small_endpoints(quick: Fleet) -> None:
     for path in ("/health", "/ping"):
-        answer = quick.http.get(quick.url + path)
+        answer = quick.get(path)
         assert (answer.status_code, answer.content) == (200, b"")
-    assert "version" in quick.http.get(quick.url + "/version").json()
+    assert "version" in quick.get("/version").json()
 
 
 def test_metrics_are_vllms(quick: Fleet) -> None:
@@ -260,13 +256,13 @@ def test_metrics_are_vllms(quick: Fleet) -> None:
         'vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"}'
     )
     first = quick.metric("vllm:time_to_first_token_seconds_count")
-    quick.http.post(quick.url + "/v1/completions", json={"prompt": "a", "max_tokens": 2})
+    quick.post("/v1/completions", json={"prompt": "a", "max_tokens": 2})
     after = quick.metric(
         'vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"}'
     )
     assert after == before + 1
     assert quick.metric("vllm:time_to_first_token_seconds_count") == first + 1
-    answer = quick.http.get(quick.url + "/metrics")
+    answer = quick.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     assert 'block_size="16"' in answer.text
     assert 'num_gpu_blocks="256"' in answer.text
@@ -284,13 +280,3 @@ def test_old_clients_get_streams_without_chunks(quick: Fleet) -> None:
     assert b"chunked" not in head.lower()
     assert stream.startswith(b"data: {")
     assert stream.endswith(b"data: [DONE]\n\n")
-
-
-def test_many_streams_on_one_connection_pool(quick: Fleet) -> None:
-    for _ in range(5):
-        with quick.http.stream(
-            "POST",
-            quick.url + "/v1/completions",
-            json={"prompt": "a", "max_tokens": 2, "stream": True},
-        ) as answer:
-            assert answer.read().endswith(b"data: [DONE]\n\n")

@@ -29,8 +29,8 @@ def test_a_reset_instead_of_an_answer(fleet: Fleet, path: str) -> None:
 
 @pytest.mark.parametrize("status", [500, 503, 429])
 def test_an_error_and_how_long_to_wait(fleet: Fleet, status: int) -> None:
-    answer = fleet.http.post(
-        fleet.url + "/v1/completions",
+    answer = fleet.post(
+        "/v1/completions",
         json=STREAM,
         headers=fault(f"status={status}; retry_after_s=3"),
     )
@@ -62,9 +62,7 @@ def test_a_hanging_request_has_its_head_and_nothing_else(fleet: Fleet) -> None:
 
 def test_a_slow_head(fleet: Fleet) -> None:
     with pytest.raises(httpx.ReadTimeout):
-        fleet.http.post(
-            fleet.url + "/v1/completions", json=STREAM, headers=fault("delay_s=30"), timeout=0.1
-        )
+        fleet.post("/v1/completions", json=STREAM, headers=fault("delay_s=30"), timeout=0.1)
 
 
 @pytest.mark.parametrize("tokens", [0, 3, 20])
@@ -88,15 +86,11 @@ def test_a_stream_that_dies(fleet: Fleet, tokens: int) -> None:
 
 def test_a_whole_answer_that_dies(fleet: Fleet) -> None:
     with pytest.raises(httpx.RemoteProtocolError):
-        fleet.http.post(
-            fleet.url + "/v1/completions", json={"prompt": "a"}, headers=fault("die_after=3")
-        )
+        fleet.post("/v1/completions", json={"prompt": "a"}, headers=fault("die_after=3"))
 
 
 def test_an_error_in_the_middle_of_a_stream_and_done_all_the_same(fleet: Fleet) -> None:
-    answer = fleet.http.post(
-        fleet.url + "/v1/completions", json=STREAM, headers=fault("error_after=3")
-    )
+    answer = fleet.post("/v1/completions", json=STREAM, headers=fault("error_after=3"))
     events = answer.text.strip().split("\n\n")
     assert len(events) == 5
     assert '"error"' in events[3]
@@ -113,14 +107,12 @@ def test_an_error_in_the_middle_of_a_stream_and_done_all_the_same(fleet: Fleet) 
 def test_other_routes_have_errors_of_their_own(
     fleet: Fleet, path: str, body: dict[str, object], last: str
 ) -> None:
-    answer = fleet.http.post(fleet.url + path, json=body, headers=fault("error_after=2"))
+    answer = fleet.post(path, json=body, headers=fault("error_after=2"))
     assert answer.text.strip().split("\n\n")[-1].startswith(last)
 
 
 def test_a_whole_answer_that_fails(fleet: Fleet) -> None:
-    answer = fleet.http.post(
-        fleet.url + "/v1/completions", json={"prompt": "a"}, headers=fault("error_after=0")
-    )
+    answer = fleet.post("/v1/completions", json={"prompt": "a"}, headers=fault("error_after=0"))
     assert answer.status_code == 500
 
 
@@ -128,7 +120,7 @@ def test_a_frozen_engine_looks_healthy_and_thaws(fleet: Fleet) -> None:
     fleet.faults(freeze=True)
     with fleet.http.stream("POST", fleet.url + "/v1/completions", json=STREAM) as answer:
         assert answer.status_code == 200
-        assert fleet.http.get(fleet.url + "/health").status_code == 200
+        assert fleet.get("/health").status_code == 200
         fleet.faults()
         assert answer.read().endswith(b"data: [DONE]\n\n")
 
@@ -143,14 +135,14 @@ def test_leaving_a_frozen_engine_frees_it(fleet: Fleet) -> None:
 
 def test_an_unhealthy_engine(fleet: Fleet) -> None:
     fleet.faults(health=503)
-    assert fleet.http.get(fleet.url + "/health").status_code == 503
+    assert fleet.get("/health").status_code == 503
 
 
 def test_a_straggler_still_answers(fleet: Fleet) -> None:
     assert fleet.faults(slow=3.0).json()["slow"] == 3.0
-    answer = fleet.http.post(fleet.url + "/v1/completions", json={"prompt": "a", "max_tokens": 2})
+    answer = fleet.post("/v1/completions", json={"prompt": "a", "max_tokens": 2})
     assert answer.status_code == 200
-    assert fleet.http.get(fleet.url + "/emulator/faults").json()["slow"] == 3.0
+    assert fleet.get("/emulator/faults").json()["slow"] == 3.0
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -160,8 +152,8 @@ def test_an_attempt_that_straggles_comes_to_the_queue_late(fleet: Fleet, stream:
     sock = raw_post(fleet.url, "/v1/completions", body, "x-emulate-fault: straggle=1e6")
     if stream:
         assert sock.recv(1000).startswith(b"HTTP/1.1 200")
-    answer = fleet.http.post(
-        fleet.url + "/v1/completions", json=body, headers=fault("straggle=2; replica=emulated-0")
+    answer = fleet.post(
+        "/v1/completions", json=body, headers=fault("straggle=2; replica=emulated-0")
     )
     assert answer.status_code == 200
     assert fleet.state()["submitted"] == before + 1  # the first request is still on its way
@@ -173,7 +165,7 @@ def test_an_attempt_that_straggles_comes_to_the_queue_late(fleet: Fleet, stream:
 def test_embeddings_straggle_too(fleet: Fleet) -> None:
     before = fleet.state()["submitted"]
     sock = raw_post(fleet.url, "/v1/embeddings", {"input": "a"}, "x-emulate-fault: straggle=1e6")
-    answer = fleet.http.post(fleet.url + "/v1/embeddings", json={"input": "a"})
+    answer = fleet.post("/v1/embeddings", json={"input": "a"})
     assert answer.status_code == 200
     assert fleet.state()["submitted"] == before + 1
     sock.close()
@@ -181,9 +173,7 @@ def test_embeddings_straggle_too(fleet: Fleet) -> None:
 
 def test_faults_that_are_not_understood_change_nothing(fleet: Fleet) -> None:
     assert fleet.faults(hangs=True).status_code == 400
-    header = fleet.http.post(
-        fleet.url + "/v1/completions", json={"prompt": "a"}, headers=fault("nonsense")
-    )
+    header = fleet.post("/v1/completions", json={"prompt": "a"}, headers=fault("nonsense"))
     assert header.status_code == 400
-    answer = fleet.http.post(fleet.url + "/v1/completions", json={"prompt": "a", "max_tokens": 1})
+    answer = fleet.post("/v1/completions", json={"prompt": "a", "max_tokens": 1})
     assert answer.status_code == 200

@@ -15,7 +15,7 @@ from tests.app.emulator.test_shapes import events, recorded, unknown_fields
 
 
 def post(fleet: Fleet, path: str, body: object, **headers: str) -> httpx.Response:
-    return fleet.http.post(fleet.url + path, json=body, headers=headers)
+    return fleet.post(path, json=body, headers=headers)
 
 
 def text_of(answer: httpx.Response) -> str:
@@ -176,7 +176,7 @@ def test_an_engine_that_sleeps_says_so_and_works_when_it_is_woken(fleet: Fleet) 
         'vllm:engine_sleep_state{engine="0",model_name="tiny",sleep_state="weights_offloaded"}'
     )
     assert fleet.metric(offloaded) == 1
-    assert fleet.http.get(fleet.url + "/is_sleeping").json() == {"is_sleeping": True}
+    assert fleet.get("/is_sleeping").json() == {"is_sleeping": True}
     sock = raw_post(
         fleet.url, "/v1/completions", {"prompt": "a", "max_tokens": 1}, "connection: close"
     )
@@ -259,7 +259,7 @@ def sized() -> Iterator[Fleet]:
 def test_a_pool_in_tokens_and_a_queue_with_an_end(sized: Fleet) -> None:
     state = sized.state()
     assert (state["kv_blocks"], state["kv_block_size"], state["max_num_seqs"]) == (200, 32, 3)
-    assert sized.http.get(sized.url + "/v1/models").json()["data"][0]["max_model_len"] == 4096
+    assert sized.get("/v1/models").json()["data"][0]["max_model_len"] == 4096
     sized.faults(freeze=True)
     sock = raw_post(sized.url, "/v1/completions", LONG)
     sized.until(lambda: sized.state()["waiting"] == 1, "queued")

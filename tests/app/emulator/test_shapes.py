@@ -87,7 +87,7 @@ STREAMS = [
 def test_a_stream_is_like_the_recorded_one(
     quick: Fleet, name: str, path: str, body: dict[str, Any]
 ) -> None:
-    answer = quick.http.post(quick.url + path, json={**body, "model": "tiny", "stream": True})
+    answer = quick.post(path, json={**body, "model": "tiny", "stream": True})
     headers, theirs = recorded(name)
     assert answer.status_code == 200
     for header in ("content-type", "transfer-encoding"):
@@ -129,7 +129,7 @@ def test_a_whole_answer_is_like_the_recorded_one(
 
 
 def test_an_unknown_path_and_a_wrong_method(quick: Fleet) -> None:
-    nowhere = quick.http.get(quick.url + "/nowhere")
+    nowhere = quick.get("/nowhere")
     assert (nowhere.status_code, nowhere.json()) == (404, {"detail": "Not Found"})
-    wrong = quick.http.get(quick.url + "/v1/completions")
+    wrong = quick.get("/v1/completions")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")

@@ -19,7 +19,7 @@ from router.fleet.monitor.poller import GAP_S, GIVE_UP, Poller, gap_s
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
 from router.fleet.table.fleet import Fleet
-from tests.app.fleet.servers import Answers, serving
+from tests.app.fleet.servers import Answers, Engine, serving
 from tests.fleet.engines.pages import page, read
 from tests.fleet.helpers import Table
 from tests.harness.behaviours import rst_after_request, rst_unread, until_closed
@@ -144,6 +144,18 @@ async def polling(
     assert not errors
 
 
+@asynccontextmanager
+async def polled(
+    answers: Answers | Behaviour, *others: str, **settings: Any
+) -> AsyncIterator[tuple[Engine, Fixture]]:
+    """A replica with these answers, and a poller over it and over the replicas at other URLs."""
+    async with (
+        serving(answers) as engine,
+        polling(engine.server.url, *others, **settings) as fixture,
+    ):
+        yield engine, fixture
+
+
 def answer(name: str, *fields: str) -> bytes:
     return response(200, *fields, body=read(name), content_type="text/plain; version=0.0.4")
 
@@ -170,10 +182,7 @@ async def test_a_shortage_of_files_is_no_problem_of_the_replica() -> None:
 
 @scenario
 async def test_an_engines_signals_reach_the_fleet() -> None:
-    async with (
-        serving({"/metrics": answer("vllm-0.32.txt")}) as engine,
-        polling(engine.server.url) as fixture,
-    ):
+    async with polled({"/metrics": answer("vllm-0.32.txt")}) as (_engine, fixture):
         found = await fixture.signals(3)
         assert set(found) == {page("vllm-0.32.txt").signals}
         assert fixture.told.problems == []
@@ -181,19 +190,6 @@ async def test_an_engines_signals_reach_the_fleet() -> None:
         assert replica.engine == "vllm"
         assert replica.signals == page("vllm-0.32.txt").signals
         assert (replica.waiting, replica.load, replica.kv_usage) == (6, 14, 0.9871)
-
-
-@scenario
-async def test_polls_are_numbered_as_the_accounting_has_it() -> None:
-    async with (
-        serving({"/metrics": running(1)}) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}) as fixture,
-    ):
-        await fixture.signals(4)
-        numbers = [poll for _, _, poll in fixture.told.signals]
-        assert numbers == sorted(set(numbers))
-        assert fixture.replica.polls_heard == numbers[-1]
-        assert fixture.told.times == sorted(fixture.told.times)
 
 
 @scenario
@@ -207,10 +203,7 @@ async def test_a_poll_counts_what_was_sent_before_it_began() -> None:
         await connection.send(running(1))
         await until_closed(connection)
 
-    async with (
-        serving(behave) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}, timeout_s=10) as fixture,
-    ):
+    async with polled(behave, replica={"engine": "vllm"}, timeout_s=10) as (engine, fixture):
         await engine.server.wait_for_requests(1)
         during = fixture.replica.polls
         go.set()
@@ -220,10 +213,7 @@ async def test_a_poll_counts_what_was_sent_before_it_began() -> None:
 
 @scenario
 async def test_the_token_and_via_are_sent_and_compression_is_not_asked_for() -> None:
-    async with (
-        serving({"/metrics": running(1)}) as engine,
-        polling(engine.server.url, token="t-1") as fixture,
-    ):
+    async with polled({"/metrics": running(1)}, token="t-1") as (engine, fixture):
         await fixture.signals()
         assert {fields["authorization"] for fields in engine.fields} == {"Bearer t-1"}
         assert {fields["accept-encoding"] for fields in engine.fields} == {"identity"}
@@ -232,10 +222,7 @@ async def test_the_token_and_via_are_sent_and_compression_is_not_asked_for() -> 
 
 @scenario
 async def test_one_connection_serves_many_polls() -> None:
-    async with (
-        serving({"/metrics": running(1)}) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}) as fixture,
-    ):
+    async with polled({"/metrics": running(1)}, replica={"engine": "vllm"}) as (engine, fixture):
         await fixture.signals(5)
         assert len(engine.server.connections) == 1
 
@@ -243,10 +230,7 @@ async def test_one_connection_serves_many_polls() -> None:
 @scenario
 async def test_figures_nobody_believes_are_counted() -> None:
     body = b"vllm:num_requests_running 3\nvllm:num_requests_waiting NaN\n"
-    async with (
-        serving({"/metrics": text(body)}) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}) as fixture,
-    ):
+    async with polled({"/metrics": text(body)}, replica={"engine": "vllm"}) as (_engine, fixture):
         found = await fixture.signals(2)
         assert set(found) == {Signals(running=3)}
         assert fixture.poller.odd["vllm:num_requests_waiting"] >= 2
@@ -336,9 +320,9 @@ def says(data: bytes) -> Behaviour:
 @scenario
 async def test_what_is_wrong_in_one_word(behave: Behaviour, problem: str) -> None:
     timeout_s = 0.5 if problem == "timeout" else 10.0  # a flood is read as fast as the machine can
-    async with (
-        serving(behave) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}, timeout_s=timeout_s) as fixture,
+    async with polled(behave, replica={"engine": "vllm"}, timeout_s=timeout_s) as (
+        _engine,
+        fixture,
     ):
         assert await fixture.problem() == problem
         assert await fixture.problem(2) == problem
@@ -348,9 +332,9 @@ async def test_what_is_wrong_in_one_word(behave: Behaviour, problem: str) -> Non
 
 @scenario
 async def test_signals_outlive_a_few_bad_polls_and_not_many() -> None:
-    async with (
-        serving({"/metrics": running(7)}) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}, stale_s=0.8) as fixture,
+    async with polled({"/metrics": running(7)}, replica={"engine": "vllm"}, stale_s=0.8) as (
+        engine,
+        fixture,
     ):
         fixture.told.table.fleet.polls.stale_s = 0.8
         await fixture.signals()
@@ -362,21 +346,6 @@ async def test_signals_outlive_a_few_bad_polls_and_not_many() -> None:
         engine.answers = {"/metrics": running(2)}
         fixture.poller.poll_early(fixture.replica)
         await eventually(lambda: fixture.replica.signals == Signals(running=2), "new signals")
-
-
-@scenario
-async def test_a_hanging_replica_delays_no_other() -> None:
-    async with (
-        serving({"/metrics": None}) as hanging,
-        serving({"/metrics": running(1)}) as good,
-        polling(
-            hanging.server.url, good.server.url, replica={"engine": "vllm"}, timeout_s=30
-        ) as fixture,
-    ):
-        await fixture.signals(5)
-        assert {id for id, _, _ in fixture.told.signals} == {"r1"}
-        assert fixture.told.problems == []
-        assert hanging.asked == ["/metrics"]  # one poll at a time
 
 
 @pytest.mark.parametrize(
@@ -400,9 +369,9 @@ async def test_a_replica_without_metrics_is_asked_rarely(behave: Behaviour) -> N
 
 @scenario
 async def test_who_had_metrics_is_asked_on_until_they_are_too_old() -> None:
-    async with (
-        serving({"/metrics": running(1)}) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}, stale_s=3600) as fixture,
+    async with polled({"/metrics": running(1)}, replica={"engine": "vllm"}, stale_s=3600) as (
+        engine,
+        fixture,
     ):
         await fixture.signals()
         engine.answers = {}
@@ -414,9 +383,9 @@ async def test_who_had_metrics_is_asked_on_until_they_are_too_old() -> None:
 
 @scenario
 async def test_a_poll_may_be_asked_for_early() -> None:
-    async with (
-        serving({"/metrics": running(1)}) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}, **LAZY) as fixture,
+    async with polled({"/metrics": running(1)}, replica={"engine": "vllm"}, **LAZY) as (
+        engine,
+        fixture,
     ):
         await eventually(lambda: fixture.poller.running == 1, "its task")
         await asyncio.sleep(0)
@@ -476,18 +445,17 @@ async def test_all_causes_together_ask_one_question_in_a_gap() -> None:
     query per interval.
     """
     absent = response(404)
-    async with (
-        serving(
-            {
-                "/metrics": absent,
-                "/server_info": response(200, body=b'{"mem_fraction_static": 0.9}'),
-                "/v1/loads?include=core": response(
-                    200, body=b'{"loads": [{"num_running_reqs": 1, "num_waiting_reqs": 0}]}'
-                ),
-            }
-        ) as engine,
-        polling(engine.server.url, interval_s=0.1, refresh_s=0.3) as fixture,
-    ):
+    async with polled(
+        {
+            "/metrics": absent,
+            "/server_info": response(200, body=b'{"mem_fraction_static": 0.9}'),
+            "/v1/loads?include=core": response(
+                200, body=b'{"loads": [{"num_running_reqs": 1, "num_waiting_reqs": 0}]}'
+            ),
+        },
+        interval_s=0.1,
+        refresh_s=0.3,
+    ) as (engine, fixture):
         began = monotonic()
         while len(fixture.told.signals) < 8:
             fixture.poller.poll_early(fixture.replica)
@@ -517,10 +485,7 @@ async def test_a_page_that_has_nothing_new_is_asked_for_first_again() -> None:
         body = page if path == "/prometheus/metrics" else b"[]" if len(asked) < 5 else iteration
         await connection.send(response(200, "Connection: close", body=body))
 
-    async with (
-        serving(behave) as engine,
-        polling(engine.server.url, replica={"engine": "trtllm"}) as fixture,
-    ):
+    async with polled(behave, replica={"engine": "trtllm"}) as (_engine, fixture):
         found = await fixture.signals(4)
         assert (found[0].running, found[0].waiting) == (2, 1)
         assert found[-1].running == 7
@@ -529,10 +494,7 @@ async def test_a_page_that_has_nothing_new_is_asked_for_first_again() -> None:
 
 @scenario
 async def test_never_means_never() -> None:
-    async with (
-        serving({"/metrics": running(1)}) as engine,
-        polling(engine.server.url, interval_s=0.0) as fixture,
-    ):
+    async with polled({"/metrics": running(1)}, interval_s=0.0) as (engine, fixture):
         assert fixture.poller.running == 0
         fixture.poller.poll_early(fixture.replica)
         assert fixture.poller.running == 0
@@ -546,10 +508,7 @@ async def test_never_means_never() -> None:
 @scenario
 async def test_the_signals_end_with_the_polls() -> None:
     """Otherwise a replica would stay asleep, and a gate stay closed, until the program ends."""
-    async with (
-        serving({"/metrics": running(1)}) as engine,
-        polling(engine.server.url, dead_url(), interval_s=0.02) as fixture,
-    ):
+    async with polled({"/metrics": running(1)}, dead_url(), interval_s=0.02) as (_engine, fixture):
         replica, unanswered = fixture.told.replicas.values()
         unanswered.polls_awaited = 1_000_000
         await fixture.signals()
@@ -568,20 +527,14 @@ async def test_the_signals_end_with_the_polls() -> None:
 
 @scenario
 async def test_a_new_interval_counts_at_once() -> None:
-    async with (
-        serving({"/metrics": running(1)}) as engine,
-        polling(engine.server.url, **LAZY) as fixture,
-    ):
+    async with polled({"/metrics": running(1)}, **LAZY) as (_engine, fixture):
         fixture.adopt(interval_s=0.02)
         await fixture.signals(2)
 
 
 @scenario
 async def test_an_unwatched_replica_is_asked_no_more() -> None:
-    async with (
-        serving({"/metrics": running(1)}) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}) as fixture,
-    ):
+    async with polled({"/metrics": running(1)}, replica={"engine": "vllm"}) as (engine, fixture):
         await fixture.signals()
         fixture.poller.unwatch(fixture.replica)
         await eventually(lambda: fixture.poller.running == 0, "the end of its task")
@@ -603,9 +556,9 @@ async def test_what_comes_of_a_removed_replica_is_not_told() -> None:
         await connection.send(running(1))
         await until_closed(connection)
 
-    async with (
-        serving(behave) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}, timeout_s=30, **LAZY) as fixture,
+    async with polled(behave, replica={"engine": "vllm"}, timeout_s=30, **LAZY) as (
+        engine,
+        fixture,
     ):
         replica = fixture.replica
         (turn,) = fixture.poller._turns.values()
@@ -620,10 +573,7 @@ async def test_what_comes_of_a_removed_replica_is_not_told() -> None:
 
 @scenario
 async def test_stopping_while_polls_hang() -> None:
-    async with (
-        serving({"/metrics": None}) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}, timeout_s=30) as _,
-    ):
+    async with polled({"/metrics": None}, replica={"engine": "vllm"}, timeout_s=30) as (engine, _):
         await eventually(lambda: engine.asked == ["/metrics"], "a poll")
 
 
@@ -664,10 +614,7 @@ async def test_a_poller_that_was_never_started_stops() -> None:
 )
 @scenario
 async def test_an_engine_is_found_out(answers: Answers, engine: str) -> None:
-    async with (
-        serving(answers) as server,
-        polling(server.server.url, timeout_s=2) as fixture,
-    ):
+    async with polled(answers, timeout_s=2) as (_server, fixture):
         await fixture.signals()
         assert fixture.replica.engine == engine
         assert fixture.last.running is not None
@@ -675,9 +622,9 @@ async def test_an_engine_is_found_out(answers: Answers, engine: str) -> None:
 
 @scenario
 async def test_who_owns_the_models_saves_the_question() -> None:
-    async with (
-        serving({"/v1/loads?include=core": answer("sglang-loads.json")}) as engine,
-        polling(engine.server.url, start=False) as fixture,
+    async with polled({"/v1/loads?include=core": answer("sglang-loads.json")}, start=False) as (
+        engine,
+        fixture,
     ):
         fixture.replica.objects = {"m": {"id": "m", "owned_by": "sglang"}}
         await fixture.poller.start()
@@ -688,9 +635,9 @@ async def test_who_owns_the_models_saves_the_question() -> None:
 
 @scenario
 async def test_the_configuration_overrules_what_it_looks_like() -> None:
-    async with (
-        serving({"/metrics": answer("sglang-0.5.23.txt")}) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}) as fixture,
+    async with polled({"/metrics": answer("sglang-0.5.23.txt")}, replica={"engine": "vllm"}) as (
+        _engine,
+        fixture,
     ):
         assert await fixture.problem() == "nothing"
         assert fixture.replica.engine == "vllm"
@@ -698,10 +645,7 @@ async def test_the_configuration_overrules_what_it_looks_like() -> None:
 
 @scenario
 async def test_a_stranger_is_asked_for_what_many_say() -> None:
-    async with (
-        serving({"/metrics": answer("dynamo.txt")}) as engine,
-        polling(engine.server.url) as fixture,
-    ):
+    async with polled({"/metrics": answer("dynamo.txt")}) as (engine, fixture):
         assert await fixture.problem(GIVE_UP) == "nothing"
         assert fixture.replica.engine is None
         # The endpoints for detection were queried once, the metrics at every poll.
@@ -711,9 +655,9 @@ async def test_a_stranger_is_asked_for_what_many_say() -> None:
 
 @scenario
 async def test_another_engine_at_the_same_address_is_noticed() -> None:
-    async with (
-        serving({"/metrics": answer("vllm-0.32.txt")}) as engine,
-        polling(engine.server.url, refresh_s=0.05, stale_s=0.1) as fixture,
+    async with polled({"/metrics": answer("vllm-0.32.txt")}, refresh_s=0.05, stale_s=0.1) as (
+        engine,
+        fixture,
     ):
         await fixture.signals()
         engine.answers = {"/metrics": answer("tgi-3.txt")}
@@ -727,10 +671,7 @@ async def test_sglang_without_metrics_tells_its_loads() -> None:
         "/v1/loads?include=core": answer("sglang-loads.json"),
         "/server_info": answer("sglang-server-info.json"),
     }
-    async with (
-        serving(answers) as engine,
-        polling(engine.server.url, replica={"engine": "sglang"}) as fixture,
-    ):
+    async with polled(answers, replica={"engine": "sglang"}) as (engine, fixture):
         await fixture.signals(3)
         expected = msgspec.structs.replace(page("sglang-loads.json").signals, block_tokens=64)
         assert fixture.last == expected
@@ -741,10 +682,11 @@ async def test_sglang_without_metrics_tells_its_loads() -> None:
 
 @scenario
 async def test_a_better_source_that_appears_is_found() -> None:
-    async with (
-        serving({"/v1/loads?include=core": answer("sglang-loads.json")}) as engine,
-        polling(engine.server.url, replica={"engine": "sglang"}, refresh_s=0.05) as fixture,
-    ):
+    async with polled(
+        {"/v1/loads?include=core": answer("sglang-loads.json")},
+        replica={"engine": "sglang"},
+        refresh_s=0.05,
+    ) as (engine, fixture):
         await fixture.signals()
         engine.answers = {**engine.answers, "/metrics": answer("sglang-0.5.23.txt")}
         await eventually(lambda: fixture.last.prompt_tokens == 65536, "the metrics")
@@ -753,10 +695,7 @@ async def test_a_better_source_that_appears_is_found() -> None:
 @scenario
 async def test_tensorrt_llm_is_asked_on_new_connections_and_keeps_its_last_word() -> None:
     answers: Answers = {"/metrics": answer("trtllm-iterations.json")}
-    async with (
-        serving(answers) as engine,
-        polling(engine.server.url, replica={"engine": "trtllm"}) as fixture,
-    ):
+    async with polled(answers, replica={"engine": "trtllm"}) as (engine, fixture):
         expected = page("trtllm-iterations.json").signals
         await fixture.signals()
         engine.answers = {"/metrics": text(b"[]")}
@@ -770,10 +709,7 @@ async def test_tensorrt_llm_is_asked_on_new_connections_and_keeps_its_last_word(
 
 @scenario
 async def test_an_idle_tensorrt_llm_is_not_given_up() -> None:
-    async with (
-        serving({"/metrics": text(b"[]")}) as engine,
-        polling(engine.server.url, replica={"engine": "trtllm"}) as fixture,
-    ):
+    async with polled({"/metrics": text(b"[]")}, replica={"engine": "trtllm"}) as (engine, fixture):
         assert await fixture.problem(2 * GIVE_UP) == "nothing"
         engine.answers = {"/metrics": answer("trtllm-iterations.json")}
         await fixture.signals()
@@ -781,10 +717,9 @@ async def test_an_idle_tensorrt_llm_is_not_given_up() -> None:
 
 @scenario
 async def test_what_an_engine_said_before_it_was_gone_does_not_hold() -> None:
-    async with (
-        serving({"/metrics": answer("trtllm-iterations.json")}) as engine,
-        polling(engine.server.url, replica={"engine": "trtllm"}) as fixture,
-    ):
+    async with polled(
+        {"/metrics": answer("trtllm-iterations.json")}, replica={"engine": "trtllm"}
+    ) as (engine, fixture):
         port = engine.server.port
         await fixture.signals()
         await engine.server.stop_listening()
@@ -797,27 +732,9 @@ async def test_what_an_engine_said_before_it_was_gone_does_not_hold() -> None:
 
 
 @scenario
-async def test_what_an_engine_says_of_itself_fills_the_gaps() -> None:
-    answers: Answers = {
-        "/metrics": answer("llamacpp.txt"),
-        "/props": answer("llamacpp-props.json"),
-    }
-    async with (
-        serving(answers) as engine,
-        polling(engine.server.url, timeout_s=1) as fixture,
-    ):
-        await fixture.signals(2)
-        assert fixture.last == page("llamacpp.txt").signals
-        assert engine.asked.count("/props") == 1
-
-
-@scenario
 async def test_facts_that_hang_cost_one_poll_its_time_and_no_more() -> None:
     answers: Answers = {"/metrics": answer("tgi-3.txt"), "/info": None}
-    async with (
-        serving(answers) as engine,
-        polling(engine.server.url, replica={"engine": "tgi"}, timeout_s=0.1) as fixture,
-    ):
+    async with polled(answers, replica={"engine": "tgi"}, timeout_s=0.1) as (engine, fixture):
         await fixture.signals(3)
         assert engine.asked.count("/info") == 1
         assert fixture.told.problems == []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.app.fleet.servers import Answers, serving
-from tests.app.fleet.test_poller import LAZY, answer, polling, running
+from tests.app.fleet.servers import Answers
+from tests.app.fleet.test_poller import LAZY, answer, polled, running
 from tests.fleet.engines.pages import page
 from tests.harness.replica import eventually
 from tests.harness.running import scenario
@@ -13,10 +13,7 @@ SLOTS = 256  # as in the recorded facts of SGLang
 
 @scenario
 async def test_each_rank_gets_its_own_signals() -> None:
-    async with (
-        serving({"/metrics": answer("vllm-0.32.txt")}) as engine,
-        polling(engine.server.url) as fixture,
-    ):
+    async with polled({"/metrics": answer("vllm-0.32.txt")}) as (engine, fixture):
         fixture.told.has_ranks = True
         replicas = fixture.told.replicas
         await eventually(lambda: len(replicas) == 2, "the ranks")
@@ -34,10 +31,9 @@ async def test_each_rank_gets_its_own_signals() -> None:
 
 @scenario
 async def test_an_early_poll_of_any_rank_is_one_of_the_address() -> None:
-    async with (
-        serving({"/metrics": answer("vllm-0.32.txt")}) as engine,
-        polling(engine.server.url, replica={"data_parallel_ranks": 2}, **LAZY) as fixture,
-    ):
+    async with polled(
+        {"/metrics": answer("vllm-0.32.txt")}, replica={"data_parallel_ranks": 2}, **LAZY
+    ) as (_engine, fixture):
         fixture.told.has_ranks = True
         fixture.poller.poll_early(fixture.told.replicas["r0@1"])
         await fixture.signals(2)
@@ -46,10 +42,9 @@ async def test_an_early_poll_of_any_rank_is_one_of_the_address() -> None:
 
 @scenario
 async def test_an_engine_that_reports_no_ranks_is_split_if_configured() -> None:
-    async with (
-        serving({"/metrics": running(7)}) as engine,
-        polling(engine.server.url, replica={"engine": "vllm", "data_parallel_ranks": 2}) as fixture,
-    ):
+    async with polled(
+        {"/metrics": running(7)}, replica={"engine": "vllm", "data_parallel_ranks": 2}
+    ) as (_engine, fixture):
         fixture.told.has_ranks = True
         await fixture.polls(1, "r0@1")
         ranks = fixture.replica.ranks
@@ -63,10 +58,7 @@ async def test_the_slots_of_the_engine_are_shared() -> None:
         "/metrics": answer("sglang-0.5.23-dp.txt"),
         "/server_info": answer("sglang-server-info.json"),
     }
-    async with (
-        serving(answers) as engine,
-        polling(engine.server.url, replica={"engine": "sglang"}) as fixture,
-    ):
+    async with polled(answers, replica={"engine": "sglang"}) as (_engine, fixture):
         fixture.told.has_ranks = True
         await fixture.polls(1, "r0@1")
         assert [r.signals.slots for r in fixture.replica.ranks] == [SLOTS // 2] * 2
@@ -74,10 +66,9 @@ async def test_the_slots_of_the_engine_are_shared() -> None:
 
 @scenario
 async def test_the_engine_chooses_the_rank_if_configured() -> None:
-    async with (
-        serving({"/metrics": answer("vllm-0.32.txt")}) as engine,
-        polling(engine.server.url, replica={"data_parallel_ranks": 1}) as fixture,
-    ):
+    async with polled(
+        {"/metrics": answer("vllm-0.32.txt")}, replica={"data_parallel_ranks": 1}
+    ) as (_engine, fixture):
         fixture.told.has_ranks = True
         found = await fixture.signals(3)
         assert set(found) == {page("vllm-0.32.txt").signals}
@@ -86,10 +77,7 @@ async def test_the_engine_chooses_the_rank_if_configured() -> None:
 
 @scenario
 async def test_a_poll_that_fails_is_one_of_all_ranks() -> None:
-    async with (
-        serving({"/metrics": answer("vllm-0.32.txt")}) as engine,
-        polling(engine.server.url, stale_s=0.1) as fixture,
-    ):
+    async with polled({"/metrics": answer("vllm-0.32.txt")}, stale_s=0.1) as (engine, fixture):
         fixture.told.has_ranks = True
         await fixture.polls(1, "r0@1")
         engine.answers = {"/metrics": answer("llamacpp-props.json")}

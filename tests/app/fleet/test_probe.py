@@ -218,20 +218,6 @@ async def test_garbage_for_models_teaches_nothing_and_harms_nobody(body: bytes) 
 
 
 @scenario
-async def test_a_replica_with_garbage_for_models_comes_up_again() -> None:
-    async with serving(WELL) as engine, probing(engine.server.url, **HASTY) as (table, _, errors):
-        engine.answers = {"/health": None}
-        await eventually(lambda: not first(table).health.up, "down")
-        engine.answers = {
-            "/health": OK,
-            "/v1/models": response(200, "Connection: close", body=b"no JSON"),
-        }
-        await eventually(lambda: first(table).health.up or bool(errors), "up")
-        assert not errors
-        assert first(table).models == frozenset({"m"})
-
-
-@scenario
 async def test_models_that_hang_are_not_waited_for_long() -> None:
     answers: Answers = {"/health": OK, "/v1/models": None}
     async with serving(answers) as engine, probing(engine.server.url, **HASTY) as (table, _, _):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -10,9 +12,11 @@ import pytest
 from router.config.model.replicas import Engine
 from router.fleet.engines.common.models import context_tokens
 from router.fleet.engines.common.registry import ENGINES
+from router.fleet.monitor.probe import Prober
 from tests.app.fleet.servers import OK, WELL, Answers, serving
 from tests.app.fleet.test_probe import first, probing
 from tests.fleet.engines.pages import read
+from tests.fleet.helpers import Table
 from tests.harness.messages import response
 from tests.harness.replica import eventually
 from tests.harness.running import scenario
@@ -27,6 +31,13 @@ def entries(*found: dict[str, Any]) -> bytes:
 
 def owned_by(owner: str) -> Answers:
     return {"/health": OK, "/v1/models": entries({"id": "m", "owned_by": owner})}
+
+
+@asynccontextmanager
+async def empty(**rules: Any) -> AsyncIterator[tuple[Table, Prober]]:
+    """A prober that is not started, and has no replicas yet."""
+    async with probing(start=False, **rules) as (table, prober, _):
+        yield table, prober
 
 
 def close(status: int) -> bytes:
@@ -59,11 +70,8 @@ async def test_another_engine_at_the_same_address_is_noticed() -> None:
 
 @scenario
 async def test_the_configuration_says_it_better() -> None:
-    async with (
-        serving({**owned_by("vllm"), "/ready": OK}) as server,
-        probing(server.server.url, start=False, timeout_s=2.0) as (table, prober, _),
-    ):
-        table.fleet.remove("r0")
+    answers = {**owned_by("vllm"), "/ready": OK}
+    async with serving(answers) as server, empty(timeout_s=2.0) as (table, prober):
         table.add("r0", None, is_new=True, url=server.server.url, engine="sglang")
         await prober.start()
         assert first(table).engine == "sglang"
@@ -72,11 +80,7 @@ async def test_the_configuration_says_it_better() -> None:
 
 async def probed(engine: Engine, answers: Answers, **rules: Any) -> tuple[bool, list[str]]:
     """Whether a first probe succeeds, and the requests that it sent."""
-    async with (
-        serving(answers) as server,
-        probing("http://127.0.0.1:9", start=False, timeout_s=2.0, **rules) as (table, prober, _),
-    ):
-        table.fleet.remove("r0")
+    async with serving(answers) as server, empty(timeout_s=2.0, **rules) as (table, prober):
         replica = table.add("r0", None, is_new=True, url=server.server.url, engine=engine)
         await prober.start()
         await prober.stop()
@@ -107,13 +111,8 @@ async def test_a_slow_health_check_is_given_its_time() -> None:
     """The usual time limit of a probe is shorter than the health check of this engine."""
     async with (
         serving({"/health": None}) as server,
-        probing("http://127.0.0.1:9", start=False, timeout_s=0.1, interval_s=0.02) as (
-            table,
-            prober,
-            _,
-        ),
+        empty(timeout_s=0.1, interval_s=0.02) as (table, prober),
     ):
-        table.fleet.remove("r0")
         replica = table.add("r0", None, url=server.server.url, engine="sglang")
         other = table.add("r1", None, url=server.server.url, engine="vllm")
         prober.watch(replica)
@@ -164,15 +163,7 @@ async def test_a_length_that_the_models_do_not_tell(
         "/v1/models": entries({"id": "m", "max_model_len": None}, {"id": "n", "max_model_len": 7}),
         path: response(200, "Connection: close", body=read(document)),
     }
-    async with (
-        serving(answers) as server,
-        probing("http://127.0.0.1:9", start=False, interval_s=3600, timeout_s=2.0) as (
-            table,
-            prober,
-            _,
-        ),
-    ):
-        table.fleet.remove("r0")
+    async with serving(answers) as server, empty(interval_s=3600, timeout_s=2.0) as (table, prober):
         table.add("r0", None, url=server.server.url, engine=engine)
         await prober.start()
         assert {name: context_tokens(entry) for name, entry in first(table).objects.items()} == {
@@ -187,15 +178,7 @@ async def test_a_length_that_the_models_do_not_tell(
 @scenario
 async def test_a_length_that_nobody_tells(answer: bytes | None) -> None:
     answers: Answers = {"/health": OK, "/v1/models": entries({"id": "m"}), "/info": answer}
-    async with (
-        serving(answers) as server,
-        probing("http://127.0.0.1:9", start=False, interval_s=3600, timeout_s=0.5) as (
-            table,
-            prober,
-            _,
-        ),
-    ):
-        table.fleet.remove("r0")
+    async with serving(answers) as server, empty(interval_s=3600, timeout_s=0.5) as (table, prober):
         table.add("r0", None, url=server.server.url, engine="tgi")
         await prober.start()
         await eventually(lambda: first(table).models == frozenset({"m"}), "the models")

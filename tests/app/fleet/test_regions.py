@@ -9,23 +9,15 @@ from typing import Any
 
 import pytest
 
-from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Keys, Regions, Replica
+from router.config.model import Regions, Replica
+from tests.app.tenants.acme import ACME, keys
 from tests.harness.behaviours import chat_either, echo, json_ok
 from tests.harness.messages import chat, request
 from tests.harness.replica import HostileReplica
 from tests.harness.running import Router, running, scenario
 
-BEARER = "Authorization: Bearer acme-key"
 SHOWS = "x-served-region: true"
 NAMES = ("eu", "us", "asia")
-
-
-def keys(folder: Path, **fields: Any) -> Keys:
-    path = folder / "keys.jsonl"
-    line = KeyLine(**{"name": "acme", "hash": hash_of(b"acme-key"), **fields})
-    path.write_text(line_of(line) + "\n")
-    return Keys(file=str(path))
 
 
 @asynccontextmanager
@@ -56,9 +48,9 @@ async def served(router: Router, *fields: str, **extra: Any) -> str | None:
 async def test_the_header_goes_first_then_the_key_then_the_network(tmp_path: Path) -> None:
     rules = Regions(networks={"127.0.0.0/8": "asia"})
     async with regions(regions=rules, keys=keys(tmp_path, region="us")) as router:
-        assert await served(router, BEARER, "x-region: eu") == "eu"
-        assert await served(router, BEARER, "x-region: mars") == "us"
-        assert await served(router, BEARER) == "us"
+        assert await served(router, ACME, "x-region: eu") == "eu"
+        assert await served(router, ACME, "x-region: mars") == "us"
+        assert await served(router, ACME) == "us"
         assert await served(router) == "asia"
         assert await served(router, stream=True) == "asia"
 

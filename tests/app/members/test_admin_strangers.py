@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
-import ssl
 
 import pytest
 
-from router.config.model import Admin, AdminTls
+from router.config.model import Admin
 from tests.app.members.test_authority_attacks import head, statuses
 from tests.harness.behaviours import json_ok
 from tests.harness.running import Router, running, scenario
-from tests.places import CERT, KEY
 
 TOKEN = "Authorization: Bearer secret"
 BOTH = Admin(listen="127.0.0.1:0", probes_listen="127.0.0.1:0")
@@ -82,22 +79,6 @@ async def test_the_token_is_enough_under_any_name() -> None:
         for page in PAGES:
             assert await asks(port, f"GET {page}", "gpu-1.example.com") == [401], page
             assert await asks(port, f"GET {page}", "gpu-1.example.com", TOKEN) == [200], page
-
-
-@scenario
-async def test_https_is_enough_under_any_name() -> None:
-    """A browser refuses the certificate of another name."""
-    tls = AdminTls(cert=CERT, key=KEY, client_ca=CERT)
-    async with running(json_ok, admin=Admin(listen="127.0.0.1:0", tls=tls)) as router:
-        context = ssl.create_default_context(cafile=CERT)
-        context.load_cert_chain(CERT, KEY)
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", router.app.admin_port, ssl=context, server_hostname="one.test"
-        )
-        writer.write(b"GET /usage HTTP/1.1\r\nHost: one.test\r\nConnection: close\r\n\r\n")
-        assert (await reader.read()).startswith(b"HTTP/1.1 200")
-        writer.close()
-        await writer.wait_closed()
 
 
 @pytest.mark.parametrize("via", ["1.1 hedgerow", "1.0 proxy.example", "1.1 a, 2 b"])

@@ -175,16 +175,6 @@ async def test_the_data_port_has_no_admin_route() -> None:
 
 
 @scenario
-async def test_the_probe_port_takes_the_token_for_nothing() -> None:
-    async with running(json_ok, admin=WITH_TOKEN) as router:
-        port = router.app.probes_port
-        for line in ("POST /drain", "GET /usage", "GET /replicas", "DELETE /replicas/r0"):
-            data = head(f"{line} HTTP/1.1", BEARER, "Connection: close")
-            assert await statuses(port, data) == [404], line
-        assert untouched(router)
-
-
-@scenario
 async def test_a_body_without_the_token_is_not_read() -> None:
     """A client sends an endless body. The answer comes at once, and the connection closes."""
     async with running(json_ok, admin=WITH_TOKEN) as router:

@@ -9,6 +9,7 @@ import pytest
 
 from router.config.model import Discovery
 from tests.harness.behaviours import chat_either, json_ok
+from tests.harness.client import RawClient
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
@@ -38,6 +39,14 @@ class Streams:
             await connection.send(chunk(token("b", "stop")), chunk(DONE), LAST_CHUNK)
 
 
+async def begun(router: Router) -> RawClient:
+    """A client whose stream has begun."""
+    client = await router.client()
+    await client.send(chat(stream=True))
+    await client.recv_until(b"data:")
+    return client
+
+
 @scenario
 async def test_an_added_replica_is_probed_and_serves() -> None:
     async with (
@@ -62,9 +71,7 @@ async def test_an_added_replica_is_probed_and_serves() -> None:
 async def test_a_removed_replica_finishes_its_stream() -> None:
     streams = Streams()
     async with running(streams, json_ok, policy="round_robin") as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
-        await client.recv_until(b"data:")
+        client = await begun(router)
         gone = await router.admin("/replicas/r0", "DELETE")
         assert (gone.status, gone.json()["state"], gone.json()["inflight"]) == (202, "draining", 1)
         # A second removal has no effect while the replica finishes its requests.
@@ -104,9 +111,7 @@ async def test_a_cordoned_replica_gets_no_new_request() -> None:
 async def test_a_draining_replica_tells_when_it_is_empty() -> None:
     streams = Streams()
     async with running(streams, json_ok, policy="round_robin") as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
-        await client.recv_until(b"data:")
+        client = await begun(router)
         shown = await post(router, "/replicas/r0/drain")
         assert (shown["state"], shown["inflight"]) == ("draining", 1)
         assert (await router.ask()).status == 200
@@ -196,9 +201,11 @@ async def test_a_refusal_has_the_texts_of_the_configuration() -> None:
 @scenario
 async def test_a_web_page_cannot_change_the_fleet() -> None:
     async with running(json_ok) as router:
-        answer = await router.admin("/replicas/r0", "DELETE", "Origin: http://evil.example")
-        assert answer.status == 403
+        for path, method in (("/replicas/r0", "DELETE"), ("/drain", "POST")):
+            answer = await router.admin(path, method, "Origin: http://evil.example")
+            assert (answer.status, answer.json()["error"]["code"]) == (403, "forbidden")
         assert states(router) == {"r0": "ready"}
+        assert not router.app.draining
 
 
 @scenario

@@ -4,60 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any
 
 from router.config.model import Replica, Upstream
+from tests.app.pages import samples
 from tests.faults.names.engines import Engine, settings
-from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import json_ok, rst_after_request
 from tests.harness.control import MODELS
 from tests.harness.messages import chat, json_response
 from tests.harness.replica import HostileReplica, ReplicaConnection
 from tests.harness.running import Router, running, scenario
 
-Labels = frozenset[tuple[str, str]]
+REFUSED, UP = "hedgerow_replica_key_refused", "hedgerow_replica_up"
 
 
-@dataclass
-class Page:
-    """The samples of one scrape."""
-
-    samples: dict[tuple[str, Labels], float]
-
-    def of(self, name: str, *labels: str) -> dict[Any, float]:
-        """The samples of a metric by the values of these labels, of which there may be one."""
-        found = {}
-        for (sample, pairs), value in self.samples.items():
-            if sample == name:
-                values = tuple(dict(pairs)[label] for label in labels)
-                found[values if len(labels) > 1 else values[0]] = value
-        return found
-
-
-async def page(router: Router) -> Page:
-    return Page(await scrape(router.app.admin_port))
-
-
-async def eventually_page(router: Router, fits: Callable[[Page], bool]) -> Page:
-    """Scrape until a page fits."""
-    while True:
-        found = await page(router)
-        if fits(found):
-            return found
+async def become(router: Router, family: str, wanted: dict[str, float]) -> None:
+    """Wait until a metric has these values by replica."""
+    while await samples(router, family, "replica") != wanted:
         await asyncio.sleep(0.02)
 
 
 @scenario
 async def test_the_replica_that_is_down_has_the_value_0() -> None:
     async with running(json_ok, json_ok) as router:
-        up = "hedgerow_replica_up"
-        assert (await page(router)).of(up, "replica") == {"r0": 1, "r1": 1}
+        assert await samples(router, UP, "replica") == {"r0": 1, "r1": 1}
+        assert await samples(router, "hedgerow_replica_inflight", "replica") == {"r0": 0, "r1": 0}
+        assert await samples(router, "hedgerow_replica_kv_tokens", "replica") == {}, "unknown"
         port = router.replicas[1].port
         await router.replicas[1].stop_listening()
-        await eventually_page(router, lambda p: p.of(up, "replica") == {"r0": 1, "r1": 0})
+        await become(router, UP, {"r0": 1, "r1": 0})
         router.replicas[1].start(port)
-        await eventually_page(router, lambda p: p.of(up, "replica") == {"r0": 1, "r1": 1})
+        await become(router, UP, {"r0": 1, "r1": 1})
 
 
 @scenario
@@ -71,16 +47,9 @@ async def test_a_replica_that_was_ejected_has_the_value_0() -> None:
                 assert (await router.ask()).status == 200
 
         await ask()
-        found = await page(router)
-        assert found.of("hedgerow_replica_up", "replica") == {"r0": 0, "r1": 1}
-        errors = {
-            (replica, reason)
-            for replica, _, reason in found.of(
-                "hedgerow_attempts_total", "replica", "attempt", "reason"
-            )
-            if reason != "ok"
-        }
-        assert errors == {("r0", "replica_reset")}
+        assert await samples(router, UP, "replica") == {"r0": 0, "r1": 1}
+        attempts = await samples(router, "hedgerow_attempts_total", "replica", "reason")
+        assert {key for key in attempts if key[1] != "ok"} == {("r0", "replica_reset")}
 
 
 def checks_keys(key: str) -> Callable[[ReplicaConnection], Awaitable[None]]:
@@ -99,30 +68,28 @@ def checks_keys(key: str) -> Callable[[ReplicaConnection], Awaitable[None]]:
 
 @scenario
 async def test_a_replica_that_refuses_the_routers_key() -> None:
-    refused = "hedgerow_replica_key_refused"
     one, two = HostileReplica(json_ok), HostileReplica(json_ok)
     one.control.at[MODELS] = checks_keys("old")
     two.control.at[MODELS] = checks_keys("new")
     async with running(one, two, upstream=Upstream(token="old")) as router:
-        await eventually_page(router, lambda p: p.of(refused, "replica") == {"r0": 0, "r1": 1})
+        await become(router, REFUSED, {"r0": 0, "r1": 1})
         router.change(upstream=Upstream(token="new"))
         await router.app.reload()
-        await eventually_page(router, lambda p: p.of(refused, "replica") == {"r0": 1, "r1": 0})
+        await become(router, REFUSED, {"r0": 1, "r1": 0})
         one.control.at.clear()
-        await eventually_page(router, lambda p: p.of(refused, "replica") == {"r0": 0, "r1": 0})
+        await become(router, REFUSED, {"r0": 0, "r1": 0})
 
 
 @scenario
 async def test_a_missing_key_is_shown_if_the_models_are_not_configured() -> None:
-    refused = "hedgerow_replica_key_refused"
     one = HostileReplica(json_ok)
     one.control.at[MODELS] = checks_keys("secret")
     async with running(one) as router:
-        await eventually_page(router, lambda p: p.of(refused, "replica") == {"r0": 1})
+        await become(router, REFUSED, {"r0": 1})
         # Only the clients have a key, and the router does not need the list.
         router.change(replicas=(router.at(0, models=("m",)),))
         await router.app.reload()
-        assert (await page(router)).of(refused, "replica") == {}
+        assert await samples(router, REFUSED, "replica") == {}
 
 
 @scenario
@@ -138,7 +105,7 @@ async def test_tokens_are_counted_by_the_replica_that_answered() -> None:
     async with running(answer, answer, policy="round_robin") as router:
         for _ in range(4):
             assert (await router.ask()).status == 200
-        found = (await page(router)).of("hedgerow_replica_tokens_total", "replica", "kind")
+        found = await samples(router, "hedgerow_replica_tokens_total", "replica", "kind")
         each = {"prompt": 200, "output": 14, "cached": 128}
         assert found == {(r, kind): n for r in ("r0", "r1") for kind, n in each.items()}
 
@@ -160,8 +127,7 @@ async def test_the_targets_of_a_split_have_their_own_statuses_and_first_tokens()
         for number in range(40):
             await router.ask(chat(f"x-session-id: s{number}", stream=True), "POST")
         await router.log(40)
-        found = await page(router)
-        ends = found.of("hedgerow_model_ends_total", "model", "reason", "status")
+        ends = await samples(router, "hedgerow_model_ends_total", "model", "reason", "status")
         of_canary = {key: n for key, n in ends.items() if key[0] == "m@canary"}
         assert {key[0] for key in ends} == {"m@stable", "m@canary"}
         assert (
@@ -170,5 +136,5 @@ async def test_the_targets_of_a_split_have_their_own_statuses_and_first_tokens()
         )
         assert of_canary and not any(reason == "ok" for _, reason, _ in of_canary)
         assert sum(ends.values()) == 40
-        ttft = found.of("hedgerow_model_ttft_seconds_count", "model")
+        ttft = await samples(router, "hedgerow_model_ttft_seconds_count", "model")
         assert ttft == {"m@stable": ends["m@stable", "ok", "200"]}

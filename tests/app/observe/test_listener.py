@@ -9,7 +9,8 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from router.observe.admin.listener import Admin
 from router.observe.admin.usage_query import FIRST, LAST
 from router.observe.families.collector import Collector
 from router.observe.metrics import Metrics
+from tests.harness.running import scenario
 from tests.observe.helpers import run
 
 
@@ -107,28 +109,22 @@ async def start(listener: Admin, tls: ssl.SSLContext | None = None) -> int:
     return port
 
 
-def serve(
-    actions: Actions,
-    scenario: Callable[[Client], Awaitable[None]],
-    metrics: Metrics | None = None,
-) -> None:
-    async def main() -> None:
-        listener = Admin(actions, Collector(metrics or Metrics()))
-        port = await start(listener)
-        try:
-            await scenario(Client(port))
-        finally:
-            await listener.stop()
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", port)
-
-    run(main())
+@asynccontextmanager
+async def serve(actions: Actions, metrics: Metrics | None = None) -> AsyncIterator[Client]:
+    listener = Admin(actions, Collector(metrics or Metrics()))
+    port = await start(listener)
+    try:
+        yield Client(port)
+    finally:
+        await listener.stop()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
 
 
-def test_livez_and_readyz() -> None:
+@scenario
+async def test_livez_and_readyz() -> None:
     actions = Actions()
-
-    async def scenario(ask: Client) -> None:
+    async with serve(actions) as ask:
         answer = await ask("GET", "/readyz")
         assert (answer.status, answer.body) == (200, b"ready\n")
         actions.readiness = (False, "no replica is up")
@@ -137,14 +133,12 @@ def test_livez_and_readyz() -> None:
         assert (await ask("GET", "/livez")).status == 200
         assert (await ask("HEAD", "/livez")).body == b""
 
-    serve(actions, scenario)
 
-
-def test_metrics_in_the_format_asked_for() -> None:
+@scenario
+async def test_metrics_in_the_format_asked_for() -> None:
     metrics = Metrics()
     metrics.finished("chat", Reason.OK, 200, 0.1, 0.01, 1, 2)
-
-    async def scenario(ask: Client) -> None:
+    async with serve(Actions(), metrics) as ask:
         plain = await ask("GET", "/metrics")
         assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
         line = b'hedgerow_requests_total{kind="chat",reason="ok",status="200"} 1.0\n'
@@ -154,8 +148,6 @@ def test_metrics_in_the_format_asked_for() -> None:
         assert asked.headers["content-type"].startswith("application/openmetrics-text")
         assert asked.body.endswith(b"# EOF\n")
         assert asked.body.count(b"# EOF\n") == 1
-
-    serve(Actions(), scenario, metrics)
 
 
 @pytest.mark.parametrize(
@@ -171,8 +163,11 @@ def test_metrics_in_the_format_asked_for() -> None:
         ("x-gzip2,,;q=", False),
     ],
 )
-def test_metrics_are_compressed_for_clients_that_accept_it(accepted: str, is_zipped: bool) -> None:
-    async def scenario(ask: Client) -> None:
+@scenario
+async def test_metrics_are_compressed_for_clients_that_accept_it(
+    accepted: str, is_zipped: bool
+) -> None:
+    async with serve(Actions()) as ask:
         answer = await ask("GET", "/metrics", **{"Accept-Encoding": accepted})
         assert answer.headers.get("content-encoding") == ("gzip" if is_zipped else None)
         assert answer.headers["vary"] == "Accept, Accept-Encoding"
@@ -180,20 +175,10 @@ def test_metrics_are_compressed_for_clients_that_accept_it(accepted: str, is_zip
         assert b"hedgerow_config_reload_success 1.0\n" in body
         assert int(answer.headers["content-length"]) == len(answer.body)
 
-    serve(Actions(), scenario)
 
-
-def test_the_fleet_as_json() -> None:
-    fleet = [{"id": "gpu-1:8000", "state": "up", "models": ["llama"], "inflight": 2}]
-
-    async def scenario(ask: Client) -> None:
-        assert (await ask("GET", "/replicas")).json == fleet
-
-    serve(Actions(fleet=fleet), scenario)
-
-
-def test_the_json_pages() -> None:
-    async def scenario(ask: Client) -> None:
+@scenario
+async def test_the_json_pages() -> None:
+    async with serve(Actions()) as ask:
         assert (await ask("GET", "/hedging")).json == Actions().hedging()
         assert (await ask("GET", "/queue")).json == Actions().queue()
         assert (await ask("GET", "/usage")).json == await Actions().usage(FIRST, LAST)
@@ -204,22 +189,19 @@ def test_the_json_pages() -> None:
         assert answer.headers["content-type"] == "text/csv; charset=utf-8"
         assert (await ask("GET", "/usage?days=3")).status == 400
 
-    serve(Actions(), scenario)
 
-
-def test_the_index_names_every_route() -> None:
-    async def scenario(ask: Client) -> None:
+@scenario
+async def test_the_index_names_every_route() -> None:
+    async with serve(Actions()) as ask:
         text = (await ask("GET", "/")).body
         for path in ("metrics", "livez", "readyz", "replicas", "hedging", "reload", "drain"):
             assert f"/{path}".encode() in text
 
-    serve(Actions(), scenario)
 
-
-def test_unknown_paths_and_wrong_methods_do_nothing() -> None:
+@scenario
+async def test_unknown_paths_and_wrong_methods_do_nothing() -> None:
     actions = Actions()
-
-    async def scenario(ask: Client) -> None:
+    async with serve(actions) as ask:
         for method, path in (("GET", "/nothing"), ("POST", "/v1/chat/completions"), ("GET", "//")):
             answer = await ask(method, path)
             assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")
@@ -236,24 +218,11 @@ def test_unknown_paths_and_wrong_methods_do_nothing() -> None:
             assert answer.json["error"]["message"].endswith(f"only {allow}")
         assert (actions.drains, actions.reloads) == (0, 0)
 
-    serve(actions, scenario)
 
-
-def test_a_web_page_cannot_drain() -> None:
+@scenario
+async def test_large_bodies_are_refused_and_small_ones_ignored() -> None:
     actions = Actions()
-
-    async def scenario(ask: Client) -> None:
-        answer = await ask("POST", "/drain", Origin="http://evil.example")
-        assert (answer.status, answer.json["error"]["code"]) == (403, "forbidden")
-        assert actions.drains == 0
-
-    serve(actions, scenario)
-
-
-def test_large_bodies_are_refused_and_small_ones_ignored() -> None:
-    actions = Actions()
-
-    async def scenario(ask: Client) -> None:
+    async with serve(actions) as ask:
         head = b"POST /drain HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n"
         large = b"Content-Length: 70000\r\n\r\n" + b"x" * 70_000
         chunks = b"Transfer-Encoding: chunked\r\n\r\n" + b"4000\r\n%b\r\n" % (b"x" * 0x4000) * 5
@@ -264,29 +233,25 @@ def test_large_bodies_are_refused_and_small_ones_ignored() -> None:
         assert actions.drains == 0
         assert (await ask.raw(head + b"Content-Length: 2\r\n\r\n{}")).status == 202
 
-    serve(actions, scenario)
 
-
-def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+@scenario
+async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin_routes, "BODY_TIMEOUT_S", 0.05)
     monkeypatch.setattr(admin_routes, "LINGER_S", 0.05)
     actions = Actions()
-
-    async def scenario(ask: Client) -> None:
+    async with serve(actions) as ask:
         answer = await ask.raw(b"POST /drain HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx")
         assert answer.status == 408
         assert actions.drains == 0
 
-    serve(actions, scenario)
-
 
 @pytest.mark.parametrize("is_reset", [False, True])
-def test_a_client_that_leaves_in_its_body_is_no_failure(
+@scenario
+async def test_a_client_that_leaves_in_its_body_is_no_failure(
     caplog: pytest.LogCaptureFixture, is_reset: bool
 ) -> None:
     actions = Actions()
-
-    async def scenario(ask: Client) -> None:
+    async with serve(actions) as ask:
         _, writer = await asyncio.open_connection("127.0.0.1", ask.port)
         writer.write(b"POST /drain HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx")
         assert (await ask("GET", "/livez")).status == 200
@@ -296,32 +261,30 @@ def test_a_client_that_leaves_in_its_body_is_no_failure(
         for _ in range(3):
             assert (await ask("GET", "/livez")).status == 200
         assert actions.drains == 0
-
-    serve(actions, scenario)
     assert not caplog.records
 
 
-def test_an_action_that_fails_is_a_500_and_one_event(caplog: pytest.LogCaptureFixture) -> None:
+@scenario
+async def test_an_action_that_fails_is_a_500_and_one_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Broken(Actions):
         def ready(self) -> tuple[bool, str]:
             raise RuntimeError("secret detail")
 
-    async def scenario(ask: Client) -> None:
+    async with serve(Broken()) as ask:
         answer = await ask("GET", "/readyz")
         assert (answer.status, answer.json["error"]["code"]) == (500, "internal")
         assert b"secret" not in answer.body
         assert (await ask("GET", "/livez")).status == 200
-
-    serve(Broken(), scenario)
     assert [record.getMessage() for record in caplog.records] == ["admin request failed"]
 
 
-def test_rubbish_is_refused_and_the_listener_lives() -> None:
-    async def scenario(ask: Client) -> None:
+@scenario
+async def test_rubbish_is_refused_and_the_listener_lives() -> None:
+    async with serve(Actions()) as ask:
         assert (await ask.raw(b"\x16\x03\x01\x00\xa5 rubbish\r\n\r\n")).status == 400
         assert (await ask("GET", "/livez")).status == 200
-
-    serve(Actions(), scenario)
 
 
 def test_stop_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from router.config.model import Priority
-from tests.faults.process.metrics import scrape
+from tests.app.pages import samples
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import HostileReplica
@@ -14,19 +14,8 @@ from tests.harness.running import Router, running, scenario
 OPEN = Priority(ceiling="critical")
 
 
-async def values(router: Router, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-    """The samples of a metric, by the values of these labels; other labels must be absent."""
-    found: dict[tuple[str, ...], float] = {}
-    for (sample, pairs), value in (await scrape(router.app.admin_port)).items():
-        if sample == name:
-            named = dict(pairs)
-            assert named.keys() == set(labels), named
-            found[tuple(named[label] for label in labels)] = value
-    return found
-
-
-async def replicas(router: Router) -> dict[tuple[str, ...], float]:
-    return await values(router, "hedgerow_model_replicas", "model", "region", "type")
+async def replicas(router: Router) -> dict[Any, float]:
+    return await samples(router, "hedgerow_model_replicas", "model", "region", "type")
 
 
 async def post(router: Router, path: str, **body: Any) -> None:
@@ -49,13 +38,13 @@ async def test_demand_counts_for_the_region_that_the_client_prefers() -> None:
             assert (await router.ask(chat(*fields))).status == 200
         await post(router, "/replicas/r1/cordon")
         assert (await router.ask(chat("x-region: us", "x-priority: high"))).status == 200
-        counted = await values(router, "hedgerow_model_requests_total", "model", "region", "class")
+        counted = await samples(router, "hedgerow_model_requests_total", "model", "region", "class")
         assert counted == {
             ("m", "us", "batch"): 1,
             ("m", "us", "high"): 2,
             ("m", "eu", "normal"): 1,
         }
-        tokens = await values(
+        tokens = await samples(
             router, "hedgerow_model_tokens_total", "model", "region", "class", "kind"
         )
         assert {key[:3] for key in tokens} == counted.keys()
@@ -95,7 +84,7 @@ async def test_names_that_no_replica_lists_have_the_same_label_as_their_requests
     async with running(json_ok, json_ok, replica=any_name) as router:
         for model in ("a", "m", "x"):
             assert (await router.ask(chat(model=model))).status == 200
-        counted = await values(router, "hedgerow_model_requests_total", "model", "region", "class")
+        counted = await samples(router, "hedgerow_model_requests_total", "model", "region", "class")
         assert {key[0] for key in counted} == {"a", "m", "*"}
         assert await replicas(router) == {(name, "", ""): 2 for name in ("a", "m", "*")}
 

@@ -1,8 +1,7 @@
-"""The simulator's exchange makes the same calls to the shared code as the proxy's exchange.
+"""Requests end in the simulator as they end in the proxy.
 
-Each scenario runs twice: in the proxy between real sockets, and in the simulator. The test records
-the calls of requests to the code that both programs share, and the decisions that follow. Calls and
-decisions must be the same, in the same order, about the same replicas.
+Each scenario runs twice: in the proxy between real sockets, and in the simulator. Every request
+must have the same reason, the same replica and the same attempts.
 """
 
 from __future__ import annotations
@@ -12,13 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-import router.dispatch.exchange as proxy_exchange
-import router.lab.simulator.exchange as simulator_exchange
-from router.admission.pools import Pools
 from router.config.model import (
     BatchClass,
     Classes,
@@ -28,18 +24,7 @@ from router.config.model import (
     Queue,
     QueueGates,
 )
-from router.core.build import is_compiled
-from router.core.errors import Reason
-from router.core.speed_learner import SpeedLearner
-from router.dispatch.chooser import Chooser
-from router.dispatch.driver.attempt_state import Attempt
-from router.dispatch.driver.request_driver import RequestDriver
-from router.dispatch.driver.request_end import end_request
-from router.dispatch.driver.routed_request import RoutedRequest
-from router.dispatch.hedging.hedger import Hedger
-from router.dispatch.queueing.queue_driver import QueueDriver
-from router.fleet.replica import Replica
-from router.fleet.table.outcomes import Outcomes
+from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.scenario import Fault
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.traffic import Arrival
@@ -64,75 +49,43 @@ from tests.harness.messages import (
 )
 from tests.harness.queueing import of_each, of_normal
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually, rest
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Line, Router, running, scenario
 from tests.lab.simulator.worlds import Kept, Script, world
 
-pytestmark = pytest.mark.skipif(
-    is_compiled(), reason="compiled code calls its own methods directly: nobody can listen"
-)
 
-# Calls of the requests of the proxy and of the simulator to their shared code. Calls for deadlines
-# are left out: the proxy sweeps, the simulator has events.
-WATCHED: dict[type, tuple[str, ...]] = {
-    RequestDriver: (
-        *("begin", "prepare", "go", "connected", "won", "keep_error"),
-        *("failed", "timed_out", "completed", "cancel", "recall", "close"),
-    ),
-    QueueDriver: ("enter", "retry", "wait_again", "over"),
-    # Decisions: the same calls must lead to the same decisions.
-    Chooser: ("choose",),
-    Hedger: ("backup", "sent"),
-    Outcomes: ("succeeded", "showed_content", "overdue", "failed"),
-    # These calls depend on the times and the token counts that a request reports.
-    Replica: ("answered", "paced"),
-    SpeedLearner: ("dispatched", "shown", "cut", "ended"),
-    # `freed` is left out: the number of its calls without a change depends on the timing.
-    Pools: ("offer", "sent", "moved", "stays", "settle", "requeue", "leave", "passed"),
-}
-VERDICTS = ((RequestDriver, "won"),)
+class End(NamedTuple):
+    """How a request ended."""
+
+    reason: str
+    replica: str  # whose answer the client got, or else of the last attempt
+    attempts: int
+    has_waited: bool  # in the queue
+    is_hedged: bool
+    copy_won: bool
 
 
-def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every watched call from now on: class and method, attempt, replica and reason, and the result
-    of each verdict.
-    """
-    calls: list[str] = []
+def logged(line: Line) -> End:
+    """The end of a request in the proxy, from its access log."""
+    tried = line["tried"]
+    return End(
+        line["reason"],
+        line.get("replica") or (tried[-1][0] if tried else ""),
+        len(tried),
+        line.get("queue_ms") is not None or not tried,
+        any(kind == "hedge" for _, kind, _, _ in tried),
+        [kind for _, kind, reason, _ in tried if reason == "ok"] == ["hedge"],
+    )
 
-    def watch(owner: type, name: str) -> None:
-        original = getattr(owner, name)
 
-        def call(self: Any, *args: Any, **named: Any) -> Any:
-            at = len(calls)
-            words = [f"{owner.__name__}.{name}"]
-            calls.append("")
-            for value in (self, *args):
-                if isinstance(value, Replica):
-                    words.append(value.id)
-                elif isinstance(value, Attempt):
-                    words.append(f"{value.kind} at {value.replica_id}")
-                elif isinstance(value, Reason):
-                    words.append(value.value)
-            result = original(self, *args, **named)
-            if (owner, name) in VERDICTS:
-                words.append(str(result))
-            calls[at] = " ".join(words)
-            return result
-
-        monkeypatch.setattr(owner, name, call)
-
-    def ends(request: RoutedRequest, reason: Reason, sent: int, *rest: Any) -> None:
-        replica = request.work.replica
-        by = "nobody" if replica is None else replica.id
-        kind = "it is shown" if sent == 200 else "it is not shown"
-        calls.append(f"end_request {reason.value} by {by}, {kind}")
-        end_request(request, reason, sent, *rest)
-
-    for owner, names in WATCHED.items():
-        for name in names:
-            watch(owner, name)
-    for module in (proxy_exchange, simulator_exchange):
-        monkeypatch.setattr(module, "end_request", ends)
-    return calls
+def simulated(outcome: Outcome) -> End:
+    return End(
+        outcome.reason.value,
+        outcome.replica,
+        outcome.attempts,
+        outcome.queued_s > 0.0 or not outcome.attempts,
+        outcome.hedged,
+        outcome.hedge_won,
+    )
 
 
 async def refuses(connection: ReplicaConnection) -> None:
@@ -651,33 +604,25 @@ def may_have_copy(arrival: Arrival, hedging: Hedging) -> bool:
 
 
 @pytest.mark.parametrize("name", list(ALL))
-def test_both_tell_the_same_story(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@scenario
+async def test_both_tell_the_same_story(name: str) -> None:
     story = ALL[name]
-    by_proxy: list[str] = []
-
-    @scenario
-    async def play() -> None:
-        made = story.replicas()
-        behaviours = [behave or json_ok for behave in made]
-        async with running(
-            *behaviours,
-            timeouts=story.timeouts,
-            health=story.health,
-            hedging=story.hedging,
-            queue=story.queue,
-            classes=story.classes,
-            policy="round_robin",
-            quiet_control_plane="the calls of polls and probes would stand between those compared",
-        ) as router:
-            for behave, replica in zip(made, router.replicas, strict=True):
-                if behave is None:
-                    await replica.stop_listening()
-            with monkeypatch.context() as patch:
-                calls = noted(patch)
-                await ask_all(router, story.arrivals, story.together)
-            by_proxy.extend(calls)
-
-    play()
+    made = story.replicas()
+    async with running(
+        *(behave or json_ok for behave in made),
+        timeouts=story.timeouts,
+        health=story.health,
+        hedging=story.hedging,
+        queue=story.queue,
+        classes=story.classes,
+        policy="round_robin",
+        quiet_control_plane="polls and probes would change which replica gets a request",
+    ) as router:
+        for behave, replica in zip(made, router.replicas, strict=True):
+            if behave is None:
+                await replica.stop_listening()
+        await ask_all(router, story.arrivals, story.together)
+        by_proxy = [logged(line) for line in await router.log(len(story.arrivals))]
     fleet = world(
         replicas=2,
         health=Health(**story.health),
@@ -687,12 +632,10 @@ def test_both_tell_the_same_story(name: str, monkeypatch: pytest.MonkeyPatch) ->
         classes=story.classes,
         **story.timeouts,
     )
-    with monkeypatch.context() as patch:
-        by_simulator = noted(patch)
-        simulate(fleet, Script(story.arrivals), Kept())
-    assert by_simulator == by_proxy
-    assert len(by_proxy) >= 8
+    kept = Kept()
+    simulate(fleet, Script(story.arrivals), kept)
+    by_simulator = [simulated(outcome) for outcome in kept.outcomes]
+    assert sorted(by_simulator) == sorted(by_proxy)
     hedges = story.hedging.policy == "fixed"
     has_copy = any(may_have_copy(one, story.hedging) for one in story.arrivals)
-    assert ("Hedger.sent hedge at r1" in by_proxy) == (hedges and has_copy)
-    assert any(call.startswith("Pools.") for call in by_proxy) == story.queue.enabled
+    assert any(end.is_hedged for end in by_proxy) == (hedges and has_copy)

@@ -14,12 +14,11 @@ from router.config.load import parse
 from router.config.model import AudioCharge, Charge, Charges, OtherCharge, TokenizeCharge
 from router.config.model import Usage as UsageConfig
 from router.core.errors import ConfigError, Reason
-from tests.app.tenants.test_budgets import keys, used
-from tests.app.tenants.test_usage import ACME
+from tests.app.tenants.acme import ACME, keys, tenants
 from tests.harness.behaviours import hang
 from tests.harness.messages import json_response, post_json, request, response
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, running, scenario
 
 AUDIO = b"\x00" * 40_000
 FORM = (
@@ -29,6 +28,12 @@ FORM = (
     + b"\r\n--b--\r\n"
 )
 LONG = "word " * 4000
+
+
+async def used(router: Router) -> int:
+    """The tokens for which the tenant has been charged."""
+    told = (await tenants(router))["acme"]
+    return int(told["prompt_tokens"] + told["output_tokens"])
 
 
 def transcription(path: str = "/v1/audio/transcriptions") -> bytes:
@@ -73,12 +78,12 @@ CASES = [
 async def test_a_request_without_token_counts_costs_its_charge(
     tmp_path: Path, asked: bytes, least: float
 ) -> None:
-    rules = keys(tmp_path, tokens_per_day=1e6, tokens_per_minute=2000)
+    rules = keys(tmp_path, tokens_per_minute=2000)
     async with running(works, keys=rules) as router:
         began = monotonic()
         assert (await router.ask(asked, "POST")).status == 200
         await router.log()
-        cost = await used(router, "tokens_per_day")
+        cost = await used(router)
         # Seconds count, too: at most 100 tokens each.
         assert ceil(least) <= cost <= least + 1000
         for account in router.app.parts.dispatcher.tenants._accounts.values():
@@ -101,38 +106,40 @@ def charged(charge: Charge, **paths: Charge) -> dict[str, Any]:
 
 @pytest.mark.parametrize("asked", [case[0] for case in CASES])
 @scenario
-async def test_a_budget_limits_requests_without_token_counts(tmp_path: Path, asked: bytes) -> None:
-    rules = keys(tmp_path, tokens_per_day=2000)
+async def test_the_tokens_of_a_minute_limit_requests_without_token_counts(
+    tmp_path: Path, asked: bytes
+) -> None:
+    rules = keys(tmp_path, tokens_per_minute=2000)
     async with running(works, keys=rules, **charged(Charge(request=1000))) as router:
         for _ in range(2):
             assert (await router.ask(asked, "POST")).status == 200
         answer = await router.ask(asked, "POST")
-        assert answer.json()["error"]["code"] == Reason.INSUFFICIENT_QUOTA
+        assert answer.json()["error"]["code"] == Reason.KEY_TOKENS
 
 
 @scenario
 async def test_a_path_has_its_own_charge(tmp_path: Path) -> None:
     images = {"/v1/images/generations": Charge(request=500)}
     settings = charged(Charge(), **images)
-    async with running(works, keys=keys(tmp_path, tokens_per_day=1e6), **settings) as router:
+    async with running(works, keys=keys(tmp_path, tokens_per_minute=1e6), **settings) as router:
         for path in ("/v1/images/generations", "/v1/images/edits"):
             sent = post_json(path, {"model": "m", "prompt": "x"}, ACME)
             assert (await router.ask(sent, "POST")).status == 200
         await router.log(2)
-        assert 500 <= await used(router, "tokens_per_day") < 600
+        assert 500 <= await used(router) < 600
 
 
 @pytest.mark.parametrize("asked", [CASES[0][0], CASES[2][0], CASES[5][0]])
 @scenario
 async def test_a_client_that_leaves_pays_the_charge(tmp_path: Path, asked: bytes) -> None:
-    rules = keys(tmp_path, tokens_per_day=1e6)
+    rules = keys(tmp_path, tokens_per_minute=1e6)
     async with running(hang, keys=rules, **charged(Charge(request=1000))) as router:
         client = await router.client()
         await client.send(asked)
         await router.replica.wait_for_requests(1)
         client.rst()
         await eventually(lambda: not router.app.parts.dispatcher.exchanges, "it has ended")
-        assert await used(router, "tokens_per_day") >= 1000
+        assert await used(router) >= 1000
 
 
 @pytest.mark.parametrize("path", ["v1/images", "/v1/images/", "/v1?x=1"])
@@ -155,8 +162,8 @@ async def test_a_refused_request_costs_nothing(tmp_path: Path) -> None:
         while await connection.recv_request():
             await connection.send(json_response({"error": {"message": "no"}}, 400))
 
-    async with running(refuses, keys=keys(tmp_path, tokens_per_day=1e6)) as router:
+    async with running(refuses, keys=keys(tmp_path, tokens_per_minute=1e6)) as router:
         for asked, _ in CASES:
             assert (await router.ask(asked, "POST")).status == 400
         await router.log(len(CASES))
-        assert await used(router, "tokens_per_day") == 0
+        assert await used(router) == 0

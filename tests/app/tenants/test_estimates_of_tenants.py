@@ -91,27 +91,24 @@ MEDIA: list[tuple[str, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("path", "body", "tokens"), MEDIA)
-def test_media_have_one_number_for_limits_and_charges(
+@scenario
+async def test_media_have_one_number_for_limits_and_charges(
     tmp_path: Path, path: str, body: dict[str, Any], tokens: int
 ) -> None:
-    @scenario
-    async def story() -> None:
-        rules = keys(tmp_path, tokens_per_minute=1e6)
-        async with running(hang, keys=rules) as router:
-            client = await router.client()
-            await client.send(post_json(path, {"model": "m", "max_tokens": 1, **body}, ACME))
-            await router.replica.wait_for_requests(1)
-            account = router.app.parts.dispatcher.tenants._accounts["acme"]
-            assert account._all.tokens is not None
-            taken = 1e6 - account._all.tokens._level
-            # Without a limit of the output, a part for the output is taken, too.
-            assert 0 <= (taken - tokens) % 1_024 <= 100
-            client.rst()
-            assert tokens <= (await used_by(router, "acme"))["prompt_tokens"] <= tokens + 100
-            (line,) = await router.log()
-            assert tokens <= line["estimated_tokens"] <= tokens + 100
-
-    story()
+    rules = keys(tmp_path, tokens_per_minute=1e6)
+    async with running(hang, keys=rules) as router:
+        client = await router.client()
+        await client.send(post_json(path, {"model": "m", "max_tokens": 1, **body}, ACME))
+        await router.replica.wait_for_requests(1)
+        account = router.app.parts.dispatcher.tenants._accounts["acme"]
+        assert account._all.tokens is not None
+        taken = 1e6 - account._all.tokens._level
+        # Without a limit of the output, a part for the output is taken, too.
+        assert 0 <= (taken - tokens) % 1_024 <= 100
+        client.rst()
+        assert tokens <= (await used_by(router, "acme"))["prompt_tokens"] <= tokens + 100
+        (line,) = await router.log()
+        assert tokens <= line["estimated_tokens"] <= tokens + 100
 
 
 @pytest.mark.parametrize("part", [{"image_url": {"url": URL}}, {"input_audio": {"data": SPEECH}}])
@@ -141,20 +138,17 @@ EVENTS = 50
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
-def test_events_with_many_tokens_are_not_one_token_each(tmp_path: Path, path: str) -> None:
-    @scenario
-    async def story() -> None:
-        behave = stream_then_hang(role(), *[token(MERGED)] * (EVENTS - 1), token("end"))
-        async with running(behave, keys=keys(tmp_path)) as router:
-            client = await router.client()
-            body = {"model": "m", "stream": True, "prompt": "a", **said("a")}
-            await client.send(post_json(path, body, ACME))
-            await client.recv_until(b'"end"')
-            client.rst()
-            output = (await used_by(router, "acme"))["output_tokens"]
-            assert output == pytest.approx((EVENTS - 1) * len(MERGED) / 4, rel=0.05)
-
-    story()
+@scenario
+async def test_events_with_many_tokens_are_not_one_token_each(tmp_path: Path, path: str) -> None:
+    behave = stream_then_hang(role(), *[token(MERGED)] * (EVENTS - 1), token("end"))
+    async with running(behave, keys=keys(tmp_path)) as router:
+        client = await router.client()
+        body = {"model": "m", "stream": True, "prompt": "a", **said("a")}
+        await client.send(post_json(path, body, ACME))
+        await client.recv_until(b'"end"')
+        client.rst()
+        output = (await used_by(router, "acme"))["output_tokens"]
+        assert output == pytest.approx((EVENTS - 1) * len(MERGED) / 4, rel=0.05)
 
 
 def counts(prompt_bytes_per_token: float) -> Behaviour:
@@ -174,34 +168,30 @@ def counts(prompt_bytes_per_token: float) -> Behaviour:
 
 
 @pytest.mark.parametrize("taught", [1.1, 15.0])
-def test_no_tenant_hides_tokens_of_another_by_the_bytes_of_a_token(
+@scenario
+async def test_no_tenant_hides_tokens_of_another_by_the_bytes_of_a_token(
     tmp_path: Path, taught: float
 ) -> None:
     text = [{"role": "user", "content": "a word of the text " * 200}]
-
-    @scenario
-    async def story() -> None:
-        async with running(counts(taught), keys=keys(tmp_path)) as router:
-            for _ in range(20):
-                await router.ask(chat(ZETA, messages=text), "POST")
-            await used_by(router, "zeta")
-            charged: dict[str, int] = {}
-            for name, key in zip(NAMES, (ACME, ZETA), strict=True):
-                before = 0
-                if name == "zeta":
-                    before = (await used_by(router, name))["prompt_tokens"]
-                client = await router.client()
-                await client.send(chat(key, messages=text, stream=True))
-                await client.recv_until(b'"a"')
-                client.rst()
-                charged[name] = (await used_by(router, name))["prompt_tokens"] - before
-            size = len(json.dumps(text))
-            # A new tenant begins with the ratio of the model, and at most with 4.
-            assert charged["acme"] == pytest.approx(size / min(taught, 4.0), rel=0.1)
-            # A tenant's own ratio has an upper limit.
-            assert charged["zeta"] == pytest.approx(size / min(taught, 5.0), rel=0.1)
-
-    story()
+    async with running(counts(taught), keys=keys(tmp_path)) as router:
+        for _ in range(20):
+            await router.ask(chat(ZETA, messages=text), "POST")
+        await used_by(router, "zeta")
+        charged: dict[str, int] = {}
+        for name, key in zip(NAMES, (ACME, ZETA), strict=True):
+            before = 0
+            if name == "zeta":
+                before = (await used_by(router, name))["prompt_tokens"]
+            client = await router.client()
+            await client.send(chat(key, messages=text, stream=True))
+            await client.recv_until(b'"a"')
+            client.rst()
+            charged[name] = (await used_by(router, name))["prompt_tokens"] - before
+        size = len(json.dumps(text))
+        # A new tenant begins with the ratio of the model, and at most with 4.
+        assert charged["acme"] == pytest.approx(size / min(taught, 4.0), rel=0.1)
+        # A tenant's own ratio has an upper limit.
+        assert charged["zeta"] == pytest.approx(size / min(taught, 5.0), rel=0.1)
 
 
 # -- odd counts ---------------------------------------------------------------------------------
@@ -210,7 +200,8 @@ START = {"input_tokens": 9, "cache_read_input_tokens": 90, "cache_creation_input
 
 
 @pytest.mark.parametrize("told", [{}, dict.fromkeys(START, 0), {"input_tokens": 0}])
-def test_the_end_of_a_stream_does_not_erase_its_beginning(
+@scenario
+async def test_the_end_of_a_stream_does_not_erase_its_beginning(
     tmp_path: Path, told: dict[str, Any]
 ) -> None:
     async def behave(connection: ReplicaConnection) -> None:
@@ -225,16 +216,12 @@ def test_the_end_of_a_stream_does_not_erase_its_beginning(
             lines = [f"event: {each['type']}\n".encode() + event(each) for each in events]
             await connection.send(SSE_HEAD, *map(chunk, lines), LAST_CHUNK)
 
-    @scenario
-    async def story() -> None:
-        async with running(behave, keys=keys(tmp_path)) as router:
-            body = {"model": "m", "stream": True, "max_tokens": 9, **said("a")}
-            assert (await router.ask(post_json("/v1/messages", body, ACME), "POST")).complete
-            used = await used_by(router, "acme")
-            found = [used[name] for name in ("prompt_tokens", "cached_tokens", "output_tokens")]
-            assert (*found, used["estimated"]) == (100, 90, 7, 0)
-
-    story()
+    async with running(behave, keys=keys(tmp_path)) as router:
+        body = {"model": "m", "stream": True, "max_tokens": 9, **said("a")}
+        assert (await router.ask(post_json("/v1/messages", body, ACME), "POST")).complete
+        used = await used_by(router, "acme")
+        found = [used[name] for name in ("prompt_tokens", "cached_tokens", "output_tokens")]
+        assert (*found, used["estimated"]) == (100, 90, 7, 0)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +234,8 @@ def test_the_end_of_a_stream_does_not_erase_its_beginning(
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_one_odd_member_hides_no_other(
+@scenario
+async def test_one_odd_member_hides_no_other(
     tmp_path: Path, usage: Any, found: tuple[int, int], stream: bool
 ) -> None:
     async def behave(connection: ReplicaConnection) -> None:
@@ -258,15 +246,11 @@ def test_one_odd_member_hides_no_other(
             else:
                 await connection.send(json_response({"choices": [{"index": 0}], "usage": usage}))
 
-    @scenario
-    async def story() -> None:
-        async with running(behave, keys=keys(tmp_path)) as router:
-            assert (await router.ask(chat(ACME, stream=stream), "POST")).complete
-            used = await used_by(router, "acme")
-            assert (used["prompt_tokens"], used["output_tokens"]) == found
-            assert used["estimated"] == 0
-
-    story()
+    async with running(behave, keys=keys(tmp_path)) as router:
+        assert (await router.ask(chat(ACME, stream=stream), "POST")).complete
+        used = await used_by(router, "acme")
+        assert (used["prompt_tokens"], used["output_tokens"]) == found
+        assert used["estimated"] == 0
 
 
 # -- providers ----------------------------------------------------------------------------------

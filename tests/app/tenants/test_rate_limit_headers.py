@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from router.core.errors import Reason
-from tests.app.tenants.test_budgets import keys
-from tests.app.tenants.test_usage import ACME
+from tests.app.tenants.acme import ACME, keys
 from tests.harness.behaviours import answer, hang
 from tests.harness.messages import chat, json_response
 from tests.harness.running import assert_error, running, scenario

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from router.config.model import Keys, Prefix, Price, Queue
 from router.config.model import Usage as UsageConfig
 from router.core.errors import Reason
 from tests.app.pages import page
+from tests.app.tenants.acme import ACME, keys, tells, tenants
 from tests.faults.process.metrics import number
 from tests.harness.behaviours import hang, stream_then_hang
 from tests.harness.messages import (
@@ -21,7 +21,6 @@ from tests.harness.messages import (
     SSE_HEAD,
     chat,
     chunk,
-    event,
     json_response,
     request,
     role,
@@ -29,41 +28,10 @@ from tests.harness.messages import (
 )
 from tests.harness.queueing import ONE, Turnstile, queue, send
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import assert_error, running, scenario
 
-ACME = "Authorization: Bearer acme-key"
-TOLD = {
-    "prompt_tokens": 1000,
-    "completion_tokens": 100,
-    "total_tokens": 1100,
-    "prompt_tokens_details": {"cached_tokens": 600},
-}
 PRICES = UsageConfig(prices={"m": Price(input=2.0, cached=0.5, output=10.0)})
 COST = (400 * 2.0 + 600 * 0.5 + 100 * 10.0) / 1e6  # cost of a request with the counts in TOLD
-
-
-async def tells(connection: ReplicaConnection) -> None:
-    """A whole or streamed answer with its token counts."""
-    while asked := await connection.recv_request():
-        if asked.json().get("stream"):
-            told = event(
-                {"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": TOLD}
-            )
-            events = (role(), token("a"), token("b", "stop"), told, DONE)
-            await connection.send(SSE_HEAD, *map(chunk, events), LAST_CHUNK)
-        else:
-            whole = {"id": "c", "object": "chat.completion", "choices": [{"index": 0}]}
-            await connection.send(json_response({**whole, "usage": TOLD}))
-
-
-def keys(folder: Path) -> Keys:
-    path = folder / "keys.jsonl"
-    path.write_text(line_of(KeyLine(name="acme", hash=hash_of(b"acme-key"))) + "\n")
-    return Keys(file=str(path))
-
-
-async def tenants(router: Router) -> dict[str, Any]:
-    return {each.pop("tenant"): each for each in (await page(router, "/usage"))["tenants"]}
 
 
 @scenario
@@ -206,7 +174,7 @@ async def test_a_stream_that_breaks_is_counted_once() -> None:
 async def test_of_three_thousand_tenants_a_thousand_are_named() -> None:
     async with running(tells) as router:
         for name in range(3000):
-            router.app.metrics.usage.count(f"t{name}", "low", "m", name, 0, 1, False, 0)
+            router.app.metrics.usage.count(f"t{name}", "low", "m", name, 0, 1, False)
         told = await page(router, "/usage")
         names = [each["tenant"] for each in told["tenants"]]
         assert names == ["(other)", *(f"t{name}" for name in reversed(range(1000)))]

@@ -81,6 +81,13 @@ class Owner(Waiter):
         return conn
 
 
+def taking(pool: Pool, *, fresh: bool = False) -> Owner:
+    """An owner that has asked for a connection."""
+    owner = Owner(pool)
+    owner.take(fresh=fresh)
+    return owner
+
+
 @asynccontextmanager
 async def pool_to(
     behave: Behaviour | str, *, limits: dict[str, Any] | None = None, **timeouts: float
@@ -111,9 +118,7 @@ async def pool_to(
 
 async def opened(pool: Pool, count: int) -> list[ReplicaConnection]:
     """Open `count` connections, and return them when all are idle."""
-    owners = [Owner(pool) for _ in range(count)]
-    for owner in owners:
-        owner.take(fresh=True)
+    owners = [taking(pool, fresh=True) for _ in range(count)]
     connections = [await owner.connected() for owner in owners]
     for owner in owners:
         await owner.round_trip()
@@ -140,8 +145,7 @@ async def test_a_connection_is_used_again() -> None:
 async def test_the_youngest_is_taken_first() -> None:
     async with pool_to(json_ok) as (pool, _):
         connections = await opened(pool, 3)
-        owner = Owner(pool)
-        owner.take()
+        owner = taking(pool)
         assert owner.conn is connections[-1]
 
 
@@ -159,12 +163,10 @@ async def test_fresh_is_not_served_by_one_that_becomes_free() -> None:
     """The caller has just seen a reused connection die: another used one may die as well."""
     with blackhole() as url:
         async with pool_to(json_ok, limits={"connecting": 1}) as (pool, _):
-            busy = Owner(pool)
-            busy.take()
+            busy = taking(pool)
             conn = await busy.connected()
             pool.address.port = int(url.rpartition(":")[2])  # no other connection can be opened
-            owner = Owner(pool)
-            owner.take(fresh=True)
+            owner = taking(pool, fresh=True)
             await busy.round_trip()
             assert owner.conn is not conn
             assert pool.waiting == 1
@@ -174,8 +176,7 @@ async def test_fresh_is_not_served_by_one_that_becomes_free() -> None:
 async def test_who_waits_is_served_by_one_that_becomes_free() -> None:
     with blackhole() as url:
         async with pool_to(json_ok) as (pool, _):
-            busy = Owner(pool)
-            busy.take()
+            busy = taking(pool)
             conn = await busy.connected()
             pool.address.port = int(url.rpartition(":")[2])
             waiters = [Owner(pool), Owner(pool)]
@@ -191,9 +192,7 @@ async def test_who_waits_is_served_by_one_that_becomes_free() -> None:
 async def test_no_more_than_a_number_are_opened_at_once() -> None:
     with blackhole() as url:
         async with pool_to(url, limits={"connecting": 2}, connect_s=0.1) as (pool, _):
-            owners = [Owner(pool) for _ in range(5)]
-            for owner in owners:
-                owner.take()
+            owners = [taking(pool) for _ in range(5)]
             assert (pool.connecting, pool.waiting) == (2, 5)
             most = 0
             while not all(owner.failures for owner in owners):
@@ -206,9 +205,7 @@ async def test_no_more_than_a_number_are_opened_at_once() -> None:
 @scenario
 async def test_each_failure_fails_one_waiter() -> None:
     async with pool_to(dead_url(), limits={"connecting": 2}) as (pool, _):
-        owners = [Owner(pool) for _ in range(7)]
-        for owner in owners:
-            owner.take()
+        owners = [taking(pool) for _ in range(7)]
         await eventually(lambda: all(owner.failures for owner in owners), "all to fail")
         assert [owner.failures for owner in owners] == [[Reason.CONNECT_FAILED]] * 7
         assert (pool.waiting, pool.opened) == (0, 0)
@@ -219,9 +216,7 @@ async def test_each_failure_fails_one_waiter() -> None:
 async def test_a_connection_that_is_closed_before_its_use_is_a_failed_connect(rst: bool) -> None:
     with closer(rst=rst) as url:
         async with pool_to(url) as (pool, _):
-            owners = [Owner(pool) for _ in range(3)]
-            for owner in owners:
-                owner.take()
+            owners = [taking(pool) for _ in range(3)]
             await eventually(lambda: all(owner.failures for owner in owners), "all to fail")
             assert [owner.failures for owner in owners] == [[Reason.CONNECT_FAILED]] * 3
             assert (pool.waiting, pool.opened) == (0, 0)
@@ -231,8 +226,7 @@ async def test_a_connection_that_is_closed_before_its_use_is_a_failed_connect(rs
 async def test_who_cancels_hears_nothing_and_its_opening_is_given_up() -> None:
     with blackhole() as url:
         async with pool_to(url) as (pool, _):
-            owner = Owner(pool)
-            owner.take()
+            owner = taking(pool)
             await asyncio.sleep(0.01)
             pool.cancel(owner)
             pool.cancel(owner)
@@ -243,13 +237,10 @@ async def test_who_cancels_hears_nothing_and_its_opening_is_given_up() -> None:
 @scenario
 async def test_who_cancels_takes_no_opening_from_others() -> None:
     async with pool_to(json_ok, limits={"connecting": 2}) as (pool, _):
-        owners = [Owner(pool) for _ in range(6)]
-        for owner in owners:
-            owner.take()
+        owners = [taking(pool) for _ in range(6)]
         for owner in owners[::2]:
             pool.cancel(owner)
-        late = Owner(pool)
-        late.take()
+        late = taking(pool)
         for owner in (*owners[1::2], late):
             await owner.connected()
         assert all(owner.conn is None and not owner.failures for owner in owners[::2])
@@ -260,13 +251,11 @@ async def test_who_cancels_takes_no_opening_from_others() -> None:
 async def test_an_opening_that_nobody_needs_keeps_to_the_limit_of_idle_ones() -> None:
     """While a connection is opened, the request that waits for it may be served by a freed one."""
     async with pool_to(json_ok, limits={"pool_idle": 0}) as (pool, _):
-        busy = Owner(pool)
-        busy.take()
+        busy = taking(pool)
         conn = await busy.connected()
         busy.send()
         await eventually(lambda: busy.answered, "an answer")
-        owner = Owner(pool)
-        owner.take()
+        owner = taking(pool)
         conn.release()
         assert owner.conn is conn
         await eventually(lambda: not pool.connecting, "the opening to end")
@@ -276,9 +265,7 @@ async def test_an_opening_that_nobody_needs_keeps_to_the_limit_of_idle_ones() ->
 @scenario
 async def test_only_so_many_idle() -> None:
     async with pool_to(json_ok, limits={"pool_idle": 2}) as (pool, _):
-        owners = [Owner(pool) for _ in range(4)]
-        for owner in owners:
-            owner.take(fresh=True)
+        owners = [taking(pool, fresh=True) for _ in range(4)]
         for owner in owners:
             await owner.connected()
         for owner in owners:
@@ -307,8 +294,7 @@ async def test_a_busy_one_does_not_end_with_the_idle_time() -> None:
         busy = Owner(pool)
         assert busy.take()
         busy.send()
-        marker = Owner(pool)
-        marker.take()
+        marker = taking(pool)
         conn = await marker.round_trip()
         await eventually(lambda: conn not in pool.all, "the end of one that idles")
         assert pool.all == {busy.conn}
@@ -318,8 +304,7 @@ async def test_a_busy_one_does_not_end_with_the_idle_time() -> None:
 @scenario
 async def test_an_old_one_is_not_used_again() -> None:
     async with pool_to(json_ok, pool_age_s=0.01) as (pool, _):
-        owner = Owner(pool)
-        owner.take()
+        owner = taking(pool)
         await owner.connected()
         await asyncio.sleep(0.02)
         await owner.round_trip()
@@ -349,8 +334,7 @@ async def test_a_closed_pool_lets_a_busy_one_finish() -> None:
         await connection.recv_request()
 
     async with pool_to(behave) as (pool, _):
-        owner = Owner(pool)
-        owner.take()
+        owner = taking(pool)
         conn = await owner.connected()
         owner.send()
         pool.close()
@@ -364,9 +348,7 @@ async def test_a_closed_pool_lets_a_busy_one_finish() -> None:
 @scenario
 async def test_abort_ends_everything() -> None:
     async with pool_to(hang) as (pool, replica):
-        busy = [Owner(pool) for _ in range(3)]
-        for owner in busy:
-            owner.take()
+        busy = [taking(pool) for _ in range(3)]
         for owner in busy:
             await owner.connected()
             owner.send()

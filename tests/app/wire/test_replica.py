@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import pytest
+
 from router.core.errors import Reason
 from router.wire.replica import ReplicaConnection
-from tests.app.wire.test_pool import Owner, opened, pool_to
+from tests.app.wire.test_pool import Owner, opened, pool_to, taking
 from tests.harness.behaviours import json_ok, rst_after_request
 from tests.harness.messages import completion, request
 from tests.harness.replica import ReplicaConnection as Accepted
@@ -57,8 +59,7 @@ async def test_a_fin_or_a_reset_ends_an_idle_connection() -> None:
 @scenario
 async def test_a_reset_is_told_to_its_owner_once() -> None:
     async with pool_to(rst_after_request) as (pool, _):
-        owner = Owner(pool)
-        owner.take()
+        owner = taking(pool)
         await owner.connected()
         owner.send()
         await eventually(lambda: bool(owner.lost), "the loss")
@@ -77,8 +78,7 @@ async def test_nothing_is_heard_after_cancel() -> None:
         assert await connection.expect_close() in ("fin", "rst")
 
     async with pool_to(behave) as (pool, replica):
-        owner = Owner(pool)
-        owner.take()
+        owner = taking(pool)
         conn = await owner.connected()
         owner.send()
         await go.wait()
@@ -88,45 +88,24 @@ async def test_nothing_is_heard_after_cancel() -> None:
         assert owner.lost == []
 
 
+@pytest.mark.parametrize(
+    ("answer", "idle"),
+    [
+        (completion() + b"HTTP/1.1 500 Surprise\r\n\r\n", 0),
+        (completion("Connection: close"), 0),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" + completion(), 1),
+    ],
+    ids=["more behind it", "it closes", "after an interim one"],
+)
 @scenario
-async def test_an_answer_with_more_behind_it_is_not_pooled() -> None:
-    async def behave(connection: Accepted) -> None:
-        await connection.recv_request()
-        await connection.send(completion(), b"HTTP/1.1 500 Surprise\r\n\r\n")
-        await connection.recv_request()
-
-    async with pool_to(behave) as (pool, _):
-        owner = Owner(pool)
-        owner.take()
-        await owner.round_trip()
-        assert (pool.idle, len(pool.all)) == (0, 0)
-
-
-@scenario
-async def test_an_answer_after_an_interim_one_is_pooled() -> None:
+async def test_which_connections_are_pooled(answer: bytes, idle: int) -> None:
     async def behave(connection: Accepted) -> None:
         while await connection.recv_request():
-            await connection.send(b"HTTP/1.1 103 Early Hints\r\n\r\n", completion())
+            await connection.send(answer)
 
     async with pool_to(behave) as (pool, _):
-        owner = Owner(pool)
-        owner.take()
-        await owner.round_trip()
-        assert pool.idle == 1
-
-
-@scenario
-async def test_an_answer_that_closes_is_not_pooled() -> None:
-    async def behave(connection: Accepted) -> None:
-        await connection.recv_request()
-        await connection.send(completion("Connection: close"))
-        await connection.recv_request()
-
-    async with pool_to(behave) as (pool, _):
-        owner = Owner(pool)
-        owner.take()
-        await owner.round_trip()
-        assert (pool.idle, len(pool.all)) == (0, 0)
+        await taking(pool).round_trip()
+        assert (pool.idle, len(pool.all)) == (idle, idle)
 
 
 @scenario
@@ -137,8 +116,7 @@ async def test_an_answer_before_the_request_was_sent_is_not_pooled() -> None:
         await asyncio.Event().wait()
 
     async with pool_to(behave) as (pool, _):
-        owner = Owner(pool)
-        owner.take()
+        owner = taking(pool)
         conn = await owner.connected()
         size = 32 * 1024 * 1024
         head = request("/x", f"Content-Length: {size}", method="POST")
@@ -151,8 +129,7 @@ async def test_an_answer_before_the_request_was_sent_is_not_pooled() -> None:
 @scenario
 async def test_a_paused_connection_is_pooled_reading() -> None:
     async with pool_to(json_ok) as (pool, _):
-        owner = Owner(pool)
-        owner.take()
+        owner = taking(pool)
         conn = await owner.connected()
         owner.send()
         await eventually(lambda: owner.answered, "an answer")

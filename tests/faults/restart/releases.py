@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.places import ROOT
 
 # What a revision needs for the test: restarts by SIGUSR2, and usage that is kept in a file.
-NEEDED = ("router/app/restart/messages.py", "router/app/tenants/usage_writer.py")
+NEEDED = ("router/app/restart/messages.py", "router/config/model/usage.py")
 # The script says which release it belongs to, because two revisions may have the same version.
 SCRIPT = """#!{python}
 import sys

@@ -42,7 +42,7 @@ async def test_an_invalid_configuration(tmp_path: Path, extra: str, why: str) ->
         assert (await one.ask()).status == 200
 
 
-@needs("batches")
+@needs("batches", "usage")
 @pytest.mark.parametrize("file", ["batches/batches.sqlite", "usage.db"])
 @long_scenario
 async def test_a_file_of_another_version(tmp_path: Path, file: str) -> None:

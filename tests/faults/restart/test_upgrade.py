@@ -33,7 +33,7 @@ def revision() -> str:
         pytest.skip(f"no old release here: {err}")
 
 
-@needs("batches")
+@needs("batches", "usage")
 @long_scenario
 async def test_an_upgrade_and_the_way_back_lose_nothing(tmp_path: Path, revision: str) -> None:
     trial = Trial()
@@ -55,6 +55,7 @@ BROKEN = {
 MISSING = {"missing": "ended with status 2"}  # the link names no release
 
 
+@needs("usage")
 @long_scenario
 async def test_a_release_that_cannot_start(tmp_path: Path) -> None:
     """The old process goes on, and its next restart may succeed."""

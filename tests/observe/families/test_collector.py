@@ -255,7 +255,7 @@ def test_a_hundred_thousand_names_stay_under_two_megabytes() -> None:
         metrics.attempt(name, name, Reason.OK)
         metrics.counted_tokens(name, "", "", 1, 1, 1, name)
         metrics.ejections(name)
-        metrics.usage.count(f"{number}-{'t' * 90}", "low", None, 100, 10, 10, False, 0)
+        metrics.usage.count(f"{number}-{'t' * 90}", "low", None, 100, 10, 10, False)
     names = {f"replica-{number}": 1.0 for number in range(100_000)}
     text, _ = render(
         Collector(metrics, shown(Family("held", GAUGE, "Held.", lambda _: names, ("replica",))))

@@ -9,8 +9,8 @@ import pytest
 
 from tests.addons.batches.app.helpers import open_door, results, sdk, submit, until
 from tests.addons.batches.lines import numbered
-from tests.app.tenants.test_budgets import keys
-from tests.app.tenants.test_usage import tells
+from tests.addons.needed import needs
+from tests.app.tenants.acme import keys, tells
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import scenario
@@ -51,6 +51,7 @@ def test_a_handover_goes_on_if_the_folder_of_batches_is_not_released(
     story()
 
 
+@needs("usage")
 @scenario
 async def test_the_lines_of_a_batch_use_the_budget_of_their_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.app.emulator.conftest import Fleet, checked, started
-
-CHAT = [{"role": "user", "content": "Tell me of the fox."}]
+from tests.app.emulator.conftest import Fleet, started
 
 
-def sessions(*options: str) -> Any:
-    """A fixture of a fleet that lives as long as the tests of one file."""
-
-    @pytest.fixture(scope="module")
-    def fleet() -> Iterator[Fleet]:
-        yield from started(*options)
-
-    return fleet
-
-
-def clean(fleet: Fleet) -> Iterator[Fleet]:
-    yield from checked(fleet)
+@pytest.fixture(scope="module")
+def _fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """The engines of one file, with the flags in its `OPTIONS`."""
+    yield from started(*request.module.OPTIONS)
 
 
 def samples(text: str) -> dict[str, float]:

@@ -19,7 +19,7 @@ from router.fleet.engines.common.priority import SILENT
 from router.fleet.engines.common.registry import ENGINES
 from router.lab.emulator.settings import PERSONAS
 from tests.addons.needed import needs
-from tests.app.emulator.conftest import Fleet, checked, started
+from tests.app.emulator.conftest import Fleet, started
 from tests.app.emulator.test_server import LONG, raw_post
 
 MESSAGES = [{"role": "user", "content": "Tell me of the sea."}]
@@ -36,11 +36,6 @@ def _fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
 
 
 @pytest.fixture
-def fleet(_fleet: Fleet) -> Iterator[Fleet]:
-    yield from checked(_fleet)
-
-
-@pytest.fixture
 def engine(fleet: Fleet) -> Engine:
     return ENGINES[fleet.state()["persona"]]
 
@@ -50,7 +45,7 @@ def test_its_streams_tell_their_counts(fleet: Fleet, engine: Engine) -> None:
     ask = engine.usage_ask
     if ask is not None:
         body = append(body, ask.member) or []
-    answer = fleet.http.post(fleet.url + CHAT_PATH, content=b"".join(body))
+    answer = fleet.post(CHAT_PATH, content=b"".join(body))
     assert answer.status_code == 200
     tap = UsageTap(mark=engine.counts_mark, takes_out=ask is not None)
     passed = tap.feed(answer.content) + tap.flush()
@@ -59,7 +54,7 @@ def test_its_streams_tell_their_counts(fleet: Fleet, engine: Engine) -> None:
         assert not told.exact, "it tells them only where its client asks"
         return
     assert told.exact
-    whole = fleet.http.post(fleet.url + CHAT_PATH, json=CHAT).json()["usage"]
+    whole = fleet.post(CHAT_PATH, json=CHAT).json()["usage"]
     assert told.prompt_tokens == whole["prompt_tokens"]
     assert told.output_tokens == whole["completion_tokens"]
     assert ask is None or b'"prompt_tokens"' not in passed, "its event is taken out again"
@@ -73,7 +68,7 @@ def test_it_tells_token_ids_of_messages(fleet: Fleet, engine: Engine) -> None:
     if not engine.tokenize:
         return
     body = request_body(Facts("chat", "tiny", json.dumps(MESSAGES).encode()))
-    answer = fleet.http.post(fleet.url + engine.tokenize, content=body or b"")
+    answer = fleet.post(engine.tokenize, content=body or b"")
     assert answer.status_code == 200
     tokens = answer.json()["tokens"]
     assert tokens and all(isinstance(token, int) for token in tokens)
@@ -83,7 +78,7 @@ def test_it_tells_where_it_publishes_kv_events(fleet: Fleet, engine: Engine) -> 
     publisher = engine.publisher
     if publisher is None:
         return
-    answer = fleet.http.get(fleet.url + publisher.path)
+    answer = fleet.get(publisher.path)
     (source,) = publisher.read(answer.content, "127.0.0.1")
     assert source.endpoint.startswith("tcp://127.0.0.1:")
     assert source.replay is not None
@@ -96,7 +91,7 @@ def test_it_stops_a_request_by_its_name(fleet: Fleet, engine: Engine) -> None:
     named = {**LONG, abort.key.decode(): "name-01"}
     with raw_post(fleet.url, "/v1/completions", named):
         fleet.until(lambda: fleet.state()["running"] == 1, "it runs")
-        answer = fleet.http.post(fleet.url + abort.path, content=b"{%b}" % abort.member(b"name-01"))
+        answer = fleet.post(abort.path, content=b"{%b}" % abort.member(b"name-01"))
         assert answer.status_code == 200
         fleet.until(lambda: fleet.state()["running"] == 0, "it was stopped")
 
@@ -116,6 +111,6 @@ def test_it_takes_the_number_that_it_is_told(fleet: Fleet, engine: Engine, rank:
     word = engine.dialect.write(float(rank), 1.8e9, 300.0, False)
     body = append([json.dumps(CHAT).encode()], b'"priority":' + word)
     assert body is not None
-    answer = fleet.http.post(fleet.url + CHAT_PATH, content=b"".join(body))
+    answer = fleet.post(CHAT_PATH, content=b"".join(body))
     assert answer.status_code == 200
     assert fleet.state()["priorities"][-1] == json.loads(word)

@@ -15,18 +15,13 @@ from router.fleet.engines.common.base import Source
 from router.fleet.engines.common.detect import QUESTIONS, detect
 from router.fleet.engines.common.registry import ENGINES
 from router.lab.emulator.settings import PERSONAS
-from tests.app.emulator.conftest import Fleet, checked, started
+from tests.app.emulator.conftest import Fleet, started
 from tests.app.emulator.test_server import LONG, raw_post
 
 
 @pytest.fixture(scope="module", params=PERSONAS)
 def _fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
     yield from started(f"--persona={request.param}")
-
-
-@pytest.fixture
-def fleet(_fleet: Fleet) -> Iterator[Fleet]:
-    yield from checked(_fleet)
 
 
 def persona(fleet: Fleet) -> str:
@@ -37,7 +32,7 @@ def persona(fleet: Fleet) -> str:
 def answers(fleet: Fleet) -> dict[str, Any]:
     found = {}
     for path in QUESTIONS:
-        answer = fleet.http.get(fleet.url + path)
+        answer = fleet.get(path)
         if answer.status_code == 200 and answer.headers["content-type"] == "application/json":
             found[path] = answer.json()
     return found
@@ -46,13 +41,13 @@ def answers(fleet: Fleet) -> dict[str, Any]:
 def test_it_is_recognised_by_its_metrics_or_by_what_else_it_says(fleet: Fleet) -> None:
     name = persona(fleet)
     told = [
-        fleet.http.get(fleet.url + source.path).content
+        fleet.get(source.path).content
         for source in ENGINES[name].sources
         if type(source).__name__ == "TextSource"
     ]
     assert detect(metrics=told[0]) == name
     assert detect(answers=answers(fleet)) in (name, None)
-    rows = fleet.http.get(fleet.url + "/v1/models").json()["data"]
+    rows = fleet.get("/v1/models").json()["data"]
     assert detect(owned_by=[row["owned_by"] for row in rows], answers=answers(fleet)) == name
 
 
@@ -60,7 +55,7 @@ def test_its_load_is_read_right_wherever_it_is_told(fleet: Fleet) -> None:
     engine = ENGINES[persona(fleet)]
     for number in range(2):  # a second request, because gauges are refreshed at its end
         body = {"prompt": "a", "max_tokens": 300 * number + 1, "ignore_eos": True}
-        fleet.http.post(fleet.url + "/v1/completions", json=body)
+        fleet.post("/v1/completions", json=body)
     with ExitStack() as opened:
         for _ in range(3):
             opened.enter_context(raw_post(fleet.url, "/v1/completions", LONG))
@@ -79,7 +74,7 @@ def test_its_load_is_read_right_wherever_it_is_told(fleet: Fleet) -> None:
 
 def _check(fleet: Fleet, name: str, source: Source, state: dict[str, Any]) -> None:
     odd: set[str] = set()
-    signals = source.parse(fleet.http.get(fleet.url + source.path).content, odd=odd)
+    signals = source.parse(fleet.get(source.path).content, odd=odd)
     assert signals is not None, source.path
     assert not odd
     if name == "trtllm" and source.path.startswith("/prometheus"):
@@ -107,7 +102,7 @@ def test_its_facts_are_read_right(fleet: Fleet) -> None:
     if engine.facts is None:
         assert engine.name in ("vllm", "trtllm")
         return
-    facts = engine.facts.parse(fleet.http.get(fleet.url + engine.facts.path).content)
+    facts = engine.facts.parse(fleet.get(engine.facts.path).content)
     assert facts.slots in (state["max_num_seqs"], None)
     assert facts.context_tokens in (2048, None)
     assert facts != type(facts)()
@@ -115,8 +110,8 @@ def test_its_facts_are_read_right(fleet: Fleet) -> None:
 
 def test_its_health_is_read_where_the_router_looks(fleet: Fleet) -> None:
     check = ENGINES[persona(fleet)].health[0]
-    assert fleet.http.get(fleet.url + check.path).status_code == 200
+    assert fleet.get(check.path).status_code == 200
     fleet.faults(health=503)
-    status = fleet.http.get(fleet.url + check.path).status_code
+    status = fleet.get(check.path).status_code
     assert status == 503
     assert check.decides(status)

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from tests.app.emulator.conftest import Fleet
-from tests.app.emulator.personas.conftest import clean, sessions
 from tests.app.emulator.test_server import LONG, raw_post
 
-_fleet = sessions("--persona=sglang", "--forget-leavers")
-
-
-@pytest.fixture
-def sglang(_fleet: Fleet) -> Iterator[Fleet]:
-    yield from clean(_fleet)
+OPTIONS = ("--persona=sglang", "--forget-leavers")
 
 
 def stream(fleet: Fleet, rid: str, tokens: int) -> None:
@@ -29,24 +19,24 @@ def stream(fleet: Fleet, rid: str, tokens: int) -> None:
 
 
 def abort(fleet: Fleet, rid: str) -> None:
-    assert fleet.http.post(fleet.url + "/abort_request", json={"rid": rid}).status_code == 200
+    assert fleet.post("/abort_request", json={"rid": rid}).status_code == 200
 
 
-def test_a_closed_stream_runs_to_its_last_token_whoever_aborts_it_then(sglang: Fleet) -> None:
-    before = sglang.state()
-    stream(sglang, "left", 100)
-    abort(sglang, "left")
-    sglang.until(lambda: sglang.state()["served"] == before["served"] + 1, "served to its end")
-    after = sglang.state()
+def test_a_closed_stream_runs_to_its_last_token_whoever_aborts_it_then(fleet: Fleet) -> None:
+    before = fleet.state()
+    stream(fleet, "left", 100)
+    abort(fleet, "left")
+    fleet.until(lambda: fleet.state()["served"] == before["served"] + 1, "served to its end")
+    after = fleet.state()
     assert after["generation_tokens"] == before["generation_tokens"] + 100
     assert after["aborted"] == before["aborted"]
 
 
-def test_one_that_is_aborted_first_ends_at_once(sglang: Fleet) -> None:
-    before = sglang.state()
-    sock = raw_post(sglang.url, "/v1/completions", {**LONG, "stream": True, "rid": "read"})
+def test_one_that_is_aborted_first_ends_at_once(fleet: Fleet) -> None:
+    before = fleet.state()
+    sock = raw_post(fleet.url, "/v1/completions", {**LONG, "stream": True, "rid": "read"})
     assert sock.recv(1)
-    abort(sglang, "read")
-    sglang.until(lambda: not sglang.state()["running"], "gone")
+    abort(fleet, "read")
+    fleet.until(lambda: not fleet.state()["running"], "gone")
     sock.close()
-    assert sglang.state()["aborted"] == before["aborted"] + 1
+    assert fleet.state()["aborted"] == before["aborted"] + 1

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 import zmq
 
 from tests.app.emulator.conftest import Fleet
-from tests.app.emulator.personas.conftest import clean, sessions
 from tests.app.emulator.test_server import LONG, raw_post
 
-_fleet = sessions(
+OPTIONS = (
     "--persona=sglang",
     "--schedule-low-priority-values-first",
     "--max-queued-requests=1",
@@ -20,33 +16,28 @@ _fleet = sessions(
 )
 
 
-@pytest.fixture
-def sglang(_fleet: Fleet) -> Iterator[Fleet]:
-    yield from clean(_fleet)
-
-
-def test_a_full_queue_gives_up_its_worst_for_a_better_one_only(sglang: Fleet) -> None:
-    sglang.faults(freeze=True)
-    first = raw_post(sglang.url, "/v1/completions", {**LONG, "priority": 0, "stream": True})
-    sglang.until(lambda: sglang.state()["waiting"] == 1, "the queue is full")
-    refused = sglang.http.post(sglang.url + "/v1/completions", json={**LONG, "priority": 1})
+def test_a_full_queue_gives_up_its_worst_for_a_better_one_only(fleet: Fleet) -> None:
+    fleet.faults(freeze=True)
+    first = raw_post(fleet.url, "/v1/completions", {**LONG, "priority": 0, "stream": True})
+    fleet.until(lambda: fleet.state()["waiting"] == 1, "the queue is full")
+    refused = fleet.post("/v1/completions", json={**LONG, "priority": 1})
     assert (refused.status_code, refused.json()["object"]) == (503, "error")
-    better = raw_post(sglang.url, "/v1/completions", {**LONG, "priority": -1})
+    better = raw_post(fleet.url, "/v1/completions", {**LONG, "priority": -1})
     answer = first.recv(65536)
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert b"aborted by a higher priority request" in answer
-    sglang.http.post(sglang.url + "/abort_request", json={"abort_all": True})
+    fleet.post("/abort_request", json={"abort_all": True})
     for sock in (first, better):
         sock.close()
 
 
-def test_without_metrics_there_are_loads(sglang: Fleet) -> None:
-    assert sglang.http.get(sglang.url + "/metrics").status_code == 404
-    assert sglang.http.get(sglang.url + "/v1/loads").status_code == 200
+def test_without_metrics_there_are_loads(fleet: Fleet) -> None:
+    assert fleet.get("/metrics").status_code == 404
+    assert fleet.get("/v1/loads").status_code == 200
 
 
-def test_its_server_info_tells_where_kv_events_come(sglang: Fleet) -> None:
-    told = sglang.http.get(sglang.url + "/server_info").json()["kv_events"]
+def test_its_server_info_tells_where_kv_events_come(fleet: Fleet) -> None:
+    told = fleet.get("/server_info").json()["kv_events"]
     assert (told["endpoint_host"], told["block_size"], told["dp_size"]) == ("*", 16, 1)
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         dealer.setsockopt(zmq.LINGER, 0)

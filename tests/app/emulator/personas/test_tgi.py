@@ -2,59 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import httpx
-import pytest
-
-from tests.app.emulator.conftest import Fleet
-from tests.app.emulator.personas.conftest import CHAT, clean, samples, sessions
+from tests.app.emulator.conftest import SHORT_CHAT, Fleet
+from tests.app.emulator.personas.conftest import samples
 from tests.app.emulator.test_server import LONG, raw_post
 from tests.app.emulator.test_shapes import events
 
-_fleet = sessions("--persona=tgi", "--max-queued-requests=3", "--sse-keep-alive-interval=0.05")
-
-
-@pytest.fixture
-def tgi(_fleet: Fleet) -> Iterator[Fleet]:
-    yield from clean(_fleet)
-
-
-def ask(fleet: Fleet, **body: object) -> httpx.Response:
-    return fleet.http.post(fleet.url + "/v1/chat/completions", json={"messages": CHAT, **body})
+OPTIONS = ("--persona=tgi", "--max-queued-requests=3", "--sse-keep-alive-interval=0.05")
 
 
 def metrics(fleet: Fleet) -> dict[str, float]:
-    return samples(fleet.http.get(fleet.url + "/metrics").text)
+    return samples(fleet.get("/metrics").text)
 
 
-def test_a_stream_that_is_refused_is_200_with_an_event(tgi: Fleet) -> None:
-    answer = ask(tgi, stream=True, max_tokens=999_999)
+def test_a_stream_that_is_refused_is_200_with_an_event(fleet: Fleet) -> None:
+    answer = fleet.chat(stream=True, max_tokens=999_999)
     assert answer.status_code == 200
     (_, error), (_, done) = events(answer.content)
     assert error["error"]["http_status_code"] == 422
     assert done == "[DONE]"
-    whole = ask(tgi, max_tokens=999_999)
+    whole = fleet.chat(max_tokens=999_999)
     assert (whole.status_code, whole.json()["error_type"]) == (422, "validation")
 
 
-def test_overload_is_429_and_in_a_stream_an_event_like_any_other(tgi: Fleet) -> None:
-    tgi.faults(freeze=True)
-    socks = [raw_post(tgi.url, "/v1/completions", LONG) for _ in range(3)]
-    tgi.until(lambda: tgi.state()["waiting"] == 3, "full")
-    whole = ask(tgi)
+def test_overload_is_429_and_in_a_stream_an_event_like_any_other(fleet: Fleet) -> None:
+    fleet.faults(freeze=True)
+    socks = [raw_post(fleet.url, "/v1/completions", LONG) for _ in range(3)]
+    fleet.until(lambda: fleet.state()["waiting"] == 3, "full")
+    whole = fleet.chat()
     assert (whole.status_code, whole.json()) == (
         429,
         {"error": "Model is overloaded", "error_type": "overloaded"},
     )
-    (_, error), _ = events(ask(tgi, stream=True).content)
+    (_, error), _ = events(fleet.chat(stream=True).content)
     assert error["error"] == {"message": "Model is overloaded", "http_status_code": 422}
     for sock in socks:
         sock.close()
 
 
-def test_every_chunk_has_the_role_and_the_last_has_the_usage(tgi: Fleet) -> None:
-    answer = ask(tgi, stream=True, max_tokens=3, stream_options={"include_usage": True})
+def test_every_chunk_has_the_role_and_the_last_has_the_usage(fleet: Fleet) -> None:
+    answer = fleet.chat(stream=True, max_tokens=3, stream_options={"include_usage": True})
     *chunks, (_, done) = events(answer.content)
     assert len(chunks) == 3
     for _, chunk in chunks:
@@ -65,46 +51,46 @@ def test_every_chunk_has_the_role_and_the_last_has_the_usage(tgi: Fleet) -> None
     assert done == "[DONE]"
 
 
-def test_a_failure_is_an_event_and_then_done(tgi: Fleet) -> None:
-    answer = tgi.http.post(
-        tgi.url + "/v1/chat/completions",
-        json={"messages": CHAT, "stream": True, "max_tokens": 20},
+def test_a_failure_is_an_event_and_then_done(fleet: Fleet) -> None:
+    answer = fleet.post(
+        "/v1/chat/completions",
+        json={"messages": SHORT_CHAT, "stream": True, "max_tokens": 20},
         headers={"x-emulate-fault": "error_after=3"},
     )
     assert "error" in events(answer.content)[-2][1]
 
 
-def test_comments_while_nothing_comes(tgi: Fleet) -> None:
-    tgi.faults(freeze=True)
-    with tgi.http.stream(
-        "POST", tgi.url + "/v1/chat/completions", json={"messages": CHAT, "stream": True}
+def test_comments_while_nothing_comes(fleet: Fleet) -> None:
+    fleet.faults(freeze=True)
+    with fleet.http.stream(
+        "POST", fleet.url + "/v1/chat/completions", json={"messages": SHORT_CHAT, "stream": True}
     ) as answer:
         lines = answer.iter_lines()
         assert [next(lines) for _ in range(4)] == [":", "", ":", ""]
         assert answer.headers["x-accel-buffering"] == "no"
 
 
-def test_who_left_is_noticed_at_the_next_token_and_not_before(tgi: Fleet) -> None:
-    tgi.faults(freeze=True)
-    sock = raw_post(tgi.url, "/v1/completions", LONG)
-    tgi.until(lambda: tgi.state()["waiting"] == 1, "queued")
+def test_who_left_is_noticed_at_the_next_token_and_not_before(fleet: Fleet) -> None:
+    fleet.faults(freeze=True)
+    sock = raw_post(fleet.url, "/v1/completions", LONG)
+    fleet.until(lambda: fleet.state()["waiting"] == 1, "queued")
     dropped = 'tgi_request_failure{err="dropped"}'
-    before = metrics(tgi).get(dropped, 0)
+    before = metrics(fleet).get(dropped, 0)
     sock.close()
-    tgi.until(lambda: metrics(tgi).get(dropped, 0) == before + 1, "counted")
-    assert tgi.state()["waiting"] == 1
-    tgi.faults()
-    tgi.until(lambda: tgi.state()["waiting"] + tgi.state()["running"] == 0, "gone")
-    assert tgi.state()["generation_tokens"] > 0
+    fleet.until(lambda: metrics(fleet).get(dropped, 0) == before + 1, "counted")
+    assert fleet.state()["waiting"] == 1
+    fleet.faults()
+    fleet.until(lambda: fleet.state()["waiting"] + fleet.state()["running"] == 0, "gone")
+    assert fleet.state()["generation_tokens"] > 0
 
 
-def test_a_priority_of_any_kind_is_ignored(tgi: Fleet) -> None:
-    assert ask(tgi, priority={"odd": 1}, max_tokens=1).status_code == 200
+def test_a_priority_of_any_kind_is_ignored(fleet: Fleet) -> None:
+    assert fleet.chat(priority={"odd": 1}, max_tokens=1).status_code == 200
 
 
-def test_metrics_are_as_the_rust_exporter_writes_them(tgi: Fleet) -> None:
-    ask(tgi, max_tokens=2)
-    text = tgi.http.get(tgi.url + "/metrics").text
+def test_metrics_are_as_the_rust_exporter_writes_them(fleet: Fleet) -> None:
+    fleet.chat(max_tokens=2)
+    text = fleet.get("/metrics").text
     assert "\n\n# HELP tgi_batch_current_size Current batch size\n" in text
     assert "\ntgi_batch_max_total_tokens 4096\n" in text
     told = samples(text)
@@ -113,17 +99,17 @@ def test_metrics_are_as_the_rust_exporter_writes_them(tgi: Fleet) -> None:
     assert told['tgi_request_queue_duration_bucket{le="0.00015000000000000001"}'] >= 0
 
 
-def test_small_endpoints(tgi: Fleet) -> None:
+def test_small_endpoints(fleet: Fleet) -> None:
     for path in ("/health", "/ping", "/"):
-        assert tgi.http.get(tgi.url + path).status_code == 200
-    info = tgi.http.get(tgi.url + "/info").json()
+        assert fleet.get(path).status_code == 200
+    info = fleet.get("/info").json()
     assert (info["max_concurrent_requests"], info["max_total_tokens"]) == (3, 2048)
-    tgi.faults(health=503)
-    assert tgi.http.get(tgi.url + "/health").json() == {
+    fleet.faults(health=503)
+    assert fleet.get("/health").json() == {
         "error": "unhealthy",
         "error_type": "healthcheck",
     }
-    tokens = tgi.http.post(tgi.url + "/tokenize", json={"inputs": "twelve bytes"}).json()
+    tokens = fleet.post("/tokenize", json={"inputs": "twelve bytes"}).json()
     assert [(row["text"], row["start"], row["stop"]) for row in tokens] == [
         ("twel", 0, 4),
         ("ve b", 4, 8),
@@ -131,7 +117,7 @@ def test_small_endpoints(tgi: Fleet) -> None:
     ]
 
 
-def test_a_whole_answer_says_how_long_it_took(tgi: Fleet) -> None:
-    headers = ask(tgi, max_tokens=2).headers
+def test_a_whole_answer_says_how_long_it_took(fleet: Fleet) -> None:
+    headers = fleet.chat(max_tokens=2).headers
     assert float(headers["x-compute-time"]) > 0
     assert int(headers["x-queue-time"]) >= 0

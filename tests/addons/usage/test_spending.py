@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.admission.budget import HELD, SPENT, WITHIN, Hold, Spending
+from router.addons.usage.spending import HELD, SPENT, WITHIN, Spending
+from router.addons.usage.wall_clock import WallClock
 from router.admission.expected_output import ASSUMED, ExpectedOutput
-from router.admission.wall_clock import WallClock
 from router.config.keys import KeyLine
 from router.core.periods import DAY_S, MONTH, day_of, first_day_of, number_of, parse_date
 from router.intake.keys import Key
@@ -84,9 +84,7 @@ def test_running_requests_hold_what_they_are_expected_to_use() -> None:
     assert ours.wait_s == 1.0
     assert ask(ours, 40.0, 9.5, NOON) == HELD
     assert ask(ours, 40.0, 9.0, NOON) == WITHIN
-    hold = Hold(ours, 60.0, 1.0)
-    hold.release()
-    hold.release()
+    ours.release(60.0, 1.0)
     assert (ours.holds, ours.held_tokens) == (1, 40.0)
     assert ask(ours, 60.0, 1.0, NOON) == WITHIN
 
@@ -99,14 +97,14 @@ def test_with_the_true_amounts_a_budget_is_exceeded_by_one_request_at_most(
     ours, running, used = spending(tokens_per_day=300.0), [], 0
     for size, ends in asked:
         if ask(ours, float(size), 0.0, NOON) == WITHIN:
-            running.append((Hold(ours, float(size), 0.0), size))
-        for hold, tokens in running[:ends]:
-            hold.release()
+            running.append(size)
+        for tokens in running[:ends]:
+            ours.release(float(tokens), 0.0)
             ours.charge(tokens, 0.0, tokens, NOON)
             used += tokens
         del running[:ends]
-    for hold, tokens in running:
-        hold.release()
+    for tokens in running:
+        ours.release(float(tokens), 0.0)
         used += tokens
     assert used < 300 + 50
     assert (ours.holds, ours.held_tokens, ours.held_cost) == (0, 0.0, 0.0)

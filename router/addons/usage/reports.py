@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from itertools import islice
 from math import isfinite
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from router.admission.budget import Spending
-from router.app.parts import Parts
+from router.addons.usage.budgets import Budgets
+from router.addons.usage.spending import Spending
 from router.core.clock import monotonic, time
 from router.core.periods import NAMES, day_of, seconds_to_next
 from router.core.time_zone import TimeZone
-from router.observe.families.family import COUNTER, GAUGE, Family
+from router.observe.families.family import COUNTER, GAUGE, Family, Source
 from router.observe.families.tenant_families import NAMED
+
+if TYPE_CHECKING:
+    from router.addons.usage.writer import UsageWriter
 
 
 def described(spending: Spending, now: float, zone: TimeZone) -> dict[str, Any]:
@@ -45,8 +48,19 @@ def _amounts(spending: Spending, local: float) -> list[tuple[str, int, float, fl
     return [each for each in every if isfinite(each[2])]
 
 
-def _used_ratios(parts: Parts) -> dict[tuple[str, ...], float]:
-    budgets = parts.dispatcher.budgets
+def families(budgets: Budgets, writer: UsageWriter | None) -> tuple[Source[Budgets], ...]:
+    """Returns the metrics of budgets, and of the usage file if there is one."""
+    sources = [Source(_OF_BUDGETS, lambda: budgets)]
+    if writer is not None:
+        errors = "Failed writes of the usage file, which are repeated."
+        family: Family[Budgets] = Family(
+            "usage_write_errors", COUNTER, errors, lambda _: writer.errors
+        )
+        sources.append(Source((family,), lambda: budgets))
+    return tuple(sources)
+
+
+def _used_ratios(budgets: Budgets) -> dict[tuple[str, ...], float]:
     local = budgets.zone.local(time())
     return {
         (name, unit, NAMES[kind]): used / limit
@@ -55,11 +69,7 @@ def _used_ratios(parts: Parts) -> dict[tuple[str, ...], float]:
     }
 
 
-def _store_errors(parts: Parts) -> float | None:
-    return None if parts.usage_writer is None else parts.usage_writer.errors
-
-
-FAMILIES: Final[tuple[Family[Parts], ...]] = (
+_OF_BUDGETS: Final[tuple[Family[Budgets], ...]] = (
     Family(
         "tenant_budget_used_ratio",
         GAUGE,
@@ -72,12 +82,6 @@ FAMILIES: Final[tuple[Family[Parts], ...]] = (
         "budget_unpriced_requests",
         COUNTER,
         "Requests of keys with a budget of money whose model has no price; they cost nothing.",
-        lambda parts: parts.dispatcher.budgets.unpriced,
-    ),
-    Family(
-        "usage_write_errors",
-        COUNTER,
-        "Failed writes of the usage file, which are repeated.",
-        _store_errors,
+        lambda budgets: budgets.unpriced,
     ),
 )

@@ -15,9 +15,11 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from router.addons.usage.pending import Rows
 from router.core.disk.transaction import Transaction
 from router.core.periods import DAY, MONTH, WEEK, first_day_of, number_of
-from router.observe.tenant_usage import FIGURES, Pending, Used
+from router.dispatch.accounts import Row
+from router.observe.tenant_usage import FIGURES, Used
 
 VERSION: Final = 1
 _BUSY_S: Final = 2.0  # The longest time to wait for another process that writes to the file.
@@ -51,7 +53,6 @@ _OF_TENANTS: Final = "tenant NOT LIKE '_% (%)'"
 _SUMS: Final = ", ".join(f"SUM({name})" for name in FIGURES)
 
 Amount = tuple[float, float]  # Tokens and cost.
-Row = tuple[int, str, str, Used]
 
 
 class WrongVersion(sqlite3.DatabaseError):
@@ -94,7 +95,7 @@ class UsageDatabase:
         except OSError:
             return True
 
-    def add(self, pending: Pending) -> None:
+    def add(self, pending: Rows) -> None:
         """Adds amounts to the rows: all of them, or none if it raises."""
         if pending:
             with Transaction(self._db) as db:

@@ -12,10 +12,9 @@ from router.config.keys import ModelBudgets
 from router.config.load import parse
 from router.config.model import Keys
 from router.core.errors import ConfigError, Reason
+from tests.addons.usage.app.helpers import budgets_of, stored
 from tests.app.pages import page
-from tests.app.tenants.test_budgets import USED, keys
-from tests.app.tenants.test_usage import ACME, tells
-from tests.app.tenants.test_usage_is_stored import stored
+from tests.app.tenants.acme import ACME, USED, keys, tells
 from tests.faults.process.metrics import number
 from tests.harness.messages import chat
 from tests.harness.reading import Response
@@ -84,13 +83,13 @@ async def test_the_budgets_of_models_survive_a_restart(tmp_path: Path) -> None:
 async def test_requests_hold_both_budgets(tmp_path: Path) -> None:
     rules = limited(tmp_path, tokens_per_day=1e9)
     async with running(engine(), keys=rules) as router:
-        budgets = router.app.parts.dispatcher.budgets
+        budgets = budgets_of(router)
         clients = [await router.client() for _ in range(3)]
         for client in clients:
             await client.send(chat(ACME, model="big", max_tokens=USED))
         answers = [await client.recv_response("POST") for client in clients]
         assert {answer.status for answer in answers} <= {200, 429}
-        await eventually(lambda: budgets.holds == 0, "nothing is held")
+        await eventually(lambda: not budgets.holds, "nothing is held")
         assert all(each.held_tokens == 0 for each in budgets.by_tenant.values())
 
 

@@ -12,9 +12,8 @@ from router.config.model import Usage as UsageConfig
 from router.core import clock
 from router.core.errors import Reason
 from router.core.periods import DAY_S, NAMES
-from tests.app.tenants.test_budgets import USED, keys, used
-from tests.app.tenants.test_usage import ACME, tells
-from tests.app.tenants.test_usage_is_stored import stored
+from tests.addons.usage.app.helpers import stored, used
+from tests.app.tenants.acme import ACME, USED, keys, tells
 from tests.harness.messages import chat
 from tests.harness.running import assert_error, running, scenario
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from router.app.tenants.usage_database import UsageDatabase
+from router.addons.usage.database import UsageDatabase
+from router.addons.usage.pending import Rows
 from router.core.periods import parse_date
-from router.observe.tenant_usage import Pending, Used
+from router.observe.tenant_usage import Used
 
 DAY = parse_date("2026-11-29")
 
@@ -22,7 +23,7 @@ def used(tokens: int = 10, cost: float = 0.5) -> Used:
     return made
 
 
-def pending(*keys: tuple[int, str, str], tokens: int = 10) -> Pending:
+def pending(*keys: tuple[int, str, str], tokens: int = 10) -> Rows:
     return {key: used(tokens) for key in keys}
 
 

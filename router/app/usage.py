@@ -15,22 +15,18 @@ import io
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from router.app.parts import Parts
-from router.app.tenants.budgets import described as described_budgets
 from router.core.clock import time
-from router.core.periods import DAY_S, date_of
+from router.core.periods import date_of
 from router.core.urgency import CLASSES
+from router.dispatch.accounts import Row
 from router.intake.flow import key_tenant
-from router.intake.keys import budget_of_model
 from router.observe.admin.actions import Refused
 from router.observe.admin.usage_query import FIRST, LAST
 from router.observe.metrics import UNCLASSED
 from router.observe.tenant_usage import NO_KEY, OTHERS, Used, together
-
-if TYPE_CHECKING:
-    from router.app.tenants.usage_database import UsageDatabase
 
 # Number of tenants that are reported per turn of the event loop, in less than a millisecond.
 _AT_ONCE: Final = 50
@@ -39,6 +35,7 @@ _COLUMNS: Final = (
     *("day", "tenant", "class", "requests", "prompt_tokens", "cached_tokens", "output_tokens"),
     *("estimated", "cost", "unpriced_tokens"),
 )
+_NO_FILE: Final = "usage.file is not set"
 _Totals = dict[str, dict[str, Used]]
 
 
@@ -47,8 +44,8 @@ async def described(parts: Parts, first: int = FIRST, last: int = LAST) -> dict[
 
     `first`, `last`: the days, as days since 1970. Raises Refused.
     """
-    budgets = parts.dispatcher.budgets
-    hashed = parts.dispatcher.completion.log.salter.name
+    completion = parts.dispatcher.completion
+    hashed, accounts = completion.log.salter.name, completion.accounts
     since, totals, problem = await _totals(parts, first, last)
     total = Used()
     now = time()
@@ -64,16 +61,8 @@ async def described(parts: Parts, first: int = FIRST, last: int = LAST) -> dict[
         # The tenant in the access log, until the salt changes at the next start.
         logged = {} if name in (NO_KEY, OTHERS) else {"logged_as": key_tenant(hashed, name)}
         entry = {"tenant": name, **logged, **_used(used), "classes": by_class}
-        key = budgets.keys.by_name.get(name)
-        if key is not None and key.budgets:
-            entry["budgets"] = described_budgets(budgets.of(name), now, budgets.zone)
-        if key is not None and key.model_budgets:
-            entry["model_budgets"] = {
-                model: described_budgets(
-                    budgets.of(budget_of_model(name, model)), now, budgets.zone
-                )
-                for model in key.model_budgets
-            }
+        if accounts is not None:
+            entry.update(accounts.budgets(name))
         found.append((used.prompt + used.output, entry))
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -94,13 +83,15 @@ async def csv_of(parts: Parts, first: int = FIRST, last: int = LAST) -> bytes:
     Without the usage file, there is one row for each tenant and class, and its day is empty. Raises
     Refused.
     """
-    writer = parts.usage_writer
-    if writer is not None:
+    accounts, problem = parts.dispatcher.completion.accounts, _NO_FILE
+    if accounts is not None:
         try:
-            return await writer.read(lambda database: _csv_of_file(database, first, last))
+            stored = await accounts.rows(first, last, _encoded_rows)
+            if stored is not None:
+                return stored
         except OSError as err:
-            _refuse_days(first, last, str(err))
-    _refuse_days(first, last, "usage.file is not set")
+            problem = str(err)
+    _refuse_days(first, last, problem)
     tenants = parts.metrics.usage.tenants
     return _encoded(
         ("", tenant, urgency, used)
@@ -114,17 +105,16 @@ async def _totals(parts: Parts, first: int, last: int) -> tuple[float, _Totals, 
 
     "": no file is configured. `None`: it is that of the file.
     """
-    writer, usage = parts.usage_writer, parts.metrics.usage
-    problem = ""
-    if writer is not None:
+    accounts, usage, problem = parts.dispatcher.completion.accounts, parts.metrics.usage, ""
+    if accounts is not None:
         try:
-            day, totals = await writer.read(lambda file: _totals_of_file(file, first, last))
-            if day is None:
-                return usage.since, totals, None
-            return day * DAY_S - parts.dispatcher.budgets.zone.offset_s(day * DAY_S), totals, None
+            stored = await accounts.totals(first, last)
+            if stored is not None:
+                since, totals = stored
+                return usage.since if since is None else since, totals, None
         except OSError as err:
             problem = str(err)
-    _refuse_days(first, last, problem or "usage.file is not set")
+    _refuse_days(first, last, problem or _NO_FILE)
     return usage.since, usage.tenants, problem
 
 
@@ -134,16 +124,10 @@ def _refuse_days(first: int, last: int, why: str) -> None:
         raise Refused(HTTPStatus.CONFLICT, "usage_not_stored", text)
 
 
-# In the thread of the usage writer.
-
-
-def _totals_of_file(database: UsageDatabase, first: int, last: int) -> tuple[int | None, _Totals]:
-    return database.first_day(first, last), database.totals(first, last)
-
-
-def _csv_of_file(database: UsageDatabase, first: int, last: int) -> bytes:
-    rows = islice(database.rows(first, last), ROWS_MAX + 1)
-    return _encoded((date_of(day), tenant, urgency, used) for day, tenant, urgency, used in rows)
+def _encoded_rows(rows: Iterable[Row]) -> bytes:
+    """Called in a thread, because there may be many rows."""
+    found = islice(rows, ROWS_MAX + 1)
+    return _encoded((date_of(day), tenant, urgency, used) for day, tenant, urgency, used in found)
 
 
 def _encoded(rows: Iterable[tuple[str, str, str, Used]]) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,52 +9,13 @@ import pytest
 
 from router.config.model import Usage as UsageConfig
 from router.core.errors import Reason
-from tests.app.tenants.test_budgets import keys, used
-from tests.app.tenants.test_usage import ACME
+from tests.addons.usage.app.helpers import budgets_of, used
+from tests.app.tenants.acme import ACME, keys
+from tests.app.tenants.crowd import CHAT, MOST, Generous, crowd
 from tests.harness.behaviours import stream_then_hang
-from tests.harness.messages import json_response, post_json, role, token
-from tests.harness.reading import Response
-from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import Router, assert_cut_stream, assert_error, running, scenario
-
-CROWD = 40
-MOST = 1000  # the output of an answer without a limit
-
-
-class Generous:
-    """An engine that always generates as much as a request allows."""
-
-    def __init__(self) -> None:
-        self.go = asyncio.Event()
-        self.tokens = 0
-        self.asked = 0
-
-    async def __call__(self, connection: ReplicaConnection) -> None:
-        while asked := await connection.recv_request():
-            self.asked += 1
-            await self.go.wait()
-            body = asked.json()
-            prompt = body.get("prompt")
-            prompts = len(prompt) if isinstance(prompt, list) and type(prompt[0]) is not int else 1
-            output = body.get("max_tokens", MOST) * body.get("n", 1) * prompts
-            self.tokens += output + prompts
-            usage = {"prompt_tokens": prompts, "completion_tokens": output}
-            await connection.send(json_response({"id": "c", "choices": [], "usage": usage}))
-
-
-async def crowd(
-    router: Router, engine: Generous, path: str, body: dict[str, Any]
-) -> list[Response]:
-    """The answers to many requests that are sent at once."""
-    clients = [await router.client() for _ in range(CROWD)]
-    for client in clients:
-        await client.send(post_json(path, {"model": "m", **body}, ACME))
-    before = engine.asked
-    await eventually(
-        lambda: len(router.lines()) + engine.asked - before >= CROWD, "every request has come"
-    )
-    engine.go.set()
-    return [await client.recv_response("POST") for client in clients]
+from tests.harness.messages import post_json, role, token
+from tests.harness.replica import eventually
+from tests.harness.running import Router, assert_cut_stream, running, scenario
 
 
 async def teach(router: Router, engine: Generous, path: str, prompt: dict[str, Any]) -> None:
@@ -67,9 +27,6 @@ async def teach(router: Router, engine: Generous, path: str, prompt: dict[str, A
     engine.go.clear()
     await eventually(lambda: len(router.lines()) == 100, "the log is written")
     router.log_path.write_text("")
-
-
-CHAT = {"messages": [{"role": "user", "content": "x"}]}
 
 
 @pytest.mark.parametrize(
@@ -101,34 +58,6 @@ async def test_a_crowd_exceeds_a_budget_by_one_request_at_most(
         assert engine.tokens <= 3000 + most
 
 
-@pytest.mark.parametrize("body", [{"max_tokens": 300}, {"max_tokens": 100, "n": 3}, {}])
-@scenario
-async def test_a_crowd_with_a_fresh_key_is_within_the_tokens_of_a_minute(
-    tmp_path: Path, body: dict[str, Any]
-) -> None:
-    engine = Generous()
-    async with running(engine, keys=keys(tmp_path, tokens_per_minute=1000)) as router:
-        answers = await crowd(router, engine, "/v1/chat/completions", {**CHAT, **body})
-        assert engine.tokens <= 1010 + (0 if body else MOST)
-        refused = [answer for answer in answers if answer.status == 429]
-        assert len(refused) < CROWD
-        for answer in refused:
-            assert_error(answer, Reason.KEY_TOKENS)
-            assert int(answer.header("retry-after") or 0) <= 120
-
-
-@scenario
-async def test_a_large_answer_locks_a_key_for_two_minutes_at_most(tmp_path: Path) -> None:
-    engine = Generous()
-    engine.go.set()
-    async with running(engine, keys=keys(tmp_path, tokens_per_minute=100)) as router:
-        body = {"model": "m", **CHAT, "max_tokens": 50_000}
-        for status in (200, 429):
-            answer = await router.ask(post_json("/v1/chat/completions", body, ACME), "POST")
-            assert answer.status == status
-        assert 60 < int(answer.header("retry-after") or 0) <= 120
-
-
 @pytest.mark.parametrize("cuts", [True, False])
 @scenario
 async def test_streams_of_a_spent_key_are_cut_if_configured(tmp_path: Path, cuts: bool) -> None:
@@ -141,7 +70,7 @@ async def test_streams_of_a_spent_key_are_cut_if_configured(tmp_path: Path, cuts
         for client in clients:
             await client.send(post_json("/v1/chat/completions", body, ACME))
             await client.recv_until(b'"a"')
-        spending = router.app.parts.dispatcher.budgets.by_tenant["acme"]
+        spending = budgets_of(router).by_tenant["acme"]
         other = await router.client()
         await other.send(post_json("/v1/chat/completions", body))
         await other.recv_until(b'"a"')

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from router.app.tenants import usage_writer
-from router.config.model import Usage as UsageConfig
+from router.addons.usage import writer as usage_writer
 from router.core.errors import Reason
 from router.core.periods import date_of, day_of
+from tests.addons.usage.app.helpers import addon_of, stored, used, writer_of
 from tests.app.pages import page
-from tests.app.tenants.test_budgets import USED, keys, used
-from tests.app.tenants.test_usage import ACME, tells
+from tests.app.tenants.acme import ACME, USED, keys, tells
 from tests.faults.process.metrics import number
 from tests.harness.client import RawClient
 from tests.harness.messages import chat
@@ -34,12 +33,7 @@ from tests.harness.running import (
     scenario,
 )
 
-SELDOM_S = 1000.0  # no write during a test, except the ones that the test asks for
 OFTEN_S = 0.02
-
-
-def stored(folder: Path, flush_s: float = SELDOM_S) -> UsageConfig:
-    return UsageConfig(file=str(folder / "usage.db"), flush_s=flush_s)
 
 
 async def requests(router: Router, tenant: str = "acme") -> int:
@@ -71,6 +65,16 @@ async def test_usage_and_budgets_survive_a_restart(tmp_path: Path) -> None:
         assert acme["budgets"]["tokens_per_month"]["used"] == 2 * USED
         assert told["stored"] is True
         assert told["since"] == day_of(time.time()) * 86400
+
+
+@scenario
+async def test_a_budget_that_a_reload_adds_counts_what_the_file_has(tmp_path: Path) -> None:
+    async with running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
+        assert (await router.ask(chat(ACME), "POST")).status == 200
+    async with running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
+        keys(tmp_path, tokens_per_month=USED)
+        await router.app.reload()
+        assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
 
 
 @scenario
@@ -119,11 +123,12 @@ async def test_without_a_file_days_are_not_known(tmp_path: Path) -> None:
         told = await page(router, "/usage")
         assert told["stored"] is False
         assert "problem" not in told
-        answer = await router.admin("/usage?from=2026-01-01")
-        assert (answer.status, answer.json()["error"]["code"]) == (409, "usage_not_stored")
+        for query in ("from=2026-01-01", "to=2026-01-01&format=csv"):
+            answer = await router.admin(f"/usage?{query}")
+            assert (answer.status, answer.json()["error"]["code"]) == (409, "usage_not_stored")
         rows = (await router.admin("/usage?format=csv")).body.decode().splitlines()
         assert rows[1:] == [",acme,normal,1,1000,600,100,0,,1100"]
-        assert router.app.metrics.usage.take_pending() == {}
+        assert addon_of(router).pending.take() == {}
 
 
 @pytest.mark.parametrize("problem", ["corrupt", "locked", "folder gone", "corrupt later"])
@@ -137,8 +142,7 @@ async def test_a_file_that_cannot_be_used_stops_no_request(tmp_path: Path, probl
     if problem == "corrupt":
         path.write_bytes(b"x" * 5000)
     async with running(tells, keys=rules, usage=stored(folder)) as router:
-        writer = router.app.parts.usage_writer
-        assert writer is not None
+        writer = writer_of(router)
         if problem == "locked":
             lock = sqlite3.connect(path, isolation_level=None)
             lock.execute("BEGIN EXCLUSIVE")
@@ -175,8 +179,7 @@ async def test_a_file_that_cannot_be_used_stops_no_request(tmp_path: Path, probl
 @scenario
 async def test_a_cancelled_write_is_not_repeated(tmp_path: Path) -> None:
     async with running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
-        writer = router.app.parts.usage_writer
-        assert writer is not None
+        writer = writer_of(router)
         for turns in range(5):
             await router.ask(chat(ACME), "POST")
             task = asyncio.ensure_future(writer.flush())
@@ -196,8 +199,7 @@ async def test_a_disk_that_does_not_answer_does_not_prevent_the_stop(
     answers = threading.Event()
     try:
         async with running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
-            writer = router.app.parts.usage_writer
-            assert writer is not None
+            writer = writer_of(router)
             assert (await router.ask(chat(ACME), "POST")).status == 200
             # From now on, the thread of the file is busy.
             blocked = asyncio.ensure_future(writer._worker(answers.wait))

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable
 from math import ceil
 from typing import Final
 
-from router.admission.budget import HELD, WITHIN, Hold, Spending
-from router.admission.wall_clock import WallClock
+from router.addons.usage.spending import HELD, WITHIN, Spending
+from router.addons.usage.wall_clock import WallClock
 from router.core.errors import Reason, RouterError
+from router.core.periods import day_of
 from router.core.time_zone import TimeZone
 from router.dispatch.driver.request_end import class_of
 from router.dispatch.exchange import Exchange
@@ -31,25 +32,19 @@ _HELD: Final = "running requests hold the rest of this key's budget; try again w
 _UNKNOWN: Final = "the clock has changed, and this key's budget is read again; try again"
 
 
+# What one request holds of the budgets of its key: tokens and cost, by budget.
+Held = list[tuple[Spending, float, float]]
+
+
 class Budgets:
     """The budgets of all tenants of one router."""
-
-    __slots__ = (
-        "_clock",
-        "_prices",
-        "awaits_file",
-        "by_tenant",
-        "keys",
-        "read_file",
-        "unpriced",
-        "zone",
-    )
 
     def __init__(self) -> None:
         self._clock = WallClock()
         self.zone = TimeZone()  # The days of budgets begin by its time.
         self._prices = Prices({})
         self.by_tenant: dict[str, Spending] = {}
+        self.holds: dict[Exchange, Held] = {}  # By running request; without keys without budgets.
         self.keys = Keyring()
         # Starts reading the usage file; sets `awaits_file` to False at the end. `None`: no file.
         self.read_file: Callable[[], None] | None = None
@@ -66,38 +61,35 @@ class Budgets:
             if spending.limits != limits:
                 spending.limit(limits)
 
-    def enter(self, x: Exchange, prompt: int, most: int, answers: int) -> Hold | None:
-        """Hold the expected amount of a request; `None`: its key has no budget.
-
-        `prompt`: its estimated tokens. `most`, `answers`: see `ExpectedOutput.of`. Raises
-        RouterError (INSUFFICIENT_QUOTA,
-        KEY_BUDGET_HELD).
-        """
+    def enter(self, x: Exchange, prompt: int, most: int, answers: int) -> None:
+        """See `Accounts.enter`."""
         asked = x.asked
         key = asked.key
         if key is None or not (key.budgets or key.model_budgets):
-            return None
+            return
         wall, now = asked.arrived_wall, x.arrived
         self._see(wall, now)
         if self.awaits_file:
             raise RouterError(Reason.KEY_BUDGET_HELD, _UNKNOWN, retry_after_s=1)
         view, ratio = x.view, x.context.fleet.knowledge.ratio
         prompt += ratio.doubt(asked.flow.account, view.model, view.prompt_bytes)
-        hold: Hold | None = None
+        held: Held = []
         for tenant in self._tenants_of(x, key):
             spending = self.of(tenant)
             output = spending.expected.of(most, answers)
             tokens, cost = float(prompt + output), self._cost(x, prompt, 0, output)
             verdict = spending.ask(tokens, cost, self.zone.local(wall), now)
-            if verdict == WITHIN:
-                hold = Hold(spending, tokens, cost, hold)
-                continue
-            if hold is not None:
-                hold.release()
-            if verdict == HELD:
-                raise RouterError(Reason.KEY_BUDGET_HELD, _HELD, retry_after_s=_wait(spending))
-            raise self._refusal(spending)
-        return hold
+            if verdict != WITHIN:
+                _release(held)
+                if verdict == HELD:
+                    raise RouterError(Reason.KEY_BUDGET_HELD, _HELD, retry_after_s=_wait(spending))
+                raise self._refusal(spending)
+            held.append((spending, tokens, cost))
+        self.holds[x] = held
+
+    def release(self, x: Exchange) -> None:
+        """Release what a request holds. Only the first call has an effect."""
+        _release(self.holds.pop(x, ()))
 
     def _tenants_of(self, x: Exchange, key: Key) -> list[str]:
         """Return the names under which a request is charged: its key's, and its model's."""
@@ -158,9 +150,7 @@ class Budgets:
             self.read_file()
         log_event(logging.WARNING, "the wall clock has jumped", key=None, seconds=round(jumped_s))
 
-    def overspent(
-        self, exchanges: Iterable[Exchange], wall: float, now: float
-    ) -> list[tuple[Exchange, RouterError]]:
+    def overspent(self, wall: float, now: float) -> list[tuple[Exchange, RouterError]]:
         """Return the running requests of keys whose budget is used up, each with its refusal.
 
         The tokens that running requests have used so far count.
@@ -168,12 +158,9 @@ class Budgets:
         self._see(wall, now)
         local = self.zone.local(wall)
         running: dict[Spending, list[Exchange]] = {}
-        for x in exchanges:
-            hold = x.budget_hold
-            while hold is not None:
-                if hold.spending is not None:
-                    running.setdefault(hold.spending, []).append(x)
-                hold = hold.other
+        for x, held in self.holds.items():
+            for spending, _, _ in held:
+                running.setdefault(spending, []).append(x)
         found: list[tuple[Exchange, RouterError]] = []
         for spending, of_key in running.items():
             tokens, cost = 0, 0.0
@@ -197,10 +184,9 @@ class Budgets:
         )
         return RouterError(Reason.INSUFFICIENT_QUOTA, words, retry_after_s=_wait(spending))
 
-    @property
-    def holds(self) -> int:
-        """The number of running requests that hold a part of a budget."""
-        return sum(spending.holds for spending in self.by_tenant.values())
+    def day(self, wall: float) -> int:
+        """Return the day to which the usage of a request belongs that ends now."""
+        return day_of(self.zone.local(wall))
 
     def of(self, tenant: str) -> Spending:
         """Return the amounts of a key's name, or of a name of `budget_of_model`."""
@@ -209,6 +195,11 @@ class Budgets:
             found = self.by_tenant[tenant] = Spending(tenant.partition(" (")[2][:-1])
             found.limit(self.keys.budgets.get(tenant, ()))
         return found
+
+
+def _release(held: Iterable[tuple[Spending, float, float]]) -> None:
+    for spending, tokens, cost in held:
+        spending.release(tokens, cost)
 
 
 def _wait(spending: Spending) -> int:

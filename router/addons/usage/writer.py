@@ -1,12 +1,12 @@
 """Writes the counted usage to the usage file every few seconds, and reads it back for budgets.
 
-The event loop only collects amounts (`TenantUsage.take_pending`); a thread writes them. If the
+The event loop only collects amounts (`Pending.take`); a thread writes them. If the
 process is killed, at most the amounts since the last write are lost. If the file cannot be written
 (a full disk, a locked or a corrupt file), requests are served as before, the amounts stay in
 memory, and the write is repeated. This is logged and counted.
 
 If another router has written to the file since the last write, the amounts of all budgets are read
-from it. So routers with the same file share their budgets (`admission/budget.py`). A request that
+from it. So routers with the same file share their budgets (`spending.py`). A request that
 another router counts is known here after at most two intervals.
 
 Must never: block the event loop, or change a file that is not a usage file.
@@ -20,15 +20,14 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from router.app.tenants.usage_database import Amount, UsageDatabase, WrongVersion
+from router.addons.usage.budgets import Budgets
+from router.addons.usage.database import Amount, UsageDatabase, WrongVersion
+from router.addons.usage.pending import Pending, Rows
 from router.config.model import Usage
 from router.core.clock import time
 from router.core.disk.worker import Worker
 from router.core.errors import ConfigError
-from router.core.periods import day_of
-from router.dispatch.budgets import Budgets
 from router.observe.events import log_event
-from router.observe.tenant_usage import Pending, TenantUsage
 
 T = TypeVar("T")
 
@@ -38,14 +37,14 @@ STOP_S: Final = 5.0  # The longest time that the last write and the closing of t
 class UsageWriter:
     """The usage file of one router. Call `start` first, and `stop` once at the end."""
 
-    def __init__(self, rules: Usage, usage: TenantUsage, budgets: Budgets) -> None:
+    def __init__(self, rules: Usage, pending: Pending, budgets: Budgets) -> None:
         assert rules.file is not None
         self.rules = rules
         self.errors = 0  # Number of writes that failed.
         self.problem = ""  # Why the last write failed; "": it succeeded.
         self._is_wrong_version = False  # The last write failed because of the file's version.
         self._path = rules.file
-        self._usage = usage
+        self._pending = pending
         self._budgets = budgets
         self._worker = Worker("usage")
         self._database: UsageDatabase | None = None
@@ -64,7 +63,6 @@ class UsageWriter:
         Raises ConfigError if the file is of another version of the program. Budgets would begin
         anew. Any other error is logged, and the file is opened again later.
         """
-        self._usage.is_stored = True
         self._budgets.read_file = self._read_budgets
         await self.flush()
         if self._is_wrong_version:
@@ -134,8 +132,8 @@ class UsageWriter:
 
     async def _flush(self) -> bool:
         async with self._lock:
-            today = day_of(self._budgets.zone.local(time()))
-            pending = self._usage.take_pending()
+            today = self._budgets.day(time())
+            pending = self._pending.take()
             is_written = False
             try:
                 await self._worker(self._write, pending, today)
@@ -151,13 +149,13 @@ class UsageWriter:
                 return False
             finally:
                 if not is_written:
-                    self._usage.give_back(pending)
+                    self._pending.give_back(pending)
             if self.problem:
                 log_event(logging.INFO, "usage is written again", key=None, file=self._path)
                 self.problem = ""
             return True
 
-    def _settle(self, pending: Pending) -> None:
+    def _settle(self, pending: Rows) -> None:
         """Counts the written amounts as amounts of the file."""
         for (day, tenant, _), used in pending.items():
             spending = self._budgets.by_tenant.get(tenant)
@@ -210,7 +208,7 @@ class UsageWriter:
 
     # -- in the thread --------------------------------------------------------------------------
 
-    def _write(self, pending: Pending, today: int) -> None:
+    def _write(self, pending: Rows, today: int) -> None:
         self._with_database(lambda file: file.add(pending))
         if today != self._pruned_on:
             self._pruned_on = today

@@ -214,7 +214,7 @@ class Spending:
     def ask(self, tokens: float, cost: float, wall: float, now: float) -> int:
         """Hold an expected amount for a request. Return WITHIN, SPENT or HELD.
 
-        WITHIN must be followed by one call of `release`; `Hold` ensures this.
+        WITHIN must be followed by one call of `release`.
         """
         if self.is_limited:
             self.enter(wall)
@@ -262,29 +262,3 @@ class Spending:
         for window in self.windows:
             window.charge(tokens, cost)
         self.expected.learn(output)
-
-
-class Hold:
-    """The amount of a budget that one running request holds. It is released exactly once."""
-
-    __slots__ = ("_cost", "_tokens", "other", "spending")
-
-    def __init__(
-        self, spending: Spending, tokens: float, cost: float, other: Hold | None = None
-    ) -> None:
-        """Create a `Hold` after `spending.ask` returned WITHIN for these amounts.
-
-        `other`: what the same request holds of another budget; it is released with this hold.
-        """
-        self.other = other
-        self.spending: Spending | None = spending
-        self._tokens = tokens
-        self._cost = cost
-
-    def release(self) -> None:
-        """Release the amount. Only the first call has an effect."""
-        spending, self.spending = self.spending, None
-        if spending is not None:
-            spending.release(self._tokens, self._cost)
-            if self.other is not None:
-                self.other.release()

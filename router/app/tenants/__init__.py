@@ -1,1 +1,0 @@
-"""Reports and stores the usage of tenants, and reports their budgets."""
