@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import Final
 
-from router.core.errors import Reason, Source, source_of
+from router.core.errors import Reason, Source
 from router.core.sketch import Sketch
 from router.core.urgency import NUMBERS
 from router.intake.prompt import GENERATES
@@ -207,6 +207,6 @@ class Survey:
 def _source(reason: str) -> Source:
     """Return the source of a failure. A reason of a newer router is attributed to the router."""
     try:
-        return source_of(Reason(reason))
-    except ValueError:
+        return Reason[reason.upper()].source
+    except KeyError:
         return Source.ROUTER
