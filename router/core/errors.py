@@ -10,7 +10,7 @@ Must never: depend on sockets, HTTP bytes or engines.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 
 class Source(StrEnum):
@@ -24,6 +24,8 @@ class Source(StrEnum):
 _CLIENT: Final = Source.CLIENT
 _REPLICA: Final = Source.REPLICA
 _ROUTER: Final = Source.ROUTER
+# `Any`, because compiled code cannot check the type of a member before its class exists.
+_new_text: Final[Any] = str.__new__
 
 
 class Reason(StrEnum):
@@ -35,8 +37,8 @@ class Reason(StrEnum):
     status: int
     source: Source
 
-    def __new__(cls, value: str, status: int, source: Source) -> Reason:
-        member = str.__new__(cls, value)
+    def __new__(cls, value: str, status: int, source: Source) -> Any:
+        member = _new_text(cls, value)
         member._value_ = value
         member.status = status
         member.source = source
