@@ -63,14 +63,13 @@ class Preemption:
         # Requests chosen as victims that have neither ended nor returned to the queue yet.
         self.asked = 0
 
-    def adopt(self, rules: Rules, sent: Iterable[Ticket]) -> None:
-        """Apply new rules. `sent`: the tickets that were sent and have not ended, in the order of
-        their dispatch."""
-        self._rules = rules
+    def adopt(self, sent: Iterable[Ticket]) -> None:
+        """Note that the rules have changed. `sent`: the tickets that were sent and have not ended,
+        in the order of their dispatch."""
         self._blocked.clear()
         for running in self._running:
             running.clear()
-        if rules.preemption:
+        if self._rules.preemption:
             for ticket in sent:
                 run = ticket.run
                 if run is not None and not (run.has_shown or run.is_preempting or run.is_away):

@@ -30,7 +30,7 @@ STEP = 1.14  # A wait may be predicted up to one step too long.
 
 def a_model(**fields: Any) -> TurnModel:
     rules = Rules(config(**fields))
-    model = TurnModel(rules, Stride(rules.classes))
+    model = TurnModel(rules, Stride(rules))
     model._stride.serves(NORMAL, 100.0, float(NORMAL))  # the cost of every request
     return model
 
@@ -126,7 +126,7 @@ def test_a_result_is_fresh_for_a_moment_and_until_a_reload() -> None:
     model.compute([0, 0, 1, 0, 0], ZERO, 100.0, 0.0)
     assert model.is_fresh(NORMAL, 1, 0.99 * FRESH_S)
     assert not model.is_fresh(NORMAL, 1, FRESH_S)
-    model.adopt(Rules(config()))
+    model.outdate()
     assert not model.is_fresh(NORMAL, 1, 0.0)
 
 

@@ -33,7 +33,7 @@ NO_RATE = young_rate()
 
 def no_turns() -> TurnModel:
     rules = Rules(config())
-    return TurnModel(rules, Stride(rules.classes))
+    return TurnModel(rules, Stride(rules))
 
 
 def begins(

@@ -22,7 +22,7 @@ class Line:
 
     def __init__(self) -> None:
         rules = Rules(config())
-        self.turns = TurnModel(rules, Stride(rules.classes))
+        self.turns = TurnModel(rules, Stride(rules))
         self.progress = WaitProgress()
         self.estimates = TtftEstimates()
 

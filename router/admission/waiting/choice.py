@@ -44,7 +44,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from policies.queueing.base import OrderPolicy
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
 from router.admission.gates.gate_cache import CachedGate
 from router.admission.pool import Pool
@@ -74,7 +73,6 @@ class Choice:
         "_batch_has_turns",
         "_class_queues",
         "_levels",
-        "_order",
         "_pool",
         "_reservations",
         "_rules",
@@ -86,12 +84,11 @@ class Choice:
         "stride",
     )
 
-    def __init__(
-        self, rules: Rules, order: OrderPolicy, pool: Pool, reservations: Reservations
-    ) -> None:
+    def __init__(self, rules: Rules, pool: Pool, reservations: Reservations) -> None:
+        self._rules = rules
         self._pool = pool
         self._reservations = reservations
-        self.stride = Stride(rules.classes)
+        self.stride = Stride(rules)
         # By priority class: the class queue (of all lanes) that goes first.
         self._class_queues: list[ClassQueue | None] = [None] * CLASSES
         self._levels = [0.0] * CLASSES  # By priority class: the aged level of its oldest ticket.
@@ -104,12 +101,6 @@ class Choice:
         self._was_starving = False  # The last dispatch went to a starved class.
         # Class batch has turns at the replica although its own limits close the gate.
         self._batch_has_turns = False
-        self.adopt(rules, order)
-
-    def adopt(self, rules: Rules, order: OrderPolicy) -> None:
-        self._rules = rules
-        self._order = order
-        self.stride.adopt(rules.classes)
 
     def gate(self, class_queue: ClassQueue, ticket: Ticket, now: float) -> int:
         """Return the class to which a replica's gate must be open for a ticket. Age may make this
@@ -198,7 +189,7 @@ class Choice:
                 is_instead = urgency == BATCH and not is_open
                 if not (is_open or is_instead):
                     continue
-                if reservations.enabled:
+                if rules.reservations:
                     first = class_queue.line.first(now)
                     if first is None or not reservations.allows(urgency, first.reserved):
                         continue
@@ -318,7 +309,7 @@ class Choice:
         self, class_queue: ClassQueue, is_starving: bool, place: ReplicaLoad, now: float
     ) -> Ticket | None:
         rules = self._rules
-        if is_starving and self._order.starves:
+        if is_starving and rules.order.starves:
             starved = class_queue.starved_for(place, max(rules.affinity, 1))
             if starved is not None:
                 return starved
@@ -331,7 +322,7 @@ class Choice:
             chosen = class_queue.short.best(class_queue.line, first, place, self._pool, rules, now)
         else:
             return first
-        if chosen is None or chosen is first or not self._reservations.enabled:
+        if chosen is None or chosen is first or not rules.reservations:
             return chosen
         # The reservation was checked for the first ticket; the chosen ticket may need more tokens.
         if self._reservations.allows(class_queue.urgency, chosen.reserved):
@@ -350,10 +341,9 @@ class Choice:
             return None
         if not self._opens(gate, class_queue, eldest, self.gate(class_queue, eldest, now), now):
             return None
-        reservations = self._reservations
-        if reservations.enabled and not reservations.allows(class_queue.urgency, eldest.reserved):
-            return None
-        return eldest
+        if self._reservations.allows(class_queue.urgency, eldest.reserved):
+            return eldest
+        return None
 
     def _serve(self, class_queue: ClassQueue, ticket: Ticket) -> None:
         level = self._levels[class_queue.urgency]

@@ -16,7 +16,7 @@ RULES = {"gates": {"waiting": 3, "prefill_tokens": 0}}
 
 
 def cache(*spots: Spot, **fields: object) -> GateCache:
-    return GateCache(Stand(spots), Rules(config(**{**RULES, **fields})).classes, Headroom())
+    return GateCache(Stand(spots), Rules(config(**{**RULES, **fields})), Headroom())
 
 
 def wait(spot: Spot, count: int) -> None:
@@ -70,11 +70,13 @@ def test_a_granted_request_counts_before_it_has_a_lease() -> None:
 
 def test_new_rules_are_applied_to_every_gate() -> None:
     spot = Spot("a", slots=1)
-    gates = cache(spot)
+    rules = Rules(config(**RULES))
+    gates = GateCache(Stand([spot]), rules, Headroom())
     wait(spot, 2)
     gate = gates.of(spot)
     assert gate.mask & (1 << NORMAL)
-    gates.adopt(Rules(config(gates={"waiting": 2, "prefill_tokens": 0})).classes)
+    rules.adopt(config(gates={"waiting": 2, "prefill_tokens": 0}))
+    gates.look_at_all()
     assert not gate.mask & (1 << NORMAL)
 
 
@@ -103,7 +105,7 @@ def test_a_replica_without_metrics_has_a_learned_limit_while_it_has_none() -> No
     spot = Spot("a", slots=None)
     stand = Stand([spot])
     stand.blind.add(spot)
-    gates = GateCache(stand, Rules(config(**RULES)).classes, Headroom())
+    gates = GateCache(stand, Rules(config(**RULES)), Headroom())
     gate = gates.of(spot)
     assert gate.learned is not None and not gate.facts.is_guess
     wait(spot, gate.learned.allowed())

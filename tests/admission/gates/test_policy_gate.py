@@ -89,7 +89,7 @@ def test_the_reason_is_the_policy_only_if_the_facts_allow_the_class() -> None:
     spot = Spot("a")
     pool = Choosy([spot])
     pool.closed = 1 << LOW
-    gates = GateCache(pool, Rules(config()).classes, Headroom())
+    gates = GateCache(pool, Rules(config()), Headroom())
     assert gates.why_closed(spot, LOW) == "policy"
     assert gates.why_closed(spot, HIGH) == ""
     assert not gates.admits(spot, LOW)
@@ -194,7 +194,7 @@ def sliding(closed: int) -> tuple[Parts, Spot]:
     parts = Parts(spot, policy="slide", batch_becomes_normal_after_s=0.0, classes=classes)
     choosy = Choosy([spot])
     choosy.closed = closed
-    parts.gates = GateCache(choosy, parts.rules.classes, parts.headroom)
+    parts.gates = GateCache(choosy, parts.rules, parts.headroom)
     return parts, spot
 
 

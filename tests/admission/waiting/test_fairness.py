@@ -197,7 +197,7 @@ def test_ten_thousand_flows_leak_no_memory() -> None:
     world.assert_empty()
     assert len(world.queue._outputs) <= 4096
     assert len(world.queue._wait_lists._deadlines) == 0
-    order = world.queue._order
+    order = world.queue._rules.order
     assert sum(len(book.keys) for book in getattr(order, "books", [])) <= IDLE_KEPT
 
 

@@ -20,7 +20,7 @@ CAPACITY = 100_000
 
 
 def reservations(*, strict: bool = False) -> Reservations:
-    made = Reservations(Rules(config()).classes, True, strict)
+    made = Reservations(Rules(config(reservations={"enabled": True, "strict": strict})))
     made.capacity = float(CAPACITY)
     return made
 

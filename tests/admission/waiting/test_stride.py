@@ -17,7 +17,7 @@ from tests.admission.world import config
 
 
 def a_stride(**classes: Any) -> Stride:
-    return Stride(Rules(config(classes=classes)).classes)
+    return Stride(Rules(config(classes=classes)))
 
 
 def served(stride: Stride, count: int, cost: float = 1.0) -> Counter[int]:
@@ -128,10 +128,11 @@ def test_an_aged_class_pays_as_a_more_urgent_one() -> None:
 
 
 def test_new_weights_count_from_the_next_turn_on() -> None:
-    stride = a_stride(normal={"weight": 1.0})
+    rules = Rules(config(classes={"normal": {"weight": 1.0}}))
+    stride = Stride(rules)
     stride.begins(NORMAL)
     stride.serves(NORMAL, 10.0, float(NORMAL))
-    stride.adopt(Rules(config(classes={"normal": {"weight": 10.0}})).classes)
+    rules.adopt(config(classes={"normal": {"weight": 10.0}}))
     stride.serves(NORMAL, 10.0, float(NORMAL))
     assert stride.passes[NORMAL] == 11.0
 
@@ -165,7 +166,7 @@ def test_passes_never_decrease(steps: list[tuple[int, str, int]]) -> None:
 
 
 def test_a_class_that_comes_back_has_saved_up_nothing() -> None:
-    stride = Stride(Rules(config()).classes)
+    stride = Stride(Rules(config()))
     stride.begins(2)
     for _ in range(100):
         stride.serves(2, 1000.0, 2.0)
@@ -178,7 +179,7 @@ def test_a_class_that_comes_back_has_saved_up_nothing() -> None:
 
 
 def test_weights_between_classes_are_mixed_and_end_at_high() -> None:
-    stride = Stride(Rules(config()).classes)
+    stride = Stride(Rules(config()))
     assert [stride.weight(float(level)) for level in (1, 2, 3, 4)] == [8.0, 4.0, 2.0, 1.0]
     assert stride.weight(2.5) == 3.0
     assert stride.weight(0.3) == stride.weight(1.0)
@@ -186,7 +187,7 @@ def test_weights_between_classes_are_mixed_and_end_at_high() -> None:
 
 
 def test_the_mean_cost_of_a_class_is_that_of_all_its_first_requests() -> None:
-    stride = Stride(Rules(config()).classes)
+    stride = Stride(Rules(config()))
     stride.serves(HIGH, 10.0, float(HIGH))
     assert stride.costs == [10.0] * CLASSES, "no other class was served"
     for cost in (100.0, 400.0, 1000.0):

@@ -13,7 +13,7 @@ from router.admission.concurrency import Concurrency
 from router.admission.service_rate import UNKNOWN_S
 from router.core.errors import Reason
 from tests.admission.parts import PATIENT, Parts
-from tests.admission.world import Spot, every_class
+from tests.admission.world import Spot, config, every_class
 from tests.tickets import make_ticket
 
 RULES = {"policy": "fifo", "classes": every_class(**PATIENT)}
@@ -267,8 +267,7 @@ def test_waiting_tickets_move_to_lines_of_a_new_policy() -> None:
     parts, key = make(), Concurrency(1)
     tickets = [parts.waits(tokens=tokens) for tokens in (30, 10, 20)]
     blocked = [parts.waits(tokens=tokens, concurrency=key) for tokens in (50, 7, 6)]
-    other = make(policy="shortest")
-    parts.wait_lists.adopt(other.rules, other.order)
+    assert parts.rules.adopt(config(policy="shortest"))
     parts.wait_lists.reline()
     class_queue = tickets[0].class_queue
     assert class_queue.line.band(1, 0.0) == [tickets[1]]
