@@ -1,38 +1,29 @@
 """Chooses the ticket that is sent to a free replica: first its class, then its lane, then the
 ticket.
 
-1. Find the class queues whose tickets may go to the replica now. The replica must serve the lane of
-   the class queue. The replica's facts must allow the aged class of the class queue's oldest
-   ticket. The reservation of the class must allow the queue's first ticket. If the gate is open
-   only because of the oldest ticket's age, only tickets of sufficient age are sent. While a
-   critical or high ticket waits for a free slot of the replica, the replica gets no ticket.
+1. Find the class queues whose tickets may go to the replica now: the replica serves their lane, its
+   facts allow the aged class of the oldest ticket, and the reservation of the class allows the
+   first ticket. If the gate is open only because of the oldest ticket's age, only tickets of
+   sufficient age are sent. While a critical or high ticket waits for a free slot of the replica,
+   the replica gets no ticket. The routing policy may keep the class away (`_opens`).
 
-   The routing policy may keep the class away from the replica. Age does not change this, because it
-   gives a ticket no tighter SLO. A ticket that its line calls lost counts as class batch here. A
-   lost ticket has missed its deadline, so it only delays the requests for which the policy keeps
-   the replica. Starved tickets are exceptions (`_opens`).
-
-   Class batch has limits of its own, which protect the time to first token of urgent requests: the
-   headroom (`headroom.py`) keeps slots free of batch, and few batch requests wait at a replica. If
-   only these limits close the gate, class batch still has turns (`_batch_turn`). In a turn, the
-   limit of waiting requests is that of the other classes. Class batch has a turn in these cases:
+   Class batch has limits of its own: the headroom (`headroom.py`), and few waiting requests at a
+   replica. If only these limits close the gate, class batch still has a *turn* in these cases
+   (`_batch_turn`), in which the limit of waiting requests is that of the other classes:
    - A ticket of another class may go to the replica, too. The replica gets one more request in both
-     cases, so the headroom is not kept free, and the turns of the classes decide which ticket goes.
-     If the classes have no turns by weight, this applies only to a critical or high ticket, and to
-     slots of the headroom.
+     cases, so the headroom is not kept free. If the classes have no turns by weight, this applies
+     only to a critical or high ticket, and to slots of the headroom.
    - The classes have turns by weight, and class batch is behind its share. Requests of other
-     classes that are sent without a wait count for the shares. So a replica at which such requests
-     wait at all times is not closed to batch.
+     classes that are sent without a wait count for the shares.
    - The oldest batch ticket is as old as a ticket of class low.
    In a turn, the order policy chooses the ticket, so the tenants of class batch share its turns.
-   The age of the oldest batch ticket changes the limits of KV cache usage and of the time per token
-   in a turn, but opens no gate otherwise until the ticket is starved. If it did, all batch tickets
-   that arrived at the same time would be sent at once.
+   Age changes the limits of KV cache usage and of the time per token in a turn, but opens no gate
+   otherwise until the ticket is starved: tickets that arrived together would be sent together.
 2. Choose among the classes. Class critical is first. The next is a class whose oldest ticket is
    starved. While other classes have tickets, starved classes get at most every other dispatch;
    several starved classes take turns. Among the remaining classes, the choice is by weight and age
-   (`stride.py`). The configuration may select two other modes: the most urgent class first, or the
-   order policy compares the first tickets of all classes.
+   (`stride.py`), or as `queue.order` says: the most urgent class first, or the order policy
+   compares the first tickets of all classes.
 3. Choose within the class queue: the order policy's first ticket, or another ticket whose prompt is
    cached at the replica to a larger part, if the policy allows that ticket to go first. A starved
    ticket is first if the policy could otherwise skip it for ever.
