@@ -245,7 +245,7 @@ class QueueState:
 
     def flows(self) -> dict[tuple[str, str], int]:
         """Return the number of waiting tickets, by account and member."""
-        return self._wait_lists.waiting_by_flow()
+        return self._wait_lists.holders.by_flow()
 
     def ages_s(self, now: float) -> list[float]:
         """Return the seconds that each class's oldest ticket has waited; 0: no ticket waits."""

@@ -127,7 +127,8 @@ class Choice:
                 ticket = self._let_in(class_queue, ticket, gate, now)
                 is_lost = ticket is not None and class_queue.line.is_lost(ticket, now)
             if ticket is not None:
-                self._serve(class_queue, ticket)
+                urgency = class_queue.urgency
+                self.stride.serves(urgency, cost(ticket), self._levels[urgency])
                 class_queue.served_at = now
                 self._since_lost += 1
                 if is_lost:
@@ -335,10 +336,6 @@ class Choice:
         if self._reservations.allows(class_queue.urgency, eldest.reserved):
             return eldest
         return None
-
-    def _serve(self, class_queue: ClassQueue, ticket: Ticket) -> None:
-        level = self._levels[class_queue.urgency]
-        self.stride.serves(class_queue.urgency, cost(ticket), level)
 
 
 def _gate(urgency: int, level: float, starved: bool) -> int:

@@ -369,29 +369,17 @@ class WaitLists(Blocker):
             return self.holders.waiting_in(ticket)
         return 0
 
-    def waiting_by_flow(self) -> dict[tuple[str, str], int]:
-        return self.holders.by_flow()
-
-    def ages_s(self, now: float) -> list[float]:
-        """Return the seconds that each class's oldest ticket has waited; 0: no ticket waits."""
-        ages = [0.0] * CLASSES
-        for lane in self.active.values():
-            for class_queue in lane.all_queues():
-                eldest = class_queue.eldest()
-                if eldest is not None:
-                    age_s = now - eldest.arrival
-                    ages[eldest.urgency] = max(ages[eldest.urgency], age_s)
-        return ages
-
-    def oldest_s(self, now: float) -> list[float]:
+    def ages_s(self, now: float, *, is_eligible: bool = False) -> list[float]:
         """Return the seconds that each class's oldest ticket has waited; 0: no ticket waits.
 
-        Tickets that the limit of their API key blocks are not counted.
+        `is_eligible`: tickets that the limit of their API key blocks do not count.
         """
         ages = [0.0] * CLASSES
         for lane in self.active.values():
-            for class_queue in lane.class_queues:
-                eldest = None if class_queue is None else class_queue.eldest()
+            for class_queue in lane.all_queues():
+                if is_eligible and class_queue.is_blocked:
+                    continue
+                eldest = class_queue.eldest()
                 if eldest is not None:
                     urgency = eldest.urgency
                     ages[urgency] = max(ages[urgency], now - eldest.arrival)

@@ -101,7 +101,7 @@ def test_the_age_of_the_oldest_by_class() -> None:
     parts.waits(3.0, number=2.0, model="n")
     parts.waits(4.0, number=4.0)
     assert parts.wait_lists.ages_s(5.0) == [0.0, 0.0, 4.0, 0.0, 1.0]
-    assert parts.wait_lists.oldest_s(5.0) == [0.0, 0.0, 4.0, 0.0, 1.0]
+    assert parts.wait_lists.ages_s(5.0, is_eligible=True) == [0.0, 0.0, 4.0, 0.0, 1.0]
 
 
 def test_a_blocked_ticket_is_not_the_oldest_that_may_be_sent() -> None:
@@ -109,7 +109,7 @@ def test_a_blocked_ticket_is_not_the_oldest_that_may_be_sent() -> None:
     parts.waits(1.0, concurrency=key)
     parts.waits(3.0)
     assert parts.wait_lists.ages_s(5.0)[2] == 4.0
-    assert parts.wait_lists.oldest_s(5.0)[2] == 2.0
+    assert parts.wait_lists.ages_s(5.0, is_eligible=True)[2] == 2.0
 
 
 # -- deadlines --------------------------------------------------------------------------------
