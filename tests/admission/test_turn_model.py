@@ -213,7 +213,9 @@ def test_the_model_predicts_the_choices_of_the_queue(starvation_s: float) -> Non
             came[urgency] += 1
             model.rates.count(came, now)
             wait_lists = parts.wait_lists
-            model.compute(wait_lists.eligible_of, wait_lists.ages_s(now, is_eligible=True), 200.0, now)
+            model.compute(
+                wait_lists.eligible_of, wait_lists.ages_s(now, is_eligible=True), 200.0, now
+            )
             ahead = float(wait_lists.eligible_of[urgency])
             ticket = parts.waits(now, number=float(urgency), tokens=99)
             if AVERAGE_S <= now < 600.0:
