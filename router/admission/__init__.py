@@ -74,45 +74,13 @@ What holds at all times
 - Memory is bounded by the requests that wait and run. Flows (accounts and their users), lanes and
   the charges of flows are kept for reuse after their last request has ended, in a bounded number.
 
-The modules, from the simplest decision to the final one
---------------------------------------------------------
-    limits          how many requests and tokens a tenant may use, before any queue
-    concurrency     counts the running requests of each API key, and limits their number
-    pool            the interface through which the queue reads replicas and the fleet
-    rules           the configuration as plain numbers
-    gates           backpressure
-        gate            which classes may send one more request to a replica
-        gate_cache      keeps the results of `gate` until a replica's facts change
-        aimd_limit      the concurrency limit of a replica that reports no metrics
-        peer_load       how many requests other routers have at the replicas
-    headroom        how many slots class batch leaves free, so that urgent requests meet their
-                    time to first token
-    waiting         the waiting tickets, and which of them is next
-        class_queue     the waiting tickets of one class and lane, in the order policy's order
-        stride          which class has the next turn, by weight and age
-        reservations    whether a class may use more of the pool's token capacity
-        affinity        which of the first few tickets has its prefix cached on a replica
-        choice          which ticket goes to a free replica, by all of the modules above
-        holders         how much of the queue each flow holds, and which ticket is evicted if the
-                        queue is full
-        wait_lists      all class queues of a queue, deadlines, and how many tickets may wait
-    preemption      which running request is preempted for a more urgent one
-    timers          periodic work: aging, expiry, early polls
-    service_rate    how fast the queue is served, for Retry-After
-    turn_model      how fast each class will be served, by its turns
-    wait_forecast   predicts the wait of a new ticket
-    wait_progress   compares the progress of waiting tickets with their predictions
-    output_lengths  predicts the length of an answer
-    counts          the queue's counters
-    the queue: one class, written in five layers
-        queue_state     the parts of the queue, and the numbers that reports read
-        arrivals        a request is sent at once, waits, is refused, or evicts others
-        dispatches      a replica has capacity: which tickets are sent
-        outcomes        the first content and the end of a request
-        queue           periodic work, changes of the fleet, and reloads
-    pools           which queue serves which model
-
-The order within a class is a policy of its own (`policies/queueing`).
+The modules
+-----------
+The queue is one class in five layers, each a file: `queue_state` (its parts, and the numbers that
+reports read), `arrivals`, `dispatches`, `outcomes`, and `queue` (periodic work, changes of the
+fleet, reloads). `pools` decides which queue serves which model. `waiting/` has the waiting tickets
+and chooses the next one, `gates/` decides which classes a replica takes. The order within a class
+is a policy of its own (`policies/queueing`). `limits` and `budget` apply before any queue.
 
 Urgency is a number: 0 critical, 1 high, 2 normal, 3 low, 4 batch, with fractions between these
 numbers. The class is the nearest whole number. The level is the urgency less an amount for the age

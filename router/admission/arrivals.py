@@ -219,7 +219,8 @@ class Arrivals(QueueState):
         turns, wait_lists, counts = self._turns, self._wait_lists, self.counts
         turns.rates.count(counts.arrived_to_be_sent(), now)
         capacity = self._service_rate.cost_per_s(now) if wait_lists.eligible else 0.0
-        turns.compute(wait_lists.eligible_of, wait_lists.oldest_s(now), capacity, now)
+        ages_s = wait_lists.ages_s(now, is_eligible=True)
+        turns.compute(wait_lists.eligible_of, ages_s, capacity, now)
 
     def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
         """Whether, at the measured service rate, a new request cannot be served before its

@@ -37,7 +37,7 @@ class Dispatches(Arrivals):
         if is_charged:
             self._predict(ticket)
             try:
-                self._order.passed(ticket, now)
+                self._rules.order.passed(ticket, now)
             except Exception as err:
                 self._orders.failures.add("passed", err)
             tokens = cost(ticket)

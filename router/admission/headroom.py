@@ -1,42 +1,32 @@
 """Learns how many slots of an engine must stay free of batch, from the TTFT of urgent requests.
 
-An engine serves its own queue in the order of arrival. So an urgent request that is sent to a full
-engine waits there until another request ends. In the router's queue an urgent request waits for a
-shorter time, because it gets the first slot that becomes free at any engine. If a slot is kept
-free, the request does not wait at all. But free slots cost throughput. Waiting for a slot at any
-engine also costs throughput, because that engine may have cached less of the prompt.
-
-So one number is learned, the *level*, between 0 and 1:
+An engine serves its own queue in the order of arrival. So an urgent request waits longer at a full
+engine than in the router's queue, where it gets the first slot that becomes free at any engine. If
+a slot is kept free, it does not wait at all. But free slots cost throughput, and a wait for a slot
+at any engine finds fewer cached prefixes. So one number is learned, the *level*, from 0 to 1:
 
 - At level 0, class batch may take every slot, and one more batch request may wait at the engine for
-  a slot. Urgent requests may wait there, too. The level is 0 while no urgent request is late.
+  a slot. Urgent requests may wait there, too.
 - Above level 0, urgent requests are sent only to replicas with a free slot. Slots that other
   clients use count as free, because they do not become free for this router.
-- At level 1, class batch leaves the share `KEPT` of the slots free. Between 0 and 1, it leaves a
-  part of that share free.
+- Class batch leaves the share level * `KEPT` of the slots free.
 
-The classes normal and low are not limited. In `hedgerow bench priority`, making every class wait
-for a free slot cost another 5 % of the throughput, because fewer prefixes were found in caches.
+The classes normal and low are not limited (`docs/decisions/class-batch.md` has the reason).
 
 The level is adjusted so that the share `LATE` of the urgent answers is late (H. Robbins and S.
 Monro, "A stochastic approximation method", Annals of Mathematical Statistics 22, 1951):
 
-- An urgent answer is late if its first content comes after the share `AIM` of the target time.
-- A late answer raises the level by `STEP`. An answer in time lowers it by a much smaller amount,
-  such that rises and falls cancel out while the share `LATE` of the answers is late.
-- A late answer is ignored if its measured time began before the last rise, because that rise could
-  not help it.
-- If other routers use the fleet, an answer stands for the answers that they get meanwhile, so
-  it changes the level by a multiple (`gates/peer_load.py`). Otherwise a router with a small part of
-  the urgent requests would learn the level too late. The multiple is the same for rises and falls,
-  and at most `MOST_ANSWERS`.
+- An answer is late if its first content comes after the share `AIM` of the target time. A late
+  answer raises the level by `STEP`; an answer in time lowers it by a much smaller amount.
+- A late answer is ignored if its measured time began before the last rise.
+- If other routers use the fleet, an answer also stands for the answers that they get meanwhile
+  (`gates/peer_load.py`), at most `MOST_ANSWERS`.
 - If no urgent answer comes for `QUIET_S` seconds, the level begins to fall to 0.
 
 Only delays that batch requests can cause are counted. The measured time of a request begins when
-the limit of its API key no longer blocks it, or when it is sent again after a failed attempt. From
-then on, only the wait for a slot and the prefill delay the request. A late answer raises the level
-only if batch requests held slots of the replica at the dispatch, and if the prefill alone would
-have been in time.
+the limit of its API key no longer blocks it, or when it is sent again after a failed attempt. A
+late answer raises the level only if batch requests held slots of the replica at the dispatch, and
+if the prefill alone would have been in time.
 
 The functions are pure: `now` (monotonic seconds) is passed in. Must never: keep more than the share
 `KEPT` of the slots free, or depend on how the target was set.

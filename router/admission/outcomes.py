@@ -112,7 +112,7 @@ class Outcomes(Dispatches):
     def _settled(self, ticket: Ticket, tokens: int, output: int) -> None:
         view = ticket.view
         try:
-            self._order.settled(
+            self._rules.order.settled(
                 ticket,
                 tokens if tokens >= 0 else view.prompt_tokens,
                 output if output >= 0 else max(view.output_tokens, 0),
@@ -200,7 +200,7 @@ class Outcomes(Dispatches):
         self._end(ticket, run)
         if run.is_charged:
             try:
-                self._order.refunded(ticket)
+                self._rules.order.refunded(ticket)
             except Exception as err:
                 self._orders.failures.add("refunded", err)
         run.end(now)

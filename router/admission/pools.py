@@ -99,12 +99,10 @@ class Pools:
         self._orders = Orders()
         self._by_model: dict[str, Queue] = {}
         self._by_place: dict[ReplicaLoad, Queue] = {}
-        self.queues: list[Queue] = [self._new()]  # Never empty: unknown models use the first one.
+        # Never empty: unknown models use the first one.
+        self.queues: list[Queue] = [self._new(config)]
 
-    def _new(self) -> Queue:
-        return self._of(self._config)
-
-    def _of(self, config: Config) -> Queue:
+    def _new(self, config: Config) -> Queue:
         return Queue(config, self._pool, orders=self._orders, estimates=self._estimates)
 
     def _new_in_any_case(self) -> Queue:
@@ -114,12 +112,11 @@ class Pools:
         reload.
         """
         try:
-            return self._new()
+            return self._new(self._config)
         except PolicyConfigError as err:
             self._orders.failures.add("a new queue", err)
             by_arrival = replace(self._config.queue, policy="fifo", options={})
-            config = replace(self._config, queue=by_arrival)
-            return self._of(config)
+            return self._new(replace(self._config, queue=by_arrival))
 
     def of(self, model: str) -> Queue:
         """Return the queue of a model; for an unknown model, the first queue."""

@@ -7,11 +7,9 @@ may be preempted only for some seconds after its dispatch, because its decoded t
 request between two attempts holds no capacity, so it is not preempted.
 
 An urgent request may also wait in the engine's own queue, while batch requests hold the engine's
-slots. Then a request at this replica is preempted that was sent before the urgent request.
-(Requests sent later do not delay it, because an engine serves requests in the order of arrival.)
-For each urgent request at most one request is preempted in this way: the last one that was sent
-before it. So the urgent request moves up by one position in the engine's queue. A stream that has
-shown content is not preempted, even if it holds a slot.
+slots. Then the last request that was sent to this replica before it is preempted, at most one for
+each urgent request; an engine serves requests in the order of arrival. A stream that has shown
+content is not preempted, even if it holds a slot.
 
 No request is preempted at a replica if the routing policy would keep the urgent class away even
 after the preemption, because then the freed slot would not be used.
@@ -63,14 +61,13 @@ class Preemption:
         # Requests chosen as victims that have neither ended nor returned to the queue yet.
         self.asked = 0
 
-    def adopt(self, rules: Rules, sent: Iterable[Ticket]) -> None:
-        """Apply new rules. `sent`: the tickets that were sent and have not ended, in the order of
-        their dispatch."""
-        self._rules = rules
+    def adopt(self, sent: Iterable[Ticket]) -> None:
+        """Note that the rules have changed. `sent`: the tickets that were sent and have not ended,
+        in the order of their dispatch."""
         self._blocked.clear()
         for running in self._running:
             running.clear()
-        if rules.preemption:
+        if self._rules.preemption:
             for ticket in sent:
                 run = ticket.run
                 if run is not None and not (run.has_shown or run.is_preempting or run.is_away):

@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from policies.queueing.base import OrderPolicy
-from policies.queueing.contract import make_order
 from policies.queueing.ticket import CLASSES, INFINITY, NEW, WAITING, Ticket
 from router.admission.dispatches import LOOK_S
 from router.admission.outcomes import Outcomes
-from router.admission.rules import Rules
 from router.admission.timers import Ticked
 from router.config.model import Config
 from router.core.replica_load import ReplicaLoad
@@ -71,7 +69,7 @@ class Queue(Outcomes):
         if len(self._gates.by_place) != self._known:
             self._known = len(self._gates.by_place)
             try:
-                self._order.sized(self._known)
+                self._rules.order.sized(self._known)
             except Exception as err:
                 self._orders.failures.add("sized", err)
         self._dirty = False
@@ -132,28 +130,18 @@ class Queue(Outcomes):
     def adopt(self, config: Config, made: OrderPolicy | None = None) -> None:
         """Apply another configuration. Waiting tickets keep their order of arrival.
 
-        The driver calls `tick` next. `made`: the order policy that `config` names, created for this
-        queue. Without it, the policy is created here. If that fails, this raises PolicyConfigError
-        and changes nothing.
+        The driver calls `tick` next. `made`: see `Rules.adopt`. Raises PolicyConfigError, and then
+        changes nothing.
         """
-        before, after = self.config.queue, config.queue
-        is_other = (after.policy, after.options) != (before.policy, before.options)
-        order = self._order
-        if is_other:
-            order = make_order(after.policy, after.options) if made is None else made
-        was_reserved = self._rules.reservations
-        self.config = config
-        self._order = order
-        self._rules = rules = Rules(config, by_class=order.by_class)
-        self._gates.adopt(rules.classes)
-        self._reservations.adopt(rules.classes, rules.reservations, rules.reserved_strictly)
+        rules = self._rules
+        was_reserved = rules.reservations
+        is_other = rules.adopt(config, made)
+        self._gates.look_at_all()
         if rules.reservations != was_reserved:
             self._recount()
-        self._preemption.adopt(rules, self._running)
-        self._choice.adopt(rules, order)
-        self._turns.adopt(rules)
-        self._wait_lists.adopt(rules, order)
-        self._timers.adopt(rules)
+        self._preemption.adopt(self._running)
+        self._turns.outdate()
+        self._wait_lists.holders.adopt(rules.bytes)
         if is_other:
             self._known = 0
             for ticket in self._running:

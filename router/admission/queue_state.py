@@ -13,8 +13,6 @@ from collections.abc import Container, Sequence
 from typing import Final
 
 from policies.allowed import Allowed, read_lane
-from policies.queueing.base import OrderPolicy
-from policies.queueing.contract import make_order
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
 from router.admission.counts import QueueCounts
@@ -53,7 +51,6 @@ class QueueState:
         "_forecaster",
         "_gates",
         "_known",
-        "_order",
         "_orders",
         "_outputs",
         "_pool",
@@ -67,7 +64,6 @@ class QueueState:
         "_turns",
         "_wait_lists",
         "_weighed_at",
-        "config",
         "counts",
         "evicted",
         "headroom",
@@ -88,7 +84,6 @@ class QueueState:
         has learned about the errors of predicted times to first token; `None`: tickets get no
         estimate. Raises PolicyConfigError.
         """
-        self.config = config
         self.counts = QueueCounts()
         # Latest time at which `tick` must be called next; infinity: no ticket waits.
         self.next_at = INFINITY
@@ -109,20 +104,15 @@ class QueueState:
         self._forecaster = WaitForecaster()
         self._progress = WaitProgress()
         self._estimates = estimates
-        self._order: OrderPolicy = make_order(config.queue.policy, config.queue.options)
-        self._rules = Rules(config, by_class=self._order.by_class)
-        classes = self._rules.classes
+        self._rules = Rules(config)
         self.headroom = Headroom()
-        self._gates = GateCache(pool, classes, self.headroom)
-        self._reservations = Reservations(
-            classes, self._rules.reservations, self._rules.reserved_strictly
-        )
+        self._gates = GateCache(pool, self._rules, self.headroom)
+        self._reservations = Reservations(self._rules)
         self._preemption = Preemption(self._rules)
-        self._choice = Choice(self._rules, self._order, pool, self._reservations)
+        self._choice = Choice(self._rules, pool, self._reservations)
         self._turns = TurnModel(self._rules, self._choice.stride)
         self._wait_lists = WaitLists(
             self._rules,
-            self._order,
             self._choice.stride,
             self._reservations,
             self._service_rate,
@@ -138,12 +128,16 @@ class QueueState:
         )
 
     @property
+    def config(self) -> Config:
+        return self._rules.config
+
+    @property
     def is_fair(self) -> bool:
         """Whether the order policy shares capacity between flows.
 
         If it does, further requests of a user need no lower priority.
         """
-        return self._order.is_fair
+        return self._rules.order.is_fair
 
     def absent_s(self, urgency: int) -> float:
         """Return how many seconds requests of a class wait for a fit replica if there is none."""
@@ -251,7 +245,7 @@ class QueueState:
 
     def flows(self) -> dict[tuple[str, str], int]:
         """Return the number of waiting tickets, by account and member."""
-        return self._wait_lists.waiting_by_flow()
+        return self._wait_lists.holders.by_flow()
 
     def ages_s(self, now: float) -> list[float]:
         """Return the seconds that each class's oldest ticket has waited; 0: no ticket waits."""

@@ -1,8 +1,9 @@
-"""The configuration of the queue as plain numbers, with one object for each class.
+"""The configuration of one queue as plain numbers, with one object for each class.
 
-These objects are created once from the configuration and read for every request.
+All parts of a queue share one object of `Rules`. A reload changes this object, so the parts read a
+rule when they need it, and keep no copy.
 
-Must never: be changed by the queue.
+Must never: be changed by anything but a reload.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
+from policies.queueing.base import OrderPolicy
+from policies.queueing.contract import make_order
 from policies.queueing.ticket import CLASSES
 from router.config.model import BatchClass, ClassSettings, Config, QueueGates
 from router.core.urgency import BATCH, HIGH
@@ -81,8 +84,10 @@ class Rules:
         "aging",
         "bytes",
         "classes",
+        "config",
         "flow_depth",
         "mode",
+        "order",
         "preempt_after_s",
         "preempt_budget",
         "preempt_gap",
@@ -94,11 +99,27 @@ class Rules:
         "skips",
     )
 
-    def __init__(self, config: Config, *, by_class: bool = True) -> None:
-        """The constructor reads `config.queue` and `config.classes`, and no other section.
+    def __init__(self, config: Config) -> None:
+        """Read `config.queue` and `config.classes`, and no other section. Raises
+        PolicyConfigError."""
+        self.order: OrderPolicy = make_order(config.queue.policy, config.queue.options)
+        self._read(config)
 
-        `by_class`: whether the order policy orders each class separately.
+    def adopt(self, config: Config, made: OrderPolicy | None = None) -> bool:
+        """Apply another configuration. Returns whether it has another order policy.
+
+        `made`: the order policy that `config` names, created for this queue. Without it, the policy
+        is created here. If that fails, this raises PolicyConfigError and changes nothing.
         """
+        before, after = self.config.queue, config.queue
+        is_other = (after.policy, after.options) != (before.policy, before.options)
+        if is_other:
+            self.order = make_order(after.policy, after.options) if made is None else made
+        self._read(config)
+        return is_other
+
+    def _read(self, config: Config) -> None:
+        self.config = config
         queue = config.queue
         self.classes = [
             ClassRules(queue.gates, own, urgency)
@@ -106,7 +127,7 @@ class Rules:
         ]
         assert len(self.classes) == CLASSES
         modes = {"weighted": WEIGHTED, "strict": STRICT, "together": TOGETHER}
-        self.mode: int = modes.get(queue.order, WEIGHTED if by_class else TOGETHER)
+        self.mode: int = modes.get(queue.order, WEIGHTED if self.order.by_class else TOGETHER)
         self.aging = queue.aging
         self.affinity = queue.affinity
         self.skips = queue.skips

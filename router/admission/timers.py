@@ -105,9 +105,6 @@ class QueueTimers:
         self._preemption = preemption
         self._counts = counts
 
-    def adopt(self, rules: Rules) -> None:
-        self._rules = rules
-
     def age(self, ticked: Ticked, now: float) -> None:
         """Expire tickets that have waited too long or whose model was removed, and mark old tickets
         as starved."""

@@ -122,8 +122,8 @@ class TurnModel:
         # By class, the requests that are served until the end of each step.
         self._table = [[0.0] * _STEPS for _ in range(CLASSES)]
 
-    def adopt(self, rules: Rules) -> None:
-        self._rules = rules
+    def outdate(self) -> None:
+        """Note that the rules have changed, so the table cannot be used any more."""
         self._made_at = -INFINITY
 
     def is_fresh(self, urgency: int, ahead: int, now: float) -> bool:

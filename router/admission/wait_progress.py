@@ -7,11 +7,10 @@ many were sent after the ticket began to wait, the time for them is compared wit
 this time. The ratio is an expected error of the whole wait, and the interval learns it
 (`TtftEstimate.progressed`). When the ticket is sent, the interval learns the actual error as well.
 
-The relative error of a part of the wait is larger than that of the whole wait. If the errors of all
-seconds were independent, the logarithm of the ratio would be larger by the factor share ** -0.5. If
-all seconds had the same error, the factor would be 1. The expected error is computed with a factor
-between the two, share ** -`SHRINK`. `hedgerow bench promise` at 120 % load shows that a factor
-nearer to 1 makes the intervals too wide, and a larger one makes them too narrow.
+The relative error of a part of the wait is larger than that of the whole wait: its logarithm by a
+factor between 1 (all seconds have the same error) and share ** -0.5 (independent errors). The
+expected error is computed with share ** -`SHRINK`. `hedgerow bench promise` at 120 % load shows
+that a factor nearer to 1 makes the intervals too wide, and a larger one makes them too narrow.
 
 A mark needs at least `LEAST` tickets, so tickets behind few others have no marks. Tickets that
 leave the queue without being sent are not counted, so many such tickets make the learned errors too

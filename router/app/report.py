@@ -9,7 +9,7 @@ from typing import Any
 from router.app import predictions, queued
 from router.app.parts import Parts
 from router.core.clock import monotonic, time
-from router.core.errors import Reason, Source, source_of
+from router.core.errors import Reason, Source
 from router.dispatch.attempts.engine_priority import dialect_of, is_honoured
 from router.fleet.replica import Replica
 from router.fleet.utilisation import slots_of, utilisation
@@ -156,7 +156,7 @@ def _failures(parts: Parts) -> dict[str, dict[str, int]]:
     """Returns how many attempts each replica has failed, by ID and reason."""
     found: dict[str, dict[str, int]] = {}
     for (replica_id, _, reason), count in parts.metrics.attempts.items():
-        if source_of(reason) is Source.REPLICA:
+        if reason.source is Source.REPLICA:
             counts = found.setdefault(replica_id, {})
             counts[reason.value] = counts.get(reason.value, 0) + count
     return found

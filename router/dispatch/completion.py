@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from router.core.clock import monotonic, time
-from router.core.errors import STATUS, Reason, RouterError
+from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH
 from router.dispatch.accounts import Accounts
 from router.dispatch.driver.request_end import class_of, status_of
@@ -177,7 +177,7 @@ class Completion:
         took_s = monotonic() - tunnel.arrived
         head = tunnel.head
         route, path = head.route
-        status = tunnel.status or STATUS[reason]
+        status = tunnel.status or reason.status
         sizes = tunnel.bytes_in, tunnel.bytes_out
         self.metrics.finished(route.kind, reason, status, took_s, None, *sizes)
         log = self.log

@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from mypy_extensions import trait
 
 from router.core.clock import monotonic
-from router.core.errors import STATUS, Reason, RouterError
+from router.core.errors import Reason, RouterError
 from router.core.ttft_estimate import header_value
 from router.core.urgency import Urgency
 from router.dispatch.attempts.attempt_io import AttemptIO, error_of, io_of
@@ -380,7 +380,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         client.done(reply.keep_alive and client.keeps_alive, now)
 
     def answer_failure(self, reason: Reason) -> None:
-        retry_after = 2 if STATUS[reason] == 503 else None
+        retry_after = 2 if reason.status == 503 else None
         self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=retry_after))
 
     def deadline_passed(self) -> None:

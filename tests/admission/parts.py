@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from policies.queueing.contract import make_order
 from policies.queueing.ticket import ENDED, Ticket
 from router.admission.counts import QueueCounts
 from router.admission.gates.gate_cache import GateCache
@@ -27,23 +26,19 @@ class Parts:
 
     def __init__(self, *spots: Spot, **fields: Any) -> None:
         """`fields`: settings of the section `queue`."""
-        settings = config(**fields)
-        self.order = make_order(settings.queue.policy, settings.queue.options)
-        self.rules = Rules(settings, by_class=self.order.by_class)
+        self.rules = Rules(config(**fields))
+        self.order = self.rules.order
         self.stand = Stand(spots)
         self.orders = Orders()
         self.counts = QueueCounts()
         self.headroom = Headroom()
-        self.gates = GateCache(self.stand, self.rules.classes, self.headroom)
-        self.reservations = Reservations(
-            self.rules.classes, self.rules.reservations, self.rules.reserved_strictly
-        )
+        self.gates = GateCache(self.stand, self.rules, self.headroom)
+        self.reservations = Reservations(self.rules)
         self.preemption = Preemption(self.rules)
-        self.choice = Choice(self.rules, self.order, self.stand, self.reservations)
+        self.choice = Choice(self.rules, self.stand, self.reservations)
         self.service_rate = ServiceRate()
         self.wait_lists = WaitLists(
             self.rules,
-            self.order,
             self.choice.stride,
             self.reservations,
             self.service_rate,

@@ -84,16 +84,6 @@ def test_blocked_requests_do_not_block_others_and_keep_their_order() -> None:
     assert (limit.own, limit.key_queues) == (0, {})
 
 
-def test_a_critical_request_of_the_key_goes_before_its_earlier_ones() -> None:
-    world = World([Spot("a")], config(policy="strict", gates=OPEN))
-    limit = Concurrency(1)
-    first = come(world, limit)
-    later = [come(world, limit, number=3.0) for _ in range(3)]
-    urgent = come(world, limit, number=0.0)
-    world.run(60.0)
-    assert world.order == [first, urgent, *later]
-
-
 @pytest.mark.parametrize("policy", ["fair", "round_robin"])
 def test_users_of_a_key_share_its_slots(policy: str) -> None:
     world = World([Spot("a")], config(policy=policy, gates=OPEN))

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from policies.queueing.ticket import SENT, WAITING
 from router.admission.concurrency import Concurrency
 from router.admission.headroom import (
-    AIM,
     FORGET_S,
     KEPT,
     LATE,
-    MOST_ANSWERS,
     QUIET_S,
     STEP,
     Headroom,
@@ -40,12 +35,6 @@ def late(
     return now
 
 
-def test_at_rest_batch_may_take_every_slot_and_one_may_wait() -> None:
-    headroom = Headroom()
-    assert headroom.most_urgent(20) > 1000
-    assert headroom.most_batch(20) == 21
-
-
 def test_late_answers_keep_slots_free_up_to_a_quarter() -> None:
     headroom = Headroom()
     limits = []
@@ -66,30 +55,6 @@ def test_late_answers_of_one_time_raise_the_level_once() -> None:
     assert headroom.level == STEP
     headroom.answered(2.0, 0.0, TARGET_S, 12.0, is_behind_batch=True)
     assert headroom.level == 2 * STEP
-
-
-def test_an_answer_in_time_lowers_the_level_and_in_time_is_before_the_target() -> None:
-    headroom = Headroom()
-    now = late(headroom, 10)
-    level = headroom.level
-    headroom.answered(AIM * TARGET_S, 0.0, TARGET_S, now, is_behind_batch=True)
-    assert level - STEP < headroom.level < level
-    late(headroom, 1, now)
-    assert headroom.level > level
-
-
-def test_a_late_answer_that_batch_did_not_cause_teaches_nothing() -> None:
-    headroom = Headroom()
-    late(headroom, 100, is_behind_batch=False)
-    assert headroom.level == 0.0
-
-
-def test_an_answer_whose_prefill_alone_is_late_teaches_nothing() -> None:
-    headroom = Headroom()
-    headroom.answered(TARGET_S, AIM * TARGET_S + 0.01, TARGET_S, 10.0, is_behind_batch=True)
-    assert headroom.level == 0.0
-    headroom.answered(TARGET_S, AIM * TARGET_S, TARGET_S, 11.0, is_behind_batch=True)
-    assert headroom.level == STEP
 
 
 def test_the_level_is_steady_at_the_share_of_late_answers() -> None:
@@ -119,59 +84,10 @@ def test_without_urgent_answers_the_level_returns() -> None:
     assert headroom.most_urgent(20) > 1000
 
 
-@given(
-    st.lists(st.tuples(st.floats(0.0, 10.0), st.floats(0.0, 1000.0), st.booleans()), max_size=60),
-    st.integers(1, 2000),
-)
-def test_the_bounds_hold(answers: list[tuple[float, float, bool]], slots: int) -> None:
-    headroom = Headroom()
-    now = 0.0
-    for ttft_s, pause_s, is_behind_batch in answers:
-        now += pause_s
-        headroom.look(now)
-        headroom.answered(ttft_s, 0.0, TARGET_S, now, is_behind_batch=is_behind_batch)
-        assert 0.0 <= headroom.level <= 1.0
-        assert headroom.most_urgent(slots) >= slots
-        assert 1 <= headroom.most_batch(slots) <= slots + 1
-        assert headroom.most_batch(slots) >= slots - KEPT * slots - 1
-
-
 # -- in the queue ---------------------------------------------------------------------------------
 
 BATCH_REQUEST = {"number": 4.0, "tokens": 100, "output": 100}
 URGENT = {"number": 1.0, "tokens": 100, "output": 10}
-
-
-def test_batch_is_admitted_in_bulk_up_to_the_slots_and_one_more() -> None:
-    world = World([Spot("a", slots=16)], IN_BULK)
-    for _ in range(40):
-        world.come(**{**BATCH_REQUEST, "output": 1000})
-    world.run(1.0)
-    spot = world.pool.spots[0]
-    assert spot.load == 17  # 16 slots, and one request that waits for a slot
-
-
-def test_batch_in_bulk_is_bounded_by_its_prompt_tokens() -> None:
-    world = World([Spot("a", slots=256)], IN_BULK)
-    for _ in range(40):
-        world.come(**{**BATCH_REQUEST, "tokens": 500})
-    assert world.pool.spots[0].waiting == 5  # the sixth finds 2,500 tokens to prefill
-
-
-def test_with_a_headroom_batch_leaves_slots_free_and_urgent_requests_use_them() -> None:
-    world = World([Spot("a", slots=16)], IN_BULK)
-    late(world.queue.headroom, 25, world.now)
-    for _ in range(40):
-        world.come(**BATCH_REQUEST)
-    spot = world.pool.spots[0]
-    assert spot.load == 12  # a quarter is kept
-    assert world.queue.why_closed(spot, 4) == "slots"
-    high = [world.come(**URGENT) for _ in range(5)]
-    assert [ticket in world.started for ticket in high] == [True] * 4 + [False]
-    assert high[4].state == WAITING  # it gets the first slot of any replica
-    world.run(100.0)
-    assert len(world.done) == 45
-    world.assert_empty()
 
 
 def test_a_retry_does_not_wait_at_a_replica_for_whose_slot_an_urgent_request_waits() -> None:
@@ -246,36 +162,6 @@ def test_a_long_prompt_and_a_whole_answer_teach_nothing() -> None:
 # -- waits that batch did not cause ---------------------------------------------------------------
 
 
-def busy_with_batch(slots: int) -> World:
-    """A replica where one batch request runs for a long time."""
-    world = World([Spot("a", slots=slots)])
-    world.come(**{**BATCH_REQUEST, "output": 5000})
-    world.run(1.0)
-    return world
-
-
-def test_a_wait_for_the_limit_of_a_key_teaches_nothing() -> None:
-    world = busy_with_batch(2)
-    limit = Concurrency(1)
-    facts: dict[str, Any] = {**URGENT, "concurrency": limit, "key": "k"}
-    world.come(**{**facts, "output": 100})  # 2 s, in the last slot
-    blocked = world.come(**facts)
-    world.run(5.0)
-    assert world.first[blocked] - blocked.arrival > HighClass().ttft_slo_s
-    assert world.queue.headroom.level == 0.0
-
-
-def test_a_wait_for_other_prompts_teaches_nothing() -> None:
-    """Slots are free, but one prompt is prefilled at a time."""
-    world = busy_with_batch(8)
-    for _ in range(3):
-        world.come(**{**URGENT, "tokens": 8000})
-    waited = world.come(**URGENT)
-    world.run(5.0)
-    assert world.first[waited] - waited.arrival > HighClass().ttft_slo_s
-    assert world.queue.headroom.level == 0.0
-
-
 def test_the_time_of_a_failed_attempt_teaches_nothing() -> None:
     world = World([Spot("a", slots=1), Spot("b", slots=1)])
     for _ in range(2):
@@ -302,15 +188,3 @@ def test_a_late_answer_behind_batch_after_a_retry_raises_the_level() -> None:
     world.queue.moved(ticket, other, world.now)
     world.queue.first_content(ticket, world.now + 1.0)
     assert world.queue.headroom.level == STEP
-
-
-def test_an_answer_counts_for_the_routers_that_share_the_fleet() -> None:
-    alone, one_of_four, one_of_many = Headroom(), Headroom(), Headroom()
-    for headroom, peers in ((alone, 0.0), (one_of_four, 3.0), (one_of_many, 100.0)):
-        headroom.answered(1.0, 0.0, TARGET_S, 10.0, is_behind_batch=True, peers=peers)
-    assert one_of_four.level == pytest.approx(4.0 * alone.level)
-    assert one_of_many.level == pytest.approx(MOST_ANSWERS * alone.level)
-    before = one_of_four.level
-    one_of_four.answered(0.1, 0.0, TARGET_S, 11.0, is_behind_batch=True, peers=3.0)
-    fall = STEP * LATE / (1.0 - LATE)
-    assert one_of_four.level == pytest.approx(before - 4.0 * fall)

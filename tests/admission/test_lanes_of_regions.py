@@ -35,14 +35,6 @@ class Regions(World):
         return state
 
 
-def test_a_request_that_waits_for_its_region_delays_no_other() -> None:
-    world = Regions()
-    world.pool.lanes[lane_of("m", EU)] = []
-    assert world.arrives(EU) == WAITING
-    assert world.arrives(US) == SENT
-    assert world.arrives(None) == SENT
-
-
 def test_an_urgent_request_keeps_no_slot_where_it_may_not_go() -> None:
     world = Regions()
     assert {world.arrives(EU, HIGH) for _ in range(SLOTS)} == {SENT}
@@ -77,13 +69,6 @@ def preempting() -> tuple[Regions, Ticket]:
     world.pool.lanes[lane_of("m", EU)] = []
     assert world.arrives(EU, HIGH) == WAITING
     return world, victim
-
-
-def test_an_urgent_request_preempts_none_of_another_region() -> None:
-    world, victim = preempting()
-    world.run(5.0)
-    assert victim.state == SENT
-    assert world.queue.counts.preempted == [0] * 5
 
 
 def test_an_urgent_request_without_a_victim_keeps_no_other_from_one() -> None:

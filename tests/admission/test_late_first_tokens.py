@@ -49,14 +49,6 @@ def teach(world: World, ratio: float = 1.0, count: int = LEAST) -> None:
             estimates.of(NORMAL, state, "", 1.0, 0.0, world.now - ratio).shown(world.now)
 
 
-def test_a_waiting_ticket_gets_an_estimate() -> None:
-    world = crowded("serve", 80)
-    teach(world)
-    forecast = come(world).forecast
-    assert forecast.wait_s == pytest.approx(8.0, rel=0.1)
-    assert forecast.estimate.estimate_s == pytest.approx(forecast.wait_s + SERVICE_S)
-
-
 def test_the_turns_serve_the_cost_that_was_measured() -> None:
     """Each request costs 4: one prompt token, and two for one output token."""
     world = crowded("serve", 80, "fair")
@@ -78,25 +70,12 @@ def test_a_ticket_that_would_be_late_is_refused_at_once() -> None:
     assert world.queue.waiting == waits
 
 
-def test_a_ticket_in_time_waits() -> None:
-    world = crowded("refuse")
-    teach(world)
-    assert come(world, ttft_slo_s=60.0).state == WAITING
-
-
 def test_the_clients_own_deadline_counts_if_it_is_earlier() -> None:
     world = crowded("refuse")
     teach(world)
     # Not hopeless by the rule of `queue_too_long`, which needs a third of the time.
     assert come(world, ttft_slo_s=60.0, deadline=world.now + 12.0).state == ENDED
     assert world.refused[-1][1].reason is Reason.TTFT_UNREACHABLE
-
-
-@pytest.mark.parametrize("count", [0, LEAST - 1])
-def test_nothing_is_refused_while_nothing_is_known(count: int) -> None:
-    world = crowded("refuse")
-    teach(world, count=count)
-    assert come(world).state == WAITING
 
 
 def test_nothing_is_refused_by_default() -> None:
@@ -146,9 +125,3 @@ def predicted_s(leaving: int) -> float:
 
 def test_requests_that_leave_do_not_make_other_waits_longer() -> None:
     assert 0.0 < predicted_s(10) < 1.1 * predicted_s(0)
-
-
-def test_a_ticket_that_does_not_wait_keeps_no_forecast() -> None:
-    world = World([Spot("a")], config(), estimates=TtftEstimates())
-    ticket = come(world)
-    assert ticket.forecast is None

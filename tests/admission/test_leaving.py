@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import ENDED, SENT, Ticket
-from router.admission.arrivals import _REFUSED
-from router.admission.counts import EVICTED, EXPIRIES, LEFT, REFUSALS
+from router.admission.counts import EVICTED, EXPIRIES, LEFT
 from router.admission.outcomes import REFUSED
-from router.admission.timers import _OVER
 from router.core.errors import Reason, RouterError
 from router.core.urgency import HIGH, NORMAL
 from tests.admission.world import Spot, World, config
@@ -109,20 +107,6 @@ def test_ends_race_to_exactly_one() -> None:
     assert [over.ticket for over in queue.tick(world.now + 60.0).expired] == []
     assert ticket not in queue.freed(spot, world.now + 60.0)
     assert queue.waiting == 0
-
-
-def test_a_lost_replica_gets_no_requests_and_a_new_one_does() -> None:
-    world = full()
-    old = world.pool.spots[0]
-    tickets = [world.come(tokens=10, output=10) for _ in range(3)]
-    new = Spot("new")
-    world.pool.spots[:] = [new]
-    world.queue.gone(old)
-    world.free(new)
-    assert all(world.jobs[ticket].spot is new for ticket in tickets)
-    assert old not in world.queue._gates.by_place
-    world.run(30.0)
-    assert len(world.done) == 6
 
 
 def test_a_new_replica_is_found_by_the_timer_without_a_notification() -> None:
@@ -260,12 +244,6 @@ def test_under_random_operations_every_ticket_ends_once(name: str, seed: int) ->
         + sum(sum(queue.counts.dropped[why]) for why in (EVICTED, *EXPIRIES, LEFT))
         - sum(queue.counts.preempted)
     )
-
-
-def test_every_reason_to_drop_one_has_a_count() -> None:
-    # The message of `ttft_unreachable` is that of the estimate.
-    assert {*_REFUSED, Reason.TTFT_UNREACHABLE} == set(REFUSALS)
-    assert set(_OVER) == set(EXPIRIES)
 
 
 def test_a_second_try_waits_for_a_tried_replica_where_the_lane_has_no_other() -> None:

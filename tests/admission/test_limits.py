@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from router.admission.expected_output import ASSUMED
 from router.admission.limits import Account, Bucket, Grant, LimitCheck
@@ -45,34 +43,6 @@ def test_concurrency() -> None:
     assert ours.ask(1, 1.0) == LimitCheck.WITHIN
 
 
-def test_the_longer_wait_counts() -> None:
-    ours = account(requests=1, tokens=60)
-    assert ours.ask(60, 0.0) == LimitCheck.WITHIN
-    assert ours.ask(30, 0.0) == LimitCheck.REQUESTS
-    assert ours.wait_s == pytest.approx(60.0)
-    ours = account(requests=60, tokens=60)
-    assert ours.ask(60, 0.0) == LimitCheck.WITHIN
-    assert ours.ask(30, 0.0) == LimitCheck.TOKENS
-    assert ours.wait_s == pytest.approx(30.0)
-
-
-def test_a_refusal_takes_nothing() -> None:
-    ours = account(concurrency=10, requests=5, tokens=100)
-    assert ours.ask(90, 0.0) == LimitCheck.WITHIN
-    before = ours.left(0.0)
-    for _ in range(5):
-        assert ours.ask(50, 0.0) == LimitCheck.TOKENS
-    assert ours.left(0.0) == before
-    assert ours.under_way == 1
-
-
-def test_a_request_larger_than_the_bucket_is_admitted_if_it_is_full() -> None:
-    ours = account(tokens=60)
-    assert ours.ask(600, 0.0) == LimitCheck.WITHIN
-    assert ours.ask(1, 0.0) == LimitCheck.TOKENS
-    assert ours.wait_s == pytest.approx(541.0)
-
-
 def test_a_grant_is_settled_with_the_true_cost() -> None:
     ours = account(tokens=6000)
     assert ours.ask(1000, 0.0) == LimitCheck.WITHIN
@@ -87,20 +57,6 @@ def test_a_grant_is_settled_with_the_true_cost() -> None:
     assert ours.ask(1, 10.0) == LimitCheck.TOKENS
     assert ours.wait_s == pytest.approx(14.01)
     assert ours.ask(1, 10.0 + 14.01) == LimitCheck.WITHIN
-
-
-def test_without_a_true_cost_the_estimate_is_kept() -> None:
-    ours = account(tokens=600)
-    assert ours.ask(100, 0.0) == LimitCheck.WITHIN
-    ours.settle(100, None, None, 0.0)
-    assert ours.left(0.0)[1] == pytest.approx(500)
-
-
-def test_a_refund_never_overfills_the_bucket() -> None:
-    ours = account(tokens=600)
-    assert ours.ask(100, 0.0) == LimitCheck.WITHIN
-    ours.settle(100, 0, None, 1000.0)
-    assert ours.left(1000.0)[1] == 600
 
 
 def test_a_request_reserves_what_it_may_use_and_at_most_half_a_minute() -> None:
@@ -197,56 +153,3 @@ def test_no_window_sees_more_than_the_bucket_and_its_rate(
     for first, begin in enumerate(allowed):
         for count, end in enumerate(allowed[first:], 1):
             assert count <= per_minute * (1 + (end - begin) / MINUTE_S) + 1e-6
-
-
-class Ledger(RuleBasedStateMachine):
-    """Over any sequence of operations, counts equal the running requests and debts are paid
-    back.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-        self.ours = account(concurrency=5, requests=30, tokens=1000)
-        self.grants: list[Any] = []
-        self.used = 0.0
-
-    @rule(tokens=st.integers(0, 3000))
-    def ask(self, tokens: int) -> None:
-        tokens = self.ours.reserved(tokens, 0, 1)
-        if self.ours.ask(tokens, self.now) == LimitCheck.WITHIN:
-            self.grants.append((Grant(self.ours, tokens, tokens), tokens))
-            self.used += tokens
-
-    @rule(used=st.none() | st.integers(0, 3000), twice=st.booleans())
-    def settle(self, used: int | None, twice: bool) -> None:
-        if self.grants:
-            grant, taken = self.grants.pop()
-            grant.settle(used, used, self.now)
-            if twice:
-                grant.settle(3000, 3000, self.now)
-            if used is not None:
-                debt = self.ours.left(self.now)[1]
-                assert debt is not None
-                # The part of a debt above the amount of a minute is forgiven.
-                self.used += max(used - taken, 0) and min(used - taken, debt + 1000)
-                self.used += min(used - taken, 0)
-
-    @rule(gap_s=st.floats(0, 100))
-    def wait(self, gap_s: float) -> None:
-        self.now += gap_s
-
-    @invariant()
-    def what_is_under_way_is_counted(self) -> None:
-        assert self.ours.under_way == len(self.grants) <= 5
-
-    @invariant()
-    def tokens_are_neither_made_nor_lost(self) -> None:
-        _, left = self.ours.left(self.now)
-        assert left is not None
-        assert -1000 <= left <= 1000
-        # At most the refill since the start, minus the use.
-        assert left <= 1000 - self.used + self.now * 1000 / MINUTE_S + 1e-3 or left == 1000
-
-
-TestLedger = Ledger.TestCase

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from policies.facts import RequestView
 from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
@@ -45,19 +43,6 @@ def test_pools_are_what_is_connected(
     served: Sequence[Iterable[str] | None], wanted: list[str]
 ) -> None:
     assert groups(pools_of(served)) == {frozenset(each) for each in wanted}
-
-
-@given(st.lists(st.sets(st.sampled_from("abcdefgh"), max_size=3)))
-def test_no_replica_is_in_two_pools_and_none_could_be_parted(served: list[set[str]]) -> None:
-    pools = pools_of(served)
-    for models in served:
-        assert len({pools[model] for model in models}) <= 1
-    for group in groups(pools):
-        # In a queue, each model is connected to each other model through replicas.
-        reached = {min(group)}
-        while more := {m for s in served if s & reached for m in s} - reached:
-            reached |= more
-        assert reached == group
 
 
 class Fleet(Pool):
@@ -191,15 +176,6 @@ def test_pools_that_part_take_their_own_with_them() -> None:
             desk.end(ticket)
     assert all(t.state == ENDED for t in came)
     assert desk.pools.waiting == 0
-
-
-def test_an_unchanged_fleet_moves_no_request() -> None:
-    desk = Desk(Fleet(one="ab", two="c"))
-    came = [desk.come(model) for model in "abcabc"]
-    queues = desk.pools.queues
-    desk.regroup()
-    assert desk.pools.queues == queues
-    assert [t.state for t in came].count(WAITING) == 4
 
 
 def test_requests_for_a_model_without_replicas_wait_for_a_limited_time() -> None:

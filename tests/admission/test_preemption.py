@@ -109,30 +109,6 @@ def test_an_unstreamed_request_can_be_preempted_for_a_few_seconds_only() -> None
         assert sum(world.queue.counts.preempted) == gives
 
 
-def test_a_class_within_the_gap_is_not_preempted() -> None:
-    world = preempting(gap=2)
-    for _ in range(5):
-        world.come(number=2.0, tokens=20_000, output=10)
-    world.come(**HIGH)
-    critical = world.come(number=0.0, tokens=100, output=10)
-    world.run(0.3)
-    assert critical in world.started  # the gate of its own class admits one more
-    assert world.queue.counts.preempted == [0, 0, 0, 0, 0]
-    world.come(number=0.0, tokens=100, output=10)
-    world.run(0.3)
-    assert world.queue.counts.preempted == [0, 0, 1, 0, 0]
-
-
-def test_normal_requests_do_not_preempt() -> None:
-    world = preempting(gap=1)
-    for _ in range(5):
-        world.come(**{**LOW, "number": 4.0, "tokens": 100_000})
-    for _ in range(5):
-        world.come(number=2.0, tokens=10, output=10)
-    world.run(8.0)
-    assert sum(world.queue.counts.preempted) == 0
-
-
 def test_the_budget_bounds_preemptions() -> None:
     world = preempting(budget=0.05)
     for _ in range(60):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.run import Run
-from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
+from policies.queueing.ticket import ENDED, WAITING, Ticket
 from router.admission.concurrency import Concurrency
 from router.admission.counts import GONE
 from router.admission.timers import EARLY_S, Ticked
@@ -40,11 +40,6 @@ def reasons(ticked: Ticked) -> list[Reason]:
     return [over.error.reason for over in ticked.expired]
 
 
-def test_nothing_is_due_while_nothing_waits() -> None:
-    ticked = aged(timed(), 5.0)
-    assert (ticked.expired, ticked.next_at) == ([], inf)
-
-
 # -- expiry -----------------------------------------------------------------------------------
 
 
@@ -62,15 +57,6 @@ def test_a_ticket_expires_at_its_timeout_and_not_before() -> None:
     assert parts.counts.dropped[Reason.QUEUE_TIMEOUT] == [0, 0, 1, 0, 0]
     assert parts.wait_lists.count == 0
     assert ticked.next_at == inf
-
-
-def test_the_time_that_a_request_ran_is_no_wait() -> None:
-    parts = timed()
-    ticket = parts.waits(1.0)
-    ticket.run = Run()
-    ticket.run.ran_s = 2.0
-    assert aged(parts, 1.0 + TIMEOUT_S).expired == []
-    assert reasons(aged(parts, 3.0 + TIMEOUT_S)) == [Reason.QUEUE_TIMEOUT]
 
 
 def put_back(parts: Parts, arrival: float, ran_s: float, **facts: Any) -> Ticket:
@@ -118,15 +104,6 @@ def test_many_tickets_behind_one_that_was_put_back_expire_in_several_ticks() -> 
         ticks += 1
     assert (expired, ticks) == (3000, 3)
     assert (parts.wait_lists.count, ticked.next_at) == (1, 100.5 + TIMEOUT_S)
-
-
-def test_a_deadline_of_its_own_is_kept_to_the_moment() -> None:
-    parts = timed()
-    parts.waits(0.0, deadline=2.5)
-    ticked = aged(parts, 1.0)
-    assert ticked.next_at == 2.5
-    assert reasons(aged(parts, 2.5)) == [Reason.DEADLINE_PASSED]
-    assert parts.counts.dropped[Reason.DEADLINE_PASSED] == [0, 0, 1, 0, 0]
 
 
 def test_without_a_replica_a_ticket_waits_as_long_as_its_class_allows() -> None:
@@ -209,50 +186,10 @@ def test_a_ticket_passes_another_gate_at_every_half_level() -> None:
 # -- preemption victims -----------------------------------------------------------------------
 
 
-def running(parts: Parts, spot: Spot, number: float, sent_at: float = 0.0) -> Ticket:
-    ticket = parts.waits(0.0, number=number)
-    ticket.class_queue.line.take(ticket, sent_at)
-    parts.wait_lists.left(ticket, SENT)
-    ticket.run = Run()
-    ticket.run.begin(spot, sent_at, True, sent_at)
-    parts.preemption.sent(ticket, ticket.run)
-    return ticket
-
-
 def urged(parts: Parts, now: float) -> Ticked:
     ticked = Ticked()
     parts.timers.urge(ticked, now)
     return ticked
-
-
-PREEMPTION = {"enabled": True, "after_s": 0.5, "budget": 1.0}
-
-
-def test_an_urgent_ticket_preempts_after_its_wait_and_asks_once() -> None:
-    spot = Spot("a")
-    parts = timed(spot, preemption=PREEMPTION)
-    older, newer = (running(parts, spot, 4.0, at) for at in (0.0, 1.0))
-    parts.waits(2.0, number=1.0)
-    assert urged(parts, 2.4).preempt == []
-    assert urged(parts, 2.4).next_at == 2.5
-    assert urged(parts, 2.5).preempt == [newer]
-    assert urged(parts, 5.0).preempt == []  # a victim for the waiting ticket was already requested
-    parts.waits(2.0, number=1.0)
-    assert urged(parts, 9.0).preempt == [older]
-
-
-def test_no_ticket_of_another_class_preempts() -> None:
-    spot = Spot("a")
-    parts = timed(spot, preemption=PREEMPTION)
-    running(parts, spot, 4.0)
-    parts.waits(0.0, number=2.0)
-    assert urged(parts, 5.0).preempt == []
-
-
-def test_where_no_victim_is_found_the_search_is_repeated_soon() -> None:
-    parts = timed(preemption=PREEMPTION)
-    parts.waits(0.0, number=0.0)
-    assert urged(parts, 5.0).next_at == pytest.approx(5.1)
 
 
 # -- early polls ------------------------------------------------------------------------------
@@ -285,18 +222,6 @@ def test_a_replica_that_its_own_streams_close_is_not_polled() -> None:
     parts.waits(0.0)
     ticked = urged(parts, 0.0)
     assert (ticked.polls, ticked.next_at) == ([], inf)
-
-
-def test_a_replica_that_is_open_to_all_that_wait_is_not_polled() -> None:
-    """The replica is closed to class batch only."""
-    spot = Spot("a", slots=1)
-    spot.inflight = spot.waiting = spot.load = spot.whole_fresh = 2
-    parts = timed(spot)
-    parts.gates.of(spot)
-    parts.waits(0.0, number=2.0, model="another lane")
-    assert urged(parts, 0.0).polls == []
-    parts.waits(0.0, number=4.0)
-    assert urged(parts, 0.0).polls == [spot]
 
 
 def test_a_blocked_ticket_needs_no_poll() -> None:

@@ -13,8 +13,6 @@ from router.admission.rules import Rules
 from router.admission.turn_model import (
     _ENDS,
     AVERAGE_S,
-    FRESH_S,
-    UNKNOWN_S,
     ArrivalRates,
     TurnModel,
 )
@@ -30,7 +28,7 @@ STEP = 1.14  # A wait may be predicted up to one step too long.
 
 def a_model(**fields: Any) -> TurnModel:
     rules = Rules(config(**fields))
-    model = TurnModel(rules, Stride(rules.classes))
+    model = TurnModel(rules, Stride(rules))
     model._stride.serves(NORMAL, 100.0, float(NORMAL))  # the cost of every request
     return model
 
@@ -57,23 +55,6 @@ def test_requests_that_will_arrive_overtake() -> None:
     assert 100.0 <= model.wait_s(LOW, 50.0) < 101.0 * STEP
 
 
-def test_classes_share_by_weight_until_one_is_served() -> None:
-    model = a_model(**CALM)  # the weights are 4, 2 and 1
-    model.compute([0, 0, 40, 40, 100], ZERO, 700.0, 0.0)
-    assert model.wait_s(NORMAL, 36.0) == pytest.approx(9.1, rel=0.05)
-    assert model.wait_s(LOW, 18.0) == pytest.approx(9.1, rel=0.05)
-    # From 10 s on, 7/3 * 2 requests of low per second.
-    assert model.wait_s(LOW, 35.0) == pytest.approx(10.0 + 15.0 * 3.0 / 14.0, rel=0.12)
-
-
-def test_expensive_requests_take_longer() -> None:
-    model = a_model(**CALM)
-    model._stride.costs[LOW] = 400.0
-    model.compute([0, 0, 40, 40, 0], ZERO, 600.0, 0.0)
-    assert model.wait_s(NORMAL, 36.0) == pytest.approx(9.2, rel=0.05)
-    assert model.wait_s(LOW, 4.5) == pytest.approx(9.7, rel=0.05)
-
-
 def test_starved_classes_share_half() -> None:
     fields = {**CALM, "classes": every_class(wait_s=1e6, starvation_s=1000.0)}
     model = a_model(**fields)
@@ -95,47 +76,10 @@ def test_a_class_that_becomes_starved_during_the_wait_is_served_sooner() -> None
     assert model.wait_s(BATCH, 300.0) - slow == pytest.approx(30.0, rel=0.2)
 
 
-def test_the_weight_of_a_class_rises_with_age() -> None:
-    young, old = a_model(), a_model()
-    waiting = [0, 0, 1000, 0, 1000]
-    young.compute(waiting, ZERO, 1000.0, 0.0)
-    # After 600 s, a batch request has the weight of class normal.
-    old.compute(waiting, [0.0, 0.0, 0.0, 0.0, 600.0], 1000.0, 0.0)
-    assert young.wait_s(BATCH, 10.0) == pytest.approx(5.1, rel=0.05)
-    assert old.wait_s(BATCH, 10.0) == pytest.approx(2.1, rel=0.05)
-
-
 def test_after_the_last_step_the_rate_continues() -> None:
     model = a_model(**CALM)
     model.compute([0, 0, 10**6, 0, 0], ZERO, 200.0, 0.0)
     assert model.wait_s(NORMAL, 10**6) == pytest.approx(5e5, rel=0.01)
-
-
-def test_nothing_is_known_without_a_rate_or_without_turns_by_weight() -> None:
-    model = a_model(**CALM)
-    model.compute([0, 0, 1, 0, 0], ZERO, 0.0, 0.0)
-    assert model.wait_s(NORMAL, 1.0) == UNKNOWN_S
-    strict = a_model(**CALM, order="strict")
-    strict.compute([0, 0, 1, 0, 0], ZERO, 100.0, 0.0)
-    assert strict.wait_s(NORMAL, 1.0) == UNKNOWN_S
-
-
-def test_a_result_is_fresh_for_a_moment_and_until_a_reload() -> None:
-    model = a_model(**CALM)
-    assert not model.is_fresh(NORMAL, 0, 0.0)
-    model.compute([0, 0, 1, 0, 0], ZERO, 100.0, 0.0)
-    assert model.is_fresh(NORMAL, 1, 0.99 * FRESH_S)
-    assert not model.is_fresh(NORMAL, 1, FRESH_S)
-    model.adopt(Rules(config()))
-    assert not model.is_fresh(NORMAL, 1, 0.0)
-
-
-def test_a_burst_makes_a_result_stale() -> None:
-    model = a_model(**CALM)
-    model.compute([0, 0, 100, 0, 0], ZERO, 100.0, 0.0)
-    assert model.is_fresh(NORMAL, 150, 0.0)
-    assert not model.is_fresh(NORMAL, 152, 0.0)
-    assert not model.is_fresh(LOW, 2, 0.0)
 
 
 @pytest.mark.parametrize(("waiting", "ahead"), [(0, 1), (1, 2), (40, 61)])
@@ -153,15 +97,6 @@ def test_a_wait_is_finite_for_a_class_that_gets_nothing() -> None:
     arriving(model, critical=100.0)
     model.compute([0, 0, 10, 0, 0], ZERO, 100.0, 0.0)
     assert model.wait_s(NORMAL, 5.0) <= 1e6
-
-
-def test_extreme_weights_are_shared_exactly() -> None:
-    classes = every_class(**PATIENT)
-    classes["high"] = {**PATIENT, "weight": 1000.0}
-    classes["batch"] = {**PATIENT, "weight": 0.05}
-    model = a_model(classes=classes, batch_becomes_normal_after_s=0.0)
-    model.compute([0, 100, 0, 0, 1000], ZERO, 200.0, 0.0)
-    assert model.wait_s(HIGH, 90.0) == pytest.approx(45.5, rel=0.05)
 
 
 COUNTS = st.lists(st.integers(0, 500), min_size=CLASSES, max_size=CLASSES)
@@ -213,7 +148,9 @@ def test_the_model_predicts_the_choices_of_the_queue(starvation_s: float) -> Non
             came[urgency] += 1
             model.rates.count(came, now)
             wait_lists = parts.wait_lists
-            model.compute(wait_lists.eligible_of, wait_lists.oldest_s(now), 200.0, now)
+            model.compute(
+                wait_lists.eligible_of, wait_lists.ages_s(now, is_eligible=True), 200.0, now
+            )
             ahead = float(wait_lists.eligible_of[urgency])
             ticket = parts.waits(now, number=float(urgency), tokens=99)
             if AVERAGE_S <= now < 600.0:
@@ -242,10 +179,3 @@ def test_an_arrival_rate_follows_the_last_minutes() -> None:
     assert rates.of(CRITICAL) == 0.0
     rates.count(arrived, 1000.0 + AVERAGE_S)  # no arrivals for one time constant
     assert rates.of(HIGH) == pytest.approx(3.0 * 0.368, rel=0.01)
-
-
-def test_a_long_gap_between_two_counts_is_averaged() -> None:
-    rates = ArrivalRates()
-    rates.count([0] * CLASSES, 0.0)
-    rates.count([0, 0, 4000, 0, 0], 2000.0)
-    assert rates.of(NORMAL) == pytest.approx(2.0)

@@ -10,13 +10,12 @@ from router.admission.turn_model import TurnModel
 from router.admission.wait_forecast import (
     BY_CLASS_WAITS,
     BY_FLOW_WAITS,
-    BY_TURNS,
     UNKNOWN_S,
     WaitForecast,
     WaitForecaster,
 )
 from router.admission.waiting.stride import Stride
-from router.core.urgency import CRITICAL, NORMAL
+from router.core.urgency import NORMAL
 from tests.admission.world import config
 
 
@@ -33,7 +32,7 @@ NO_RATE = young_rate()
 
 def no_turns() -> TurnModel:
     rules = Rules(config())
-    return TurnModel(rules, Stride(rules.classes))
+    return TurnModel(rules, Stride(rules))
 
 
 def begins(
@@ -68,14 +67,6 @@ def test_a_wait_follows_the_position_in_the_class() -> None:
     assert begins(forecaster, 19).wait_s == pytest.approx(10.0)
 
 
-def test_other_classes_learn_apart() -> None:
-    forecaster = WaitForecaster()
-    forecaster.sent(begins(forecaster, 0), NORMAL, 2.0)
-    forecast = WaitForecast(0.1, 0.1)
-    forecaster.begins(forecast, 4, 1, 0, NO_RATE, no_turns(), 0.0)
-    assert forecast.wait_s == UNKNOWN_S
-
-
 def test_the_estimator_that_fits_is_used() -> None:
     """Flows share the service: a flow's waits follow its own tickets, not those of the class."""
     forecaster = WaitForecaster()
@@ -95,27 +86,3 @@ def test_the_service_rate_predicts_before_a_ticket_was_sent() -> None:
         rate.served(NORMAL, number / 2.0, 100.0, waited=True)
     forecast = begins(WaitForecaster(), 9, rate=rate, now=10.0)
     assert forecast.wait_s == pytest.approx(5.0, rel=0.05)
-
-
-def crowded(ahead: int) -> TurnModel:
-    """Ten more urgent requests and `ahead` of class normal wait; two are served per second."""
-    turns = no_turns()
-    turns._stride.serves(CRITICAL, 100.0, 0.0)
-    turns.compute([10, 0, ahead, 0, 0], [0.0] * 5, 200.0, 0.0)
-    return turns
-
-
-def test_the_turns_predict_before_a_ticket_of_the_class_was_sent() -> None:
-    forecast = begins(WaitForecaster(), 4, turns=crowded(4))
-    assert forecast.wait_s == forecast.predicted_s[BY_TURNS]
-    assert 7.5 <= forecast.wait_s < 1.14 * 7.5
-
-
-@pytest.mark.parametrize(("off", "is_used"), [(1.2, True), (3.0, False)])
-def test_another_estimator_is_used_if_it_is_clearly_better(off: float, is_used: bool) -> None:
-    forecaster = WaitForecaster()
-    for _ in range(60):
-        forecast = begins(forecaster, 4, turns=crowded(4))
-        forecaster.sent(forecast, NORMAL, off * forecast.predicted_s[BY_TURNS])
-    forecast = begins(forecaster, 4, turns=crowded(4))
-    assert (forecast.wait_s == forecast.predicted_s[BY_TURNS]) is is_used

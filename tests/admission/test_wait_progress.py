@@ -13,7 +13,7 @@ from router.admission.wait_progress import SHRINK, WaitProgress
 from router.admission.waiting.stride import Stride
 from router.core.estimate_cells import Cell
 from router.core.ttft_estimate import LATER, STATES, TtftEstimates
-from router.core.urgency import LOW, NORMAL
+from router.core.urgency import LOW
 from tests.admission.world import config
 
 
@@ -22,7 +22,7 @@ class Line:
 
     def __init__(self) -> None:
         rules = Rules(config())
-        self.turns = TurnModel(rules, Stride(rules.classes))
+        self.turns = TurnModel(rules, Stride(rules))
         self.progress = WaitProgress()
         self.estimates = TtftEstimates()
 
@@ -79,20 +79,6 @@ def test_the_time_counts_from_the_beginning_of_the_wait() -> None:
     assert line.scores() == pytest.approx([log(16.0 / 32.0) * 0.5**SHRINK])
 
 
-def test_other_classes_are_no_progress() -> None:
-    line = Line()
-    line.waits(32)
-    line.sends(32, 1.0, urgency=NORMAL)
-    assert line.scores() == []
-
-
-def test_a_ticket_behind_few_others_has_no_mark() -> None:
-    line = Line()
-    line.waits(16)
-    line.sends(16, 1.0)
-    assert line.scores() == []
-
-
 def test_the_progress_of_the_class_says_nothing_about_a_flow() -> None:
     line = Line()
     line.waits(32, chosen=BY_FLOW_WAITS)
@@ -118,31 +104,3 @@ def test_a_ticket_that_waits_no_more_teaches_nothing() -> None:
     ended.estimate.void()
     line.sends(32, 1.0)
     assert line.scores() == []
-
-
-def test_a_slow_queue_is_counted_before_the_bound_passes_and_only_once() -> None:
-    """With the speed until now, each wait will be longer than its upper bound."""
-    line = Line()
-    for number in range(1, 100):
-        line.cell.interval.add(log(1.0 + 0.001 * number))
-    before = line.cell.interval.high_level
-    slow = line.waits(160)
-    line.sends(20, 10.0)
-    after = line.cell.interval.high_level
-    assert after < before
-    line.sends(140, 10.0, now=200.0)
-    assert slow.estimate is not None
-    slow.estimate.shown(1600.0)
-    assert line.cell.interval.high_level == after
-    assert (slow.estimate.is_judged, slow.estimate.is_kept) == (True, False)
-
-
-def test_marks_of_tickets_that_left_cost_no_memory() -> None:
-    line = Line()
-    waiting = [line.waits(32) for _ in range(100)]
-    for _ in range(1000):
-        line.waits(32).is_waiting = False
-        ended = line.waits(32).estimate
-        assert ended is not None
-        ended.void()
-    assert len(line.progress._marks[LOW]) <= 64 + 2 * len(waiting) + 1

@@ -406,8 +406,10 @@ class World:
 
     # -- what is left -------------------------------------------------------------------------
 
-    def assert_empty(self) -> None:
-        """Nothing waits, nothing runs, and every ticket ended exactly once."""
+    def assert_empty(self, *, fails: bool = False) -> None:
+        """Nothing waits, nothing runs, and every ticket ended exactly once. `fails`: the order
+        policy has failed; without it, no call of the policy may fail."""
+        assert (self.queue._orders.failures.count > 0) is fails
         assert self.queue.waiting == 0 and self.queue.body_bytes == 0
         assert self.queue.flows() == {}
         assert not self.jobs

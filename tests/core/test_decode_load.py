@@ -45,24 +45,9 @@ def test_the_sums_give_the_mean_numbers_of_an_interval() -> None:
     assert (load.sequences, load.context) == (0.0, 0.0)
 
 
-def test_sequences_of_other_clients_have_the_mean_context() -> None:
-    load, place = DecodeLoad(), ReplicaLoad("r")
-    begin(load, place, 1000, 100.0)
-    place.load += 3
-    load.look(place, TPOT_S, 100.0)
-    assert (load.sequences, load.context) == (4.0, 4000.0)
-
-
 @pytest.mark.parametrize(("usage", "context"), [(0.5, 5000.0), (None, 0.0)])
 def test_without_own_streams_the_cache_usage_counts(usage: float | None, context: float) -> None:
     load, place = DecodeLoad(), ReplicaLoad("r")
     place.load, place.kv_usage, place.kv_tokens = 2, usage, 10_000
     load.look(place, TPOT_S, 100.0)
     assert (load.sequences, load.context) == (2.0, context)
-
-
-def test_waiting_requests_do_not_decode() -> None:
-    load, place = DecodeLoad(), ReplicaLoad("r")
-    Lease(place, 100)
-    load.look(place, TPOT_S, 1.0)
-    assert (load.sequences, load.context) == (0.0, 0.0)

@@ -74,37 +74,6 @@ def test_the_estimate_follows_the_requests_since_the_report(
     assert holder.kv_usage == (None if now is None else pytest.approx(now))
 
 
-def test_an_idle_replica_fills_up() -> None:
-    holder = replica()
-    poll(holder, 0.0, 0)
-    leases = begun(holder, 3, tokens=3000)
-    assert holder.kv_usage == pytest.approx(0.9)
-    for lease in leases:
-        lease.release()
-    assert holder.kv_usage == 0.0
-
-
-def test_a_usage_that_no_running_request_holds_stays_as_reported() -> None:
-    holder = replica()
-    poll(holder, 0.3, 0)
-    assert holder.kv_usage == 0.3
-    lease = Lease(holder, 1000)
-    assert holder.kv_usage == pytest.approx(0.4)
-    lease.release()
-    assert holder.kv_usage == 0.3
-
-
-def test_requests_that_lagging_gauges_miss_are_added() -> None:
-    holder = replica()
-    begun(holder, 4, tokens=1000)
-    poll(holder, 0.1, 1)  # the gauges show one of four
-    assert holder.kv_usage == pytest.approx(0.4)
-    poll(holder, 0.1, 1)  # again, without a request sent in between
-    assert holder.kv_usage == pytest.approx(0.4)
-    poll(holder, 0.45, 4)
-    assert holder.kv_usage == 0.45
-
-
 def test_requests_that_wait_at_the_engine_are_added_until_they_run() -> None:
     holder = replica()
     begun(holder, 4, tokens=100)
@@ -118,17 +87,6 @@ def test_requests_that_wait_at_the_engine_are_added_until_they_run() -> None:
     waiting[1].begun()
     poll(holder, 0.65, 5, 0)
     assert holder.kv_usage == 0.65
-
-
-def test_waiting_requests_take_the_places_of_those_that_end() -> None:
-    holder = replica()
-    leases = begun(holder, 4)
-    poll(holder, 0.9, 2, 2)
-    leases[0].release()
-    assert holder.kv_usage == 0.9
-    leases[1].release()
-    leases[2].release()
-    assert holder.kv_usage == pytest.approx(0.45)
 
 
 def test_requests_of_other_clients_count() -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from router.core.lease import (
     SETTLE_S,
@@ -17,17 +16,6 @@ from router.core.lease import (
     signals_lost,
 )
 from router.core.replica_load import ReplicaLoad
-
-COUNTS = (
-    *("inflight", "waiting", "load", "pending_tokens", "foreign_waiting", "foreign_load"),
-    *("polls", "polls_heard", "polled_inflight", "polled_tokens"),
-    *("whole_fresh", "whole_fresh_tokens", "whole_older", "whole_older_tokens"),
-    *("whole_taken", "whole_seen"),
-)
-
-
-def counts_of(holder: ReplicaLoad) -> dict[str, int]:
-    return {name: getattr(holder, name) for name in COUNTS}
 
 
 def seen(holder: ReplicaLoad) -> tuple[int, int, int, int]:
@@ -92,14 +80,6 @@ def test_a_stream_waits_until_its_first_content() -> None:
     assert seen(holder) == (0, 0, 0, 0)
 
 
-def test_a_stream_waits_through_polls() -> None:
-    """The engine has begun the stream's prefill, so the stream does not wait there."""
-    holder = Polled()
-    Lease(holder, tokens=50)
-    holder.settle(running=1, waiting=0)
-    assert seen(holder) == (1, 1, 1, 50)
-
-
 def test_a_poll_takes_over_only_what_was_sent_a_settling_time_before_it() -> None:
     holder = Polled()
     holder.poll(0, 0)
@@ -149,17 +129,6 @@ def test_an_attempt_that_ends_lets_one_begin_that_waits() -> None:
     assert seen(holder) == (0, 0, 0, 0)
 
 
-def test_an_unfinished_wait_of_a_stream_frees_no_place() -> None:
-    holder = Polled()
-    leases = whole(holder, 6)
-    holder.settle(running=4, waiting=2)
-    stream = Lease(holder)
-    stream.release()
-    assert holder.waiting == 2
-    for lease in leases:
-        lease.release()
-
-
 def test_a_poll_that_says_nothing_includes_nothing() -> None:
     holder = Polled()
     (lease,) = whole(holder, 1)
@@ -170,18 +139,6 @@ def test_a_poll_that_says_nothing_includes_nothing() -> None:
     assert holder.waiting == 0
 
 
-def test_the_answer_to_an_earlier_poll_takes_nothing_over() -> None:
-    holder = Polled()
-    holder.poll(0, 0)
-    whole(holder, 1)
-    holder.poll(1, 0, SETTLE_S)
-    holder.now += SETTLE_S
-    number = poll_begins(holder, holder.now)
-    poll_begins(holder, holder.now)
-    poll_counted(holder, number, 1, 0, holder.now)
-    assert holder.waiting == 1
-
-
 def test_every_answer_and_every_failure_is_reported() -> None:
     holder = Polled()
     holder.poll(1, 0)
@@ -189,15 +146,6 @@ def test_every_answer_and_every_failure_is_reported() -> None:
     assert (holder.polls, holder.polls_heard) == (2, 1)
     poll_failed(holder)
     assert holder.polls_heard == 2
-
-
-def test_others_load_is_what_a_poll_counts_beyond_ours() -> None:
-    holder = Polled()
-    Lease(holder)
-    holder.poll(5, 3)
-    assert (holder.waiting, holder.load) == (3, 8)
-    holder.poll(1, 0)
-    assert (holder.waiting, holder.load) == (1, 1)
 
 
 def test_what_has_just_ended_and_stands_in_the_gauges_is_not_others() -> None:
@@ -241,70 +189,3 @@ def test_the_tokens_that_an_engine_takes_between_two_polls_are_remembered() -> N
     holder.poll(10, 5, SETTLE_S)  # the engine queues requests: the limit was too high
     assert holder.polled_tokens == 5000
     assert len(leases) == 10
-
-
-class Counting(RuleBasedStateMachine):
-    """Leases, first tokens, ends and polls in any order; some polls are never answered."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.holder = ReplicaLoad("r")
-        self.leases: list[Lease] = []
-        self.poll: int | None = None
-        self.now = 0.0
-
-    @rule(tokens=st.integers(0, 1000), streamed=st.booleans())
-    def dispatch(self, tokens: int, streamed: bool) -> None:
-        self.leases.append(Lease(self.holder, tokens, streamed))
-
-    @precondition(lambda self: self.leases)
-    @rule(data=st.data())
-    def first_content(self, data: st.DataObject) -> None:
-        data.draw(st.sampled_from(self.leases)).begun()
-
-    @precondition(lambda self: self.leases)
-    @rule(data=st.data())
-    def end(self, data: st.DataObject) -> None:
-        data.draw(st.sampled_from(self.leases)).release()
-
-    @rule(seconds=st.sampled_from((0.1, 0.5, 1.0, 5.0)))
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-
-    @rule()
-    def send_poll(self) -> None:
-        self.poll = poll_begins(self.holder, self.now)
-
-    counts = st.none() | st.integers(0, 50)
-
-    @precondition(lambda self: self.poll is not None)
-    @rule(running=counts, waiting=counts)
-    def hear_poll(self, running: int | None, waiting: int | None) -> None:
-        assert self.poll is not None
-        poll_counted(self.holder, self.poll, running, waiting, self.now)
-        self.poll = None
-
-    @rule()
-    def lose_signals(self) -> None:
-        signals_lost(self.holder)
-
-    @invariant()
-    def nothing_is_negative(self) -> None:
-        holder = self.holder
-        counts = counts_of(holder)
-        assert min(counts.values()) >= 0, counts
-        assert holder.inflight == sum(lease.held for lease in self.leases)
-        assert holder.load >= holder.inflight
-        assert holder.whole_seen <= holder.whole_taken
-        own = holder.whole_fresh + holder.whole_older + holder.whole_seen
-        assert own + holder.foreign_waiting <= holder.waiting
-
-    def teardown(self) -> None:
-        for lease in self.leases:
-            lease.release()
-        signals_lost(self.holder)
-        left = {n: c for n, c in counts_of(self.holder).items() if c and not n.startswith("poll")}
-        assert not left
-
-
-TestCounting = Counting.TestCase

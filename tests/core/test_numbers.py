@@ -37,11 +37,6 @@ def test_texts_that_are_no_decimal_number(text: str) -> None:
     assert decimal_number(text.encode()) is None
 
 
-@pytest.mark.parametrize("text", ["0", "-0", "7", "7.", ".5", "-0.25", "1e3", "1E+06", "1.5e-05"])
-def test_decimal_numbers(text: str) -> None:
-    assert decimal_number(text.encode()) == float(text)
-
-
 @given(st.binary(max_size=12))
 def test_any_bytes_are_a_finite_number_or_none(text: bytes) -> None:
     number = decimal_number(text)

@@ -49,12 +49,6 @@ def test_the_next_period_begins_at_midnight(at: datetime) -> None:
     assert day_of(wall) == (at.date() - EPOCH).days
 
 
-def test_a_period_is_never_over_at_its_own_beginning() -> None:
-    assert seconds_to_next(DAY, 86400.0) == 86400.0
-    assert seconds_to_next(WEEK, 4 * 86400.0) == 7 * 86400.0
-    assert seconds_to_next(MONTH, 0.0) == 31 * 86400.0
-
-
 @pytest.mark.parametrize("text", ["2026-02-29", "2026-13-01", "2026-1-1", "today", "2026-11-30x"])
 def test_what_is_not_a_date(text: str) -> None:
     with pytest.raises(ValueError, match="is not a date such as 2026-11-30"):

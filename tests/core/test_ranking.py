@@ -27,18 +27,6 @@ def test_the_highest_is_found(steps: list[tuple[int, int] | None]) -> None:
             assert found is None
 
 
-def test_what_came_and_went_is_not_kept() -> None:
-    """Items are added and removed without a query: no removed item may be kept."""
-    ranking = Ranking()
-    for _ in range(10_000):
-        thing = Ranked()
-        ranking.move(thing, 1)
-        ranking.move(thing, 0)
-    assert len(ranking._noted) < 1_000
-    assert ranking.largest() is None
-    assert not ranking._levels
-
-
 def test_levels_may_change_between_queries() -> None:
     ranking, things = Ranking(), [Ranked() for _ in range(5_000)]
     for round in range(1, 4):

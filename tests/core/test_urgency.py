@@ -9,27 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.urgency import (
-    BATCH,
     CLASSES,
-    CRITICAL,
-    HIGH,
-    LOW,
-    NORMAL,
-    NUMBERS,
     Urgency,
-    clamped,
     class_of,
     stepped,
-    within,
 )
 
 ON_SCALE = st.floats(0, 4)
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
-
-
-def test_the_classes_are_the_whole_numbers() -> None:
-    assert [NUMBERS[name] for name in CLASSES] == [CRITICAL, HIGH, NORMAL, LOW, BATCH]
-    assert [class_of(float(n)) for n in range(5)] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -49,27 +35,6 @@ def test_the_classes_are_the_whole_numbers() -> None:
 def test_the_nearest_class(number: float, name: str) -> None:
     assert CLASSES[class_of(number)] == name
     assert Urgency(number, "body").name == name
-
-
-@given(FINITE)
-def test_within_the_scale(number: float) -> None:
-    assert 0.0 <= within(number) <= 4.0
-    assert within(within(number)) == within(number)
-    assert class_of(within(number)) == class_of(number)
-
-
-@given(ON_SCALE, st.integers(0, 4))
-def test_a_ceiling_holds_and_changes_nothing_else(number: float, ceiling: int) -> None:
-    held = clamped(number, ceiling)
-    assert held >= ceiling
-    assert held == number or number < ceiling
-    assert class_of(held) >= ceiling
-
-
-@given(ON_SCALE, ON_SCALE, st.integers(0, 4))
-def test_a_ceiling_keeps_the_order(a: float, b: float, ceiling: int) -> None:
-    if a <= b:
-        assert clamped(a, ceiling) <= clamped(b, ceiling)
 
 
 @given(ON_SCALE, st.integers(0, 10**9))

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from router.core.errors import Reason, Source, source_of
+from router.core.errors import Reason, Source
 from router.dispatch.driver.retry import LOST, PASSING, UNSENT
 from router.dispatch.messages import MESSAGES
 from router.fleet.health import BLAMED
@@ -29,7 +29,7 @@ def test_each_reason_has_its_own_message() -> None:
 
 def test_every_failure_of_an_attempt_has_a_message() -> None:
     """Any failure may become the reason of a request whose retry finds no replica."""
-    of_replicas = {reason for reason in Reason if source_of(reason) is Source.REPLICA}
+    of_replicas = {reason for reason in Reason if reason.source is Source.REPLICA}
     assert (of_replicas | PASSING | UNSENT | LOST | BLAMED) - NEVER_SAID <= MESSAGES.keys()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.config.model import Health as Rules
-from router.core.errors import Reason, Source, source_of
+from router.core.errors import Reason, Source
 from router.fleet.health import BLAMED, COLDEST, KNOWN_DEAD, Health
 from tests.examples import examples
 
@@ -174,7 +174,7 @@ def test_who_is_blamed() -> None:
     assert Reason.NO_PORTS not in BLAMED
     assert Reason.CLIENT_GONE not in BLAMED
     assert Reason.TOTAL_TIMEOUT not in BLAMED
-    assert all(source_of(reason) is Source.REPLICA for reason in BLAMED)
+    assert all(reason.source is Source.REPLICA for reason in BLAMED)
 
 
 EVENTS = ("fail", "late", "spare", "overdue", "lose", "content", "plain", "ok", "busy", "wait")

@@ -40,7 +40,7 @@ from router.config.model import (
     Routing,
     Timeouts,
 )
-from router.core.errors import STATUS, Reason
+from router.core.errors import Reason
 from router.dispatch.usage.token_counts import Usage
 from router.observe.log.record import Record
 from tests.harness import clocks
@@ -274,7 +274,7 @@ class Router:
 
 def assert_error(response: Response, reason: Reason, status: int | None = None) -> None:
     """A whole, OpenAI-shaped error response of this reason."""
-    assert response.status == (STATUS[reason] if status is None else status), response
+    assert response.status == (reason.status if status is None else status), response
     assert response.complete, response
     assert response.error()["code"] == reason.value, response
 

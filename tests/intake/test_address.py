@@ -51,13 +51,6 @@ def test_a_field_of_a_trusted_proxy(field: bytes, client: str) -> None:
     assert addresses.of("192.0.2.99", field) == "192.0.2.99"
 
 
-def test_without_a_field_the_peer_counts() -> None:
-    addresses = Addresses(TRUSTED)
-    assert addresses.of("10.0.0.1", None) == "10.0.0.1"
-    assert addresses.of("2001:db8::1", None) == "2001:db8::/64"
-    assert addresses.of("-", None) == "-"
-
-
 @pytest.mark.parametrize(
     ("peer", "trusted"),
     [
@@ -89,17 +82,6 @@ def test_a_reload_forgets_what_the_old_networks_said() -> None:
     addresses.adopt([])
     assert not addresses.is_trusted("10.0.0.2")
     assert addresses.of(PROXY, b"192.0.2.7") == PROXY
-
-
-def test_a_network_may_be_written_with_host_bits() -> None:
-    assert Addresses(["10.1.2.3/8"]).is_trusted("10.9.9.9")
-
-
-def test_only_some_addresses_of_a_long_field_are_read() -> None:
-    addresses = Addresses(TRUSTED)
-    hops = [b"10.0.1.%d" % n for n in range(address._HOPS)]
-    assert addresses.of(PROXY, b",".join([b"192.0.2.7", *hops[1:]])) == "192.0.2.7"
-    assert addresses.of(PROXY, b",".join([b"192.0.2.7", *hops])) == "10.0.1.0"
 
 
 def test_the_memory_is_bounded() -> None:

@@ -105,12 +105,6 @@ def test_an_unusable_model(model: object) -> None:
     assert refusal(raw) is Reason.BAD_MODEL
 
 
-def test_a_long_model() -> None:
-    assert read(json.dumps({"model": "x" * MAX_MODEL}).encode()).model == "x" * MAX_MODEL
-    assert refusal(json.dumps({"model": "x" * (MAX_MODEL + 1)}).encode()) is Reason.BAD_MODEL
-    assert refusal(json.dumps({"model": "x" * 1_000_000}).encode()) is Reason.BAD_MODEL
-
-
 @pytest.mark.parametrize(
     ("raw", "model"),
     [
@@ -125,10 +119,6 @@ def test_a_long_model() -> None:
 def test_of_doubled_keys_the_last_counts_as_with_the_engines(raw: bytes, model: str) -> None:
     assert json.loads(raw)["model"] == model
     assert read(raw).model == model
-
-
-def test_the_last_of_doubled_keys_counts_when_it_is_unusable() -> None:
-    assert refusal(b'{"model": "first", "model": 5}') is Reason.BAD_MODEL
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"3", b'"text"', b"null", b"true", b'[{"model": "m"}]'])
@@ -320,16 +310,6 @@ def test_a_body_of_unknown_size_is_scanned_as_it_arrives() -> None:
     assert plain(read_fields(CHAT, pieces, size, None, None, found)) == Fields("m")
 
 
-@pytest.mark.parametrize("limit", [DECODE_UP_TO, SCAN_ABOVE])
-def test_the_limit_of_decoding(limit: int) -> None:
-    head = b'{"x": "'
-    tail = b'", "model": "unknown"}'
-    fit = head + b"x" * (limit - len(head) - len(tail)) + tail
-    assert len(fit) == limit
-    assert read(fit) == Fields("unknown")
-    assert read(fit + b" ") == Fields("unknown")
-
-
 def padded(members: bytes, size: int) -> bytes:
     return b'{%b, "pad": [%b1]}' % (members, b"1," * (size // 2))
 
@@ -355,16 +335,6 @@ def test_the_engine_judges_what_is_inside_a_large_body(dense: bytes) -> None:
     body = b'{"model": "m", "x": [%b oops]}' % (dense * (DECODE_UP_TO // len(dense)))
     assert read(body) == Fields("m")
     assert refusal(body[:-1]) is Reason.BAD_JSON  # incomplete object
-
-
-def test_a_form_is_read_while_it_comes() -> None:
-    pieces = [part("model", b"m") + b"--bnd\r\n\r\n", *[b"\r\nx" * 1000] * 10, b"\r\n--bnd--"]
-    for route in (AUDIO, OTHER):
-        watched = watch(route, None, FORM)
-        for piece in pieces:
-            watched.feed(piece)
-        size = sum(map(len, pieces))
-        assert plain(read_fields(route, [], size, FORM, None, watched)) == Fields("m")
 
 
 # -- forms ------------------------------------------------------------------------------------
@@ -412,18 +382,6 @@ def test_the_model_of_a_form(body: bytes, fields: Fields) -> None:
     assert read(body, AUDIO, FORM) == fields
     assert read([body[:5], body[5:]], AUDIO, FORM) == fields
     assert read(body, OTHER, FORM) == fields
-
-
-@pytest.mark.parametrize(
-    "content_type",
-    [
-        b'multipart/form-data; boundary="bnd"',
-        b"multipart/form-data; charset=utf-8; Boundary=bnd",
-        b"Multipart/Form-Data;boundary=bnd; x=y",
-    ],
-)
-def test_parsing_of_the_multipart_boundary(content_type: bytes) -> None:
-    assert read(form(part("model", b"m")), AUDIO, content_type) == Fields("m")
 
 
 @pytest.mark.parametrize(
@@ -511,11 +469,6 @@ def test_a_raw_field_of_an_odd_type_does_not_refuse_the_request(name: str) -> No
             raw = raw_of(fields, name)
             assert raw in (None, value.replace(b"ud800", b"u003f"), value)
             assert is_given(getattr(fields, name)) == (raw is not None and value != b"null")
-
-
-def test_what_is_absent_is_none() -> None:
-    assert [raw_of(read(b'{"model": "m"}'), name) for name in RAWS] == [None] * len(RAWS)
-    assert not is_given(read(b"{}").tools)
 
 
 def test_dropping_lets_the_body_go() -> None:

@@ -16,7 +16,6 @@ from router.config.keys import (
     KeysProblem,
     hash_of,
     line_of,
-    new_key,
     parse_keys,
 )
 from router.config.model import Keys
@@ -162,11 +161,6 @@ def test_the_command_refuses_what_the_file_would(
     assert main(["key", *words.split()]) == 2
     out, err = capsys.readouterr()
     assert not out and err
-
-
-def test_keys_are_not_alike() -> None:
-    assert len({new_key() for _ in range(1000)}) == 1000
-    assert len(new_key()) > 40
 
 
 # Looking up.

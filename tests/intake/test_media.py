@@ -157,11 +157,6 @@ def test_text_is_text(text: str) -> None:
     assert (found.count, found.bytes, found.tokens) == (0, 0, 0)
 
 
-def test_text_behind_a_medium_is_text() -> None:
-    data = f'{{"prompt":"{IMAGE} {"and then. " * 9_000}"}}'.encode()
-    assert media_in([data], len(data), "chat").bytes == len(IMAGE)
-
-
 @pytest.mark.parametrize(
     "unit", [b'"%b",' % b64encode(jpeg(9, 9)[:1_700]), b'"image_url":', b"A1b " * 16, b'{"a":1},']
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from router.core.errors import RouterError
-from router.intake.body import SCAN_ABOVE, read_fields, watch
+from router.intake.body import read_fields
 from router.intake.fields import Fields
 from router.intake.prompt import GENERATES, bounded_bytes, prompt_blocks
 from router.intake.routes import KINDS, POSTS
@@ -83,23 +83,6 @@ def test_the_chain_is_what_it_says() -> None:
     assert size == len(text)
 
 
-@pytest.mark.parametrize("length", [0, 1, 62, 63, 64, 65, 127, 128, 129, 1000])
-def test_only_full_blocks_count(length: int) -> None:
-    blocks, size = prompt_blocks(
-        "completions", fields_of({"prompt": "x" * length}, "completions"), BLOCK, 10_000
-    )
-    assert size == length
-    assert len(blocks) == length // BLOCK
-
-
-@pytest.mark.parametrize("most", [1, 2, 7, 10_000])
-def test_at_most_so_many_blocks(most: int) -> None:
-    every = blocks_of(chat(user(LONG)))
-    assert blocks_of(chat(user(LONG)), most=most) == every[:most]
-    size = prompt_blocks("chat", fields_of(chat(user(LONG))), BLOCK, most)[1]
-    assert size > len(LONG)
-
-
 # -- conversations ----------------------------------------------------------------------------
 
 TURNS: list[dict[str, Any]] = [
@@ -163,27 +146,6 @@ def test_a_turn_that_ends_with_a_block_is_extended_all_the_same() -> None:
             assert two[: len(one)] == one
 
 
-def test_a_shared_system_prompt_is_shared_and_no_more() -> None:
-    one = blocks_of(chat(SYSTEM, user("a" * 300)))
-    two = blocks_of(chat(SYSTEM, user("b" * 300)))
-    assert shared(one, two) == len(json.dumps([SYSTEM])[:-1] + ', {"role": "user", "con') // BLOCK
-
-
-def test_where_in_the_body_the_messages_stand_does_not_matter() -> None:
-    body = chat(SYSTEM, user(LONG), temperature=0.5, user="u", stream=True)
-    turned = dict(reversed(body.items()))
-    assert list(turned) != list(body)
-    assert blocks_of(turned) == blocks_of(body)
-    assert blocks_of({**body, "temperature": 1, "max_tokens": 5, "stream": False}) == blocks_of(
-        body
-    )
-
-
-def test_another_order_of_keys_in_a_message_is_another_spelling() -> None:
-    turned = {"content": SYSTEM["content"], "role": "system"}
-    assert shared(blocks_of(chat(SYSTEM, user(LONG))), blocks_of(chat(turned, user(LONG)))) == 0
-
-
 def test_different_images_give_different_hashes() -> None:
     def asking(image: str) -> tuple[int, ...]:
         part = {"type": "image_url", "image_url": {"url": image}}
@@ -241,11 +203,6 @@ def test_different_seeds_give_different_hashes() -> None:
             assert shared(one, other) == 0
 
 
-def test_null_is_the_same_as_nothing() -> None:
-    plain = blocks_of(chat(user(LONG)))
-    assert blocks_of(chat(user(LONG), tools=None, cache_salt=None, system=None)) == plain
-
-
 def test_tools_count_as_text_and_all_or_nothing() -> None:
     tools = [{"type": "function", "function": {"name": f"f{n}", "x": "y" * 100}} for n in range(9)]
     one, one_size = prompt_blocks("chat", fields_of(chat(user("a"), tools=tools)), BLOCK, 10_000)
@@ -257,21 +214,6 @@ def test_tools_count_as_text_and_all_or_nothing() -> None:
 
 
 # -- kinds of routes --------------------------------------------------------------------------
-
-
-def test_completions_hash_the_prompt_itself() -> None:
-    one = blocks_of({"model": "m", "prompt": LONG}, "completions")
-    two = blocks_of({"model": "m", "prompt": LONG + "and more" * 20}, "completions")
-    assert two[: len(one)] == one
-    assert len(two) > len(one)
-
-
-def test_token_ids_as_a_prompt() -> None:
-    ids = [Random(2).randrange(128_000) for _ in range(500)]
-    one = blocks_of({"model": "m", "prompt": ids}, "completions")
-    two = blocks_of({"model": "m", "prompt": [*ids, 5, 6, 7] * 2}, "completions")
-    assert two[: len(one)] == one
-    assert len(one) > 20
 
 
 @pytest.mark.parametrize(
@@ -294,11 +236,6 @@ def test_instructions_come_before_the_turns(kind: str, head: str, list_name: str
     else:
         parts = {**first, head: [{"type": "text", "text": LONG}]}
         assert len(blocks_of(parts, kind)) >= len(one)
-
-
-@pytest.mark.parametrize("body", [{"prompt": LONG}, {"messages": [user(LONG)], "prompt": None}])
-def test_paths_of_several_apis(body: dict[str, Any]) -> None:
-    assert len(blocks_of(body, "generate")) >= len(LONG) // BLOCK
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - GENERATES))
@@ -328,17 +265,6 @@ def test_media_are_not_in_the_size() -> None:
     assert 3 * len(LONG) < size_of(anthropic, "messages") < 3 * len(LONG) + 999
 
 
-@pytest.mark.parametrize("kind", ["chat", "messages"])
-def test_text_that_speaks_of_media_is_text(kind: str) -> None:
-    text = 'an url starts with data:image/png;base64, and then "base64" and "data" follow. ' * 900
-    body = chat(user(text))
-    whole = len(json.dumps(body["messages"])) - 1
-    assert whole > 60_000
-    assert size_of(body, kind) == whole
-    text = "an url starts with data:image/png;base64, or so. " * 900
-    assert size_of(chat(user(text)), kind) == len(json.dumps([user(text)])) - 1
-
-
 def test_very_many_media_items_are_scanned_once() -> None:
     many = chat(user(";base64," * 200_000), user(['";base64,"'] * 100_000))
     assert 0 < size_of(many) <= len(json.dumps(many))
@@ -359,22 +285,6 @@ def test_odd_prompts_have_no_blocks(value: object, kind: str) -> None:
 def test_a_prompt_that_reads_null_is_a_prompt() -> None:
     body = {"prompt": "null", "tools": [1]}
     assert size_of(body, "completions") == len("null") + len("[1]")
-
-
-def test_bodies_that_were_not_decoded_have_no_prompt() -> None:
-    raw = json.dumps(chat(user("x" * SCAN_ABOVE))).encode()
-    route = POSTS[PATHS["chat"]]
-    large = watch(route, len(raw), None)
-    large.feed(raw)
-    fields = read_fields(route, [raw], len(raw), None, None, large)
-    assert fields.model == "m"
-    assert prompt_blocks("chat", fields, BLOCK, 10_000, body_bytes=len(raw)) == ((), 0)
-    assert prompt_blocks("chat", Fields(), BLOCK, 10_000) == ((), 0)
-
-
-def test_half_a_surrogate_in_the_prompt() -> None:
-    raw = b'{"model": "m", "messages": [{"role": "user", "content": "\\ud800 %b"}]}' % (b"x" * 300)
-    assert len(blocks_of(raw)) == 5
 
 
 RAW_JSON = st.recursive(
@@ -415,17 +325,3 @@ def test_any_body(body: dict[str, Any], kind: str, block: int, most: int, pretty
     assert all(0 <= h < 1 << 64 for h in blocks)
     assert (blocks, size) == prompt_blocks(kind, fields, block, most, b"t", 10)
     assert msgspec.structs.asdict(fields) == before
-
-
-@examples(100)
-@given(
-    st.lists(st.fixed_dictionaries({"role": st.text(max_size=9), "content": RAW_JSON}), min_size=1),
-    st.lists(st.text(max_size=90), max_size=3),
-    st.sampled_from([None, 1, 4]),
-)
-def test_any_conversation_is_extended(
-    turns: list[dict[str, Any]], more: list[str], indent: int | None
-) -> None:
-    one = blocks_of(chat(*turns), indent=indent)
-    two = blocks_of(chat(*turns, *map(user, more)), indent=indent)
-    assert two[: len(one)] == one

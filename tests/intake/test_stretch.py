@@ -17,7 +17,6 @@ from router.intake.prompt import bounded_bytes, prompt_blocks
 from router.intake.routes import POSTS
 from router.intake.stretch import Stretch, contains
 from router.intake.values import bytes_of
-from tests.examples import examples
 
 MARK, RARE = b";base64,", 0
 CUTS = st.lists(st.integers(0, 60), max_size=8)
@@ -51,15 +50,6 @@ def test_the_space_around_a_part_is_left_out(text: str, cuts: list[int]) -> None
     body = text.encode()
     stretch = Stretch(cut(body, cuts), 0, len(body))
     assert stretch.narrowed(0, len(body)).whole() == body.strip(b" \t\r\n")
-
-
-@examples(300)
-@given(st.lists(st.sampled_from([b";", b"x" * 9, MARK, MARK[:5], MARK[3:], b";;", b"64,"])))
-def test_a_mark_is_found(parts: list[bytes]) -> None:
-    body = b"".join(parts)
-    for start in {0, len(body) // 3}:
-        for end in {len(body), max(start, len(body) - 5)}:
-            assert contains(body, MARK, RARE, start, end) is (MARK in body[start:end])
 
 
 @pytest.mark.parametrize("rare", [0, 5])

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from router.config.keys import KeyLine, hash_of
 from router.config.model import Priority, PriorityRule
 from router.core.errors import Reason, RouterError
-from router.core.urgency import BATCH, CLASSES, HIGH, class_of
+from router.core.urgency import BATCH, CLASSES, HIGH
 from router.fleet.engines.common.registry import DIALECTS
 from router.intake.fields import Fields
 from router.intake.keys import Key
-from router.intake.urgency import OURS, Judge, class_in_path, number_in, read_field, read_header
+from router.intake.urgency import OURS, Judge, class_in_path, read_field, read_header
 
 ABSENT: Any = object()
 SENSIBLE = st.floats(-1e9, 1e9)
@@ -282,12 +282,6 @@ def test_what_a_number_of_an_existing_client_means(dialect: str, number: float, 
     assert judged(number, dialect=dialect)[1] == name
 
 
-@pytest.mark.parametrize("dialect", sorted([OURS, *DIALECTS]))
-def test_a_name_means_the_same_in_every_dialect(dialect: str) -> None:
-    assert [judged(name, dialect=dialect)[1] for name in CLASSES] == list(CLASSES)
-    assert judged(header=b"1", dialect=dialect)[1] == "high", "the header is ours"
-
-
 def test_a_pool_has_its_own_dialect() -> None:
     rules: dict[str, Any] = {"dialect": "vllm", "dialects": {"t": "trtllm"}}
     assert judged(1, model="t", **rules)[1] == "critical"
@@ -295,38 +289,7 @@ def test_a_pool_has_its_own_dialect() -> None:
     assert judged(1, model=None, **rules)[1] == "normal"
 
 
-@given(SENSIBLE, SENSIBLE)
-def test_dialects_keep_the_order(a: float, b: float) -> None:
-    if a < b:
-        assert number_in("vllm", a) <= number_in("vllm", b)
-        assert number_in("sglang", a) >= number_in("sglang", b)
-        assert number_in("trtllm", a) >= number_in("trtllm", b)
-        assert number_in("hedgerow", a) <= number_in("hedgerow", b)
-
-
-@given(st.integers(-(2**63), 2**63 - 1))
-def test_vllm_and_sglang_are_each_others_mirror(number: int) -> None:
-    assert number_in("vllm", float(number)) == number_in("sglang", -float(number))
-    assert class_of(number_in("vllm", float(number))) in range(5)
-
-
 # A number without a configured format is read in the format of the pool's engine.
-
-
-@pytest.mark.parametrize(
-    ("pool", "neutral"), [("vllm", 0), ("sglang", 0), ("sglang-low-first", 0), ("trtllm", 0.5)]
-)
-def test_the_neutral_number_of_an_engine_is_normal(pool: str, neutral: float) -> None:
-    assert judged(neutral, pool=pool, dialect="engine") == (2.0, "normal", "body")
-
-
-@pytest.mark.parametrize(
-    ("pool", "high", "low"),
-    [("vllm", -10, 10), ("sglang", 10, -10), ("sglang-low-first", -10, 10), ("trtllm", 0.75, 0.25)],
-)
-def test_a_number_is_read_as_the_pools_engine_reads_it(pool: str, high: float, low: float) -> None:
-    assert judged(high, pool=pool, dialect="engine")[1] == "high"
-    assert judged(low, pool=pool, dialect="engine")[1] == "low"
 
 
 @pytest.mark.parametrize("pool", ["unknown", "mixed", "none"])

@@ -6,7 +6,6 @@ import pytest
 
 from policies.engine_speed import EngineSpeed
 from policies.facts import Candidate
-from router.dispatch.hedging.ttft_prior import STREAMS
 from router.lab.emulator.core.timing import PROFILES
 
 
@@ -33,11 +32,6 @@ def test_the_assumed_engine_is_the_slowest_known_one(tokens: int, cached: int) -
     predicted = EngineSpeed().ttft_s(0, tokens, cached, 0)
     alone = slowest.prefill_alone_s(tokens + cached, cached) + slowest.step_s(0, 0, 1, 0)
     assert predicted == pytest.approx(alone, rel=0.02)
-
-
-def test_the_assumed_engine_is_the_one_of_the_hedger() -> None:
-    assert EngineSpeed().base_s == pytest.approx(STREAMS.base_s, rel=0.05)
-    assert EngineSpeed().token_s == pytest.approx(STREAMS.token_s, rel=0.06)
 
 
 def test_the_assumed_decode_step_is_that_of_the_slowest_engine() -> None:
@@ -68,13 +62,6 @@ def test_the_distance_delays_the_first_token_and_is_no_work_of_the_engine() -> N
     assert found.tpot_s(1, 0) == pytest.approx(0.02)
 
 
-def test_prefills_delay_tokens_by_their_share_of_the_time() -> None:
-    found = speed(step_s=0.02, sequence_s=0.001, context_s=1e-6)
-    assert found.tpot_s(10, 10_000) == pytest.approx(0.04)
-    found.delay_share = 0.5
-    assert found.tpot_s(10, 10_000) == pytest.approx(0.08)
-
-
 @pytest.mark.parametrize(
     ("pending", "now", "left"),
     [(1000, 100.0, 1000), (1000, 100.4, 600), (1000, 105.0, 0), (0, 105.0, 0), (1000, 99.0, 1000)],
@@ -83,13 +70,3 @@ def test_the_engine_works_on_what_waits(pending: int, now: float, left: float) -
     found = speed(token_s=0.001)
     found.serves_since = 100.0
     assert found.tokens_left(pending, now) == pytest.approx(left)
-
-
-def test_an_engine_without_a_speed_per_token_has_everything_left() -> None:
-    assert speed().tokens_left(1000, 5.0) == 1000
-
-
-def test_a_step_is_never_0() -> None:
-    speed = EngineSpeed()
-    speed.step_s = speed.sequence_s = speed.context_s = 0.0
-    assert speed.tpot_s(5, 1000) > 0.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,8 +15,3 @@ TICKS = st.integers(-640, 640).map(lambda n: n * TICK)
 def test_each_token_has_its_deadline(late_s: float, gains_s: float, tokens: int) -> None:
     wanted = sum(late_s - i * gains_s < 0.0 for i in range(tokens))
     assert on_time(late_s, gains_s, float(tokens)) == wanted
-
-
-def test_without_an_slo_all_tokens_are_in_time() -> None:
-    assert on_time(-inf, 0.1, 9.0) == on_time(-inf, -0.1, 9.0) == on_time(-inf, inf, 9.0) == 9.0
-    assert on_time(1.0, inf, 9.0) == 8.0  # only the first one has a deadline

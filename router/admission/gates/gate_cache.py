@@ -28,7 +28,7 @@ from router.admission.gates.gate import (
 from router.admission.gates.peer_load import PeerLoad
 from router.admission.headroom import Headroom
 from router.admission.pool import Pool
-from router.admission.rules import ClassRules
+from router.admission.rules import ClassRules, Rules
 from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH, NORMAL
 
@@ -124,7 +124,6 @@ class GateCache:
     """The gates of all replicas that one queue uses."""
 
     __slots__ = (
-        "_classes",
         "_closed",
         "_gates",
         "_headroom",
@@ -133,17 +132,18 @@ class GateCache:
         "_places",
         "_plan_changes",
         "_pool",
+        "_rules",
         "_shut",
         "by_place",
         "peers",
     )
 
-    def __init__(self, pool: Pool, classes: list[ClassRules], headroom: Headroom) -> None:
+    def __init__(self, pool: Pool, rules: Rules, headroom: Headroom) -> None:
         """`headroom`: after it has changed, a gate changes when `look` is next called for it. This
         happens at every end of a request at the replica."""
         self._pool = pool
         self._headroom = headroom
-        self._classes = classes
+        self._rules = rules
         self.peers = PeerLoad()
         self.by_place: dict[ReplicaLoad, CachedGate] = {}
         self._shut = 0  # Replicas that are closed to all classes.
@@ -157,8 +157,8 @@ class GateCache:
         # The value of `Pool.plan_changes` when all gates were last read.
         self._plan_changes = pool.plan_changes
 
-    def adopt(self, classes: list[ClassRules]) -> None:
-        self._classes = classes
+    def look_at_all(self) -> None:
+        """Read the facts of all replicas again, because they or the rules have changed."""
         for gate in self.by_place.values():
             self.look(gate)
 
@@ -192,8 +192,7 @@ class GateCache:
         if changes == self._plan_changes:
             return False
         self._plan_changes = changes
-        for gate in self.by_place.values():
-            self.look(gate)
+        self.look_at_all()
         return True
 
     def admits(self, place: ReplicaLoad, urgency: int) -> bool:
@@ -206,7 +205,7 @@ class GateCache:
         self._read(gate)
         learned = gate.learned
         limit = 0 if learned is None else learned.allowed()
-        if gate.is_shut or obstacle(gate.facts, self._classes[urgency], limit):
+        if gate.is_shut or obstacle(gate.facts, self._rules.classes[urgency], limit):
             return False
         return not self._pool.closed_to(place) & (1 << urgency)
 
@@ -220,7 +219,7 @@ class GateCache:
         self._read(gate)
         learned = gate.learned
         limit = 0 if learned is None else learned.allowed()
-        found = obstacle(gate.facts, self._classes[urgency], limit)
+        found = obstacle(gate.facts, self._rules.classes[urgency], limit)
         if gate.is_shut:
             return "connect"
         if not found and self._pool.closed_to(place) & (1 << urgency):
@@ -261,7 +260,7 @@ class GateCache:
             facts.most_batch = facts.most_urgent = NO_LIMIT
         else:
             slots = int(facts.slots + 0.5)
-            share = self._classes[BATCH].slots
+            share = self._rules.classes[BATCH].slots
             if share < 1.0:
                 facts.most_shared = max(1, int(share * slots + 0.5))
             facts.most_urgent = self._headroom.most_urgent(slots)
@@ -278,11 +277,11 @@ class GateCache:
         facts.batch = gate.batch
         learned = gate.learned
         limit = 0 if learned is None else learned.allowed()
-        mask = 0 if gate.is_shut else open_to(gate.facts, self._classes, limit)
+        mask = 0 if gate.is_shut else open_to(gate.facts, self._rules.classes, limit)
         gate.is_kept = False
         if facts.most_batch <= facts.load < facts.slots and not gate.is_shut:
             most, facts.most_batch = facts.most_batch, NO_LIMIT
-            gate.is_kept = not obstacle(facts, self._classes[BATCH], limit)
+            gate.is_kept = not obstacle(facts, self._rules.classes[BATCH], limit)
             facts.most_batch = most
         gate.starved_mask = mask
         gate.kept_away = 0 if gate.is_shut else self._pool.closed_to(gate.place)
@@ -359,7 +358,7 @@ class GateCache:
         if gate.is_shut or gate.starved_mask & (1 << NORMAL):
             return False
         facts = gate.facts
-        return facts.is_full() or facts.kv_usage >= self._classes[NORMAL].kv_usage
+        return facts.is_full() or facts.kv_usage >= self._rules.classes[NORMAL].kv_usage
 
     def forget(self, place: ReplicaLoad) -> CachedGate | None:
         """Drop and return the gate of a replica that has left the queue's part of the fleet."""

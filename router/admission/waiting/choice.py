@@ -1,38 +1,29 @@
 """Chooses the ticket that is sent to a free replica: first its class, then its lane, then the
 ticket.
 
-1. Find the class queues whose tickets may go to the replica now. The replica must serve the lane of
-   the class queue. The replica's facts must allow the aged class of the class queue's oldest
-   ticket. The reservation of the class must allow the queue's first ticket. If the gate is open
-   only because of the oldest ticket's age, only tickets of sufficient age are sent. While a
-   critical or high ticket waits for a free slot of the replica, the replica gets no ticket.
+1. Find the class queues whose tickets may go to the replica now: the replica serves their lane, its
+   facts allow the aged class of the oldest ticket, and the reservation of the class allows the
+   first ticket. If the gate is open only because of the oldest ticket's age, only tickets of
+   sufficient age are sent. While a critical or high ticket waits for a free slot of the replica,
+   the replica gets no ticket. The routing policy may keep the class away (`_opens`).
 
-   The routing policy may keep the class away from the replica. Age does not change this, because it
-   gives a ticket no tighter SLO. A ticket that its line calls lost counts as class batch here. A
-   lost ticket has missed its deadline, so it only delays the requests for which the policy keeps
-   the replica. Starved tickets are exceptions (`_opens`).
-
-   Class batch has limits of its own, which protect the time to first token of urgent requests: the
-   headroom (`headroom.py`) keeps slots free of batch, and few batch requests wait at a replica. If
-   only these limits close the gate, class batch still has turns (`_batch_turn`). In a turn, the
-   limit of waiting requests is that of the other classes. Class batch has a turn in these cases:
+   Class batch has limits of its own: the headroom (`headroom.py`), and few waiting requests at a
+   replica. If only these limits close the gate, class batch still has a *turn* in these cases
+   (`_batch_turn`), in which the limit of waiting requests is that of the other classes:
    - A ticket of another class may go to the replica, too. The replica gets one more request in both
-     cases, so the headroom is not kept free, and the turns of the classes decide which ticket goes.
-     If the classes have no turns by weight, this applies only to a critical or high ticket, and to
-     slots of the headroom.
+     cases, so the headroom is not kept free. If the classes have no turns by weight, this applies
+     only to a critical or high ticket, and to slots of the headroom.
    - The classes have turns by weight, and class batch is behind its share. Requests of other
-     classes that are sent without a wait count for the shares. So a replica at which such requests
-     wait at all times is not closed to batch.
+     classes that are sent without a wait count for the shares.
    - The oldest batch ticket is as old as a ticket of class low.
    In a turn, the order policy chooses the ticket, so the tenants of class batch share its turns.
-   The age of the oldest batch ticket changes the limits of KV cache usage and of the time per token
-   in a turn, but opens no gate otherwise until the ticket is starved. If it did, all batch tickets
-   that arrived at the same time would be sent at once.
+   Age changes the limits of KV cache usage and of the time per token in a turn, but opens no gate
+   otherwise until the ticket is starved: tickets that arrived together would be sent together.
 2. Choose among the classes. Class critical is first. The next is a class whose oldest ticket is
    starved. While other classes have tickets, starved classes get at most every other dispatch;
    several starved classes take turns. Among the remaining classes, the choice is by weight and age
-   (`stride.py`). The configuration may select two other modes: the most urgent class first, or the
-   order policy compares the first tickets of all classes.
+   (`stride.py`), or as `queue.order` says: the most urgent class first, or the order policy
+   compares the first tickets of all classes.
 3. Choose within the class queue: the order policy's first ticket, or another ticket whose prompt is
    cached at the replica to a larger part, if the policy allows that ticket to go first. A starved
    ticket is first if the policy could otherwise skip it for ever.
@@ -44,7 +35,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from policies.queueing.base import OrderPolicy
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
 from router.admission.gates.gate_cache import CachedGate
 from router.admission.pool import Pool
@@ -74,7 +64,6 @@ class Choice:
         "_batch_has_turns",
         "_class_queues",
         "_levels",
-        "_order",
         "_pool",
         "_reservations",
         "_rules",
@@ -86,12 +75,11 @@ class Choice:
         "stride",
     )
 
-    def __init__(
-        self, rules: Rules, order: OrderPolicy, pool: Pool, reservations: Reservations
-    ) -> None:
+    def __init__(self, rules: Rules, pool: Pool, reservations: Reservations) -> None:
+        self._rules = rules
         self._pool = pool
         self._reservations = reservations
-        self.stride = Stride(rules.classes)
+        self.stride = Stride(rules)
         # By priority class: the class queue (of all lanes) that goes first.
         self._class_queues: list[ClassQueue | None] = [None] * CLASSES
         self._levels = [0.0] * CLASSES  # By priority class: the aged level of its oldest ticket.
@@ -104,12 +92,6 @@ class Choice:
         self._was_starving = False  # The last dispatch went to a starved class.
         # Class batch has turns at the replica although its own limits close the gate.
         self._batch_has_turns = False
-        self.adopt(rules, order)
-
-    def adopt(self, rules: Rules, order: OrderPolicy) -> None:
-        self._rules = rules
-        self._order = order
-        self.stride.adopt(rules.classes)
 
     def gate(self, class_queue: ClassQueue, ticket: Ticket, now: float) -> int:
         """Return the class to which a replica's gate must be open for a ticket. Age may make this
@@ -145,7 +127,8 @@ class Choice:
                 ticket = self._let_in(class_queue, ticket, gate, now)
                 is_lost = ticket is not None and class_queue.line.is_lost(ticket, now)
             if ticket is not None:
-                self._serve(class_queue, ticket)
+                urgency = class_queue.urgency
+                self.stride.serves(urgency, cost(ticket), self._levels[urgency])
                 class_queue.served_at = now
                 self._since_lost += 1
                 if is_lost:
@@ -198,7 +181,7 @@ class Choice:
                 is_instead = urgency == BATCH and not is_open
                 if not (is_open or is_instead):
                     continue
-                if reservations.enabled:
+                if rules.reservations:
                     first = class_queue.line.first(now)
                     if first is None or not reservations.allows(urgency, first.reserved):
                         continue
@@ -318,7 +301,7 @@ class Choice:
         self, class_queue: ClassQueue, is_starving: bool, place: ReplicaLoad, now: float
     ) -> Ticket | None:
         rules = self._rules
-        if is_starving and self._order.starves:
+        if is_starving and rules.order.starves:
             starved = class_queue.starved_for(place, max(rules.affinity, 1))
             if starved is not None:
                 return starved
@@ -331,7 +314,7 @@ class Choice:
             chosen = class_queue.short.best(class_queue.line, first, place, self._pool, rules, now)
         else:
             return first
-        if chosen is None or chosen is first or not self._reservations.enabled:
+        if chosen is None or chosen is first or not rules.reservations:
             return chosen
         # The reservation was checked for the first ticket; the chosen ticket may need more tokens.
         if self._reservations.allows(class_queue.urgency, chosen.reserved):
@@ -350,14 +333,9 @@ class Choice:
             return None
         if not self._opens(gate, class_queue, eldest, self.gate(class_queue, eldest, now), now):
             return None
-        reservations = self._reservations
-        if reservations.enabled and not reservations.allows(class_queue.urgency, eldest.reserved):
-            return None
-        return eldest
-
-    def _serve(self, class_queue: ClassQueue, ticket: Ticket) -> None:
-        level = self._levels[class_queue.urgency]
-        self.stride.serves(class_queue.urgency, cost(ticket), level)
+        if self._reservations.allows(class_queue.urgency, eldest.reserved):
+            return eldest
+        return None
 
 
 def _gate(urgency: int, level: float, starved: bool) -> int:

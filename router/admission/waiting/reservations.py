@@ -24,7 +24,7 @@ from math import inf
 from typing import Final
 
 from policies.queueing.ticket import CLASSES
-from router.admission.rules import ClassRules
+from router.admission.rules import Rules
 
 WINDOW_S: Final = 60.0
 _PARTS: Final = 6
@@ -37,15 +37,14 @@ class Reservations:
     __slots__ = (
         "_demands",
         "_parts",
-        "_shares",
-        "_strict",
+        "_rules",
         "capacity",
-        "enabled",
         "used",
         "waiting",
     )
 
-    def __init__(self, classes: list[ClassRules], enabled: bool, strict: bool) -> None:
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
         self.used = [0] * CLASSES  # Tokens of sent requests that have not ended.
         self.waiting = [0] * CLASSES  # Tokens of waiting requests.
         self.capacity = 0.0  # Token capacity of the pool; 0: unknown.
@@ -53,12 +52,6 @@ class Reservations:
         # highest sum of running and waiting tokens in this part.
         self._parts: list[list[tuple[int, int]]] = [[] for _ in range(CLASSES)]
         self._demands = [0] * CLASSES
-        self.adopt(classes, enabled, strict)
-
-    def adopt(self, classes: list[ClassRules], enabled: bool, strict: bool) -> None:
-        self.enabled = enabled
-        self._strict = strict
-        self._shares = [rules.share for rules in classes]
 
     # -- events -------------------------------------------------------------------------------
 
@@ -115,17 +108,18 @@ class Reservations:
 
     def held(self, urgency: int) -> float:
         """Return the tokens that are reserved for the class in addition to those it uses."""
-        share = self._shares[urgency] * self.capacity
+        share = self._rules.classes[urgency].share * self.capacity
         return max(0.0, min(share, float(self._demands[urgency])) - self.used[urgency])
 
     def allows(self, urgency: int, tokens: int) -> bool:
         """Whether the class may send one more request of `tokens` tokens."""
         capacity = self.capacity
-        if not self.enabled or capacity <= 0.0:
+        rules = self._rules
+        if not rules.reservations or capacity <= 0.0:
             return True
-        if self.used[urgency] < self._shares[urgency] * capacity:
+        if self.used[urgency] < rules.classes[urgency].share * capacity:
             return True
-        if self._strict:
+        if rules.reserved_strictly:
             return False
         free = capacity - tokens
         for other in range(CLASSES):

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Final
 
 from policies.queueing.ticket import CLASSES
-from router.admission.rules import ClassRules
+from router.admission.rules import Rules
 from router.core.urgency import HIGH
 
 # The maximum by which a waiting class is behind another class, in tokens divided by weights. If one
@@ -37,22 +37,18 @@ _MANY: Final = 256
 class Stride:
     """The passes of all classes of one queue (stride scheduling)."""
 
-    __slots__ = ("_served", "_time", "_weights", "costs", "passes", "waiting")
+    __slots__ = ("_rules", "_served", "_time", "costs", "passes", "waiting")
 
-    def __init__(self, classes: list[ClassRules]) -> None:
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
         self.passes = [0.0] * CLASSES
         self.waiting = [0] * CLASSES  # By priority class: the number of tickets that may be served.
         self._time = 0.0  # The lowest pass of the waiting classes when a ticket was last served.
-        self._weights: list[float] = []
         # By class, the mean cost of the last requests. A class of which no request was served has
         # the cost of the first request of all classes.
         self.costs = [1.0] * CLASSES
         # By class, the served requests, at most `_MANY`; empty: no request was served yet.
         self._served: list[int] = []
-        self.adopt(classes)
-
-    def adopt(self, classes: list[ClassRules]) -> None:
-        self._weights = [rules.weight for rules in classes]
 
     def begins(self, urgency: int) -> None:
         """Count one more waiting ticket of the class."""
@@ -107,10 +103,11 @@ class Stride:
     def weight(self, level: float) -> float:
         """Return the weight of a class whose oldest ticket has this level. Between the levels of
         two classes, the weight is interpolated."""
+        classes = self._rules.classes
         lower = int(level)
         if lower >= CLASSES - 1:
-            return self._weights[CLASSES - 1]
+            return classes[CLASSES - 1].weight
         if lower < HIGH:
-            return self._weights[HIGH]
+            return classes[HIGH].weight
         part = level - lower
-        return self._weights[lower] * (1.0 - part) + self._weights[lower + 1] * part
+        return classes[lower].weight * (1.0 - part) + classes[lower + 1].weight * part

@@ -8,7 +8,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
-from policies.queueing.base import BaseLine, OrderPolicy
+from policies.queueing.base import BaseLine
 from policies.queueing.foreign import Failures, line_of
 from policies.queueing.ticket import CLASSES, INFINITY, WAITING, Ticket
 from router.admission.concurrency import Concurrency
@@ -47,7 +47,6 @@ class WaitLists(Blocker):
     __slots__ = (
         "_deadlines",
         "_lanes",
-        "_order",
         "_orders",
         "_reservations",
         "_rules",
@@ -66,12 +65,12 @@ class WaitLists(Blocker):
     def __init__(
         self,
         rules: Rules,
-        order: OrderPolicy,
         stride: Stride,
         reservations: Reservations,
         service_rate: ServiceRate,
         orders: Orders,
     ) -> None:
+        self._rules = rules
         self.count = 0  # Number of waiting tickets.
         # Number of waiting tickets that the limit of their API key does not block.
         self.eligible = 0
@@ -94,12 +93,6 @@ class WaitLists(Blocker):
         self._deadlines: list[Any] = []
         self._turns = stride
         self._reservations = reservations
-        self.adopt(rules, order)
-
-    def adopt(self, rules: Rules, order: OrderPolicy) -> None:
-        self._rules = rules
-        self._order = order
-        self.holders.adopt(rules.bytes)
 
     def reline(self) -> None:
         """Move all waiting tickets to lines of the current policy, in their order of arrival."""
@@ -123,7 +116,7 @@ class WaitLists(Blocker):
             class_queue.line.push(ticket, ticket.arrival)
 
     def _line(self, urgency: int) -> BaseLine:
-        return line_of(self._order, urgency, self._orders.failures)
+        return line_of(self._rules.order, urgency, self._orders.failures)
 
     # -- arrivals and departures --------------------------------------------------------------
 
@@ -269,7 +262,7 @@ class WaitLists(Blocker):
         """Unblock the next ticket of an API key, because the key may send one more request."""
         ticket = key_queue.line.first(now)
         eldest = key_queue.eldest()
-        if self._order.starves and eldest is not None:
+        if self._rules.order.starves and eldest is not None:
             promote_s = self._rules.classes[key_queue.urgency].promote_s
             if now >= eldest.arrival + promote_s:
                 ticket = eldest
@@ -367,7 +360,7 @@ class WaitLists(Blocker):
     def ahead_at_least(self, ticket: Ticket) -> int:
         """Return a lower bound of the number of tickets that are sent before a new ticket; 0:
         unknown."""
-        order = self._order
+        order = self._rules.order
         if order.by_arrival:
             lane = self.active.get(ticket.lane)
             class_queue = None if lane is None else lane.class_queues[ticket.urgency]
@@ -376,29 +369,17 @@ class WaitLists(Blocker):
             return self.holders.waiting_in(ticket)
         return 0
 
-    def waiting_by_flow(self) -> dict[tuple[str, str], int]:
-        return self.holders.by_flow()
-
-    def ages_s(self, now: float) -> list[float]:
-        """Return the seconds that each class's oldest ticket has waited; 0: no ticket waits."""
-        ages = [0.0] * CLASSES
-        for lane in self.active.values():
-            for class_queue in lane.all_queues():
-                eldest = class_queue.eldest()
-                if eldest is not None:
-                    age_s = now - eldest.arrival
-                    ages[eldest.urgency] = max(ages[eldest.urgency], age_s)
-        return ages
-
-    def oldest_s(self, now: float) -> list[float]:
+    def ages_s(self, now: float, *, is_eligible: bool = False) -> list[float]:
         """Return the seconds that each class's oldest ticket has waited; 0: no ticket waits.
 
-        Tickets that the limit of their API key blocks are not counted.
+        `is_eligible`: tickets that the limit of their API key blocks do not count.
         """
         ages = [0.0] * CLASSES
         for lane in self.active.values():
-            for class_queue in lane.class_queues:
-                eldest = None if class_queue is None else class_queue.eldest()
+            for class_queue in lane.all_queues():
+                if is_eligible and class_queue.is_blocked:
+                    continue
+                eldest = class_queue.eldest()
                 if eldest is not None:
                     urgency = eldest.urgency
                     ages[urgency] = max(ages[urgency], now - eldest.arrival)

@@ -11,7 +11,7 @@ Must never: raise, do I/O, read a clock, or keep a reference to the request.
 
 from __future__ import annotations
 
-from router.core.errors import STATUS, Reason
+from router.core.errors import Reason
 from router.dispatch.driver.gain import count_gain
 from router.dispatch.driver.routed_request import RoutedRequest
 from router.dispatch.driver.speed_samples import samples_ended
@@ -77,7 +77,7 @@ def status_of(sent: int, reason: Reason) -> int:
     """Return the status for counters and the log. `sent`: see `end_request`."""
     if reason is Reason.CLIENT_GONE:
         return 499
-    return sent or STATUS[reason]
+    return sent or reason.status
 
 
 def class_of(request: RoutedRequest) -> str:

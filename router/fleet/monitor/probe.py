@@ -26,7 +26,7 @@ from typing import Final
 
 from router.config.model import Config
 from router.core.clock import monotonic
-from router.core.errors import STATUS, Reason
+from router.core.errors import Reason
 from router.fleet.engines.common.base import Check
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.detect import detect
@@ -312,7 +312,7 @@ class Prober:
             if none.problem == "local":
                 raise
             return _LATE if none.problem == "timeout" else 0, f"{path}: {none.detail}"
-        hint = _LOOP_HINT if status == STATUS[Reason.LOOP] else ""
+        hint = _LOOP_HINT if status == Reason.LOOP.status else ""
         return status, f"{path} answered {status}{hint}"
 
     async def _get(

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from math import inf, log2
 from typing import Final
 
-from router.core.sketch import Sketch
+from router.lab.sketch import Sketch
 
 _ENOUGH: Final = 5  # minimum number of streams in a bin for the bin's median to be used
 _FAST: Final = 0.05

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import Final
 
-from router.core.errors import Reason, Source, source_of
-from router.core.sketch import Sketch
+from router.core.errors import Reason, Source
 from router.core.urgency import NUMBERS
 from router.intake.prompt import GENERATES
 from router.lab.audit.alone import Alone
@@ -22,6 +21,7 @@ from router.lab.audit.parties import Party
 from router.lab.audit.residency import Stay, stay_of
 from router.lab.audit.rows import Row
 from router.lab.audit.sweep import END, FIRST, START
+from router.lab.sketch import Sketch
 
 PARTIES_MAX: Final = 1024  # maximum number of parties watched in the first pass
 REPLICAS_MAX: Final = 4096
@@ -207,6 +207,6 @@ class Survey:
 def _source(reason: str) -> Source:
     """Return the source of a failure. A reason of a newer router is attributed to the router."""
     try:
-        return source_of(Reason(reason))
-    except ValueError:
+        return Reason[reason.upper()].source
+    except KeyError:
         return Source.ROUTER

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from router.core.sketch import Sketch
 from router.lab.audit.blame import Wait
+from router.lab.sketch import Sketch
 
 
 @dataclass(slots=True)

@@ -83,7 +83,7 @@ def _plan(args: argparse.Namespace, server: GaugeServer | None) -> int:
     """Plan once and write all output. Returns the exit status."""
     from router.config.problems import said
     from router.core.errors import ConfigError
-    from router.core.extras import MissingExtra
+    from router.lab.extras import MissingExtra
     from router.lab.plan.decision.problem import PlanError
     from router.lab.plan.sources.prometheus_api import PrometheusError
 

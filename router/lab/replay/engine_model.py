@@ -70,7 +70,7 @@ def _fitted(
     until: float,
     on_progress: Callable[[float], None] | None,
 ) -> EngineModel:
-    from router.core.extras import MissingExtra
+    from router.lab.extras import MissingExtra
     from router.lab.replay.calibrate import Calibration, CalibrationError, calibrate
 
     wanted: Sequence[LoggedGroup | None] = groups or (None,)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from router.config.model import Config
@@ -43,24 +41,6 @@ def test_the_rest_of_the_slots_stays_free_of_batch(share: float, most: int) -> N
     world.assert_empty()
 
 
-def test_each_end_of_a_batch_request_admits_the_next_one() -> None:
-    spots = [Spot("a", slots=8), Spot("b", slots=4)]
-    world = World(spots, rules(0.5))
-    rng = Random(1)
-    most = dict.fromkeys(spots, 0)
-    world.on_sent = lambda ticket, spot: most.update(
-        {spot: max(most[spot], running(world, spot, batch=True))}
-    )
-    for _ in range(100):
-        world.come(**ONE, output=rng.randrange(1, 200))
-    for _ in range(10):
-        world.leave(rng.choice(sorted(world.jobs, key=lambda ticket: ticket.arrival)))
-    world.run(600.0)
-    assert len(world.done) == 90
-    assert most == {spots[0]: 4, spots[1]: 2}
-    world.assert_empty()
-
-
 def test_other_classes_are_not_limited() -> None:
     spot = Spot("a", slots=8)
     world = World([spot], rules(0.25))
@@ -76,30 +56,6 @@ def test_batch_needs_a_ticket_only_if_its_slots_are_limited() -> None:
         queue = World([spot], rules(share)).queue
         assert queue.passes(spot, NORMAL, 0.0)
         assert queue.passes(spot, BATCH, 0.0) == (share == 1.0)
-
-
-def test_without_a_known_number_of_slots_there_is_no_limit() -> None:
-    spot = Spot("a", slots=None, engine_slots=64)
-    world = World([spot], rules(0.1))
-    for _ in range(8):
-        world.come(**ONE, output=1000)
-    assert running(world, spot, batch=True) == 8
-
-
-def test_a_reload_changes_the_share() -> None:
-    spot = Spot("a", slots=8)
-    world = World([spot], rules(1.0))
-    for _ in range(4):
-        world.come(**ONE, output=1000)
-    world.queue.adopt(rules(0.25))
-    late = world.come(**ONE, output=10)
-    assert late not in world.started
-    world.queue.adopt(rules(1.0))
-    world.free(spot)
-    assert late in world.started
-    world.run(300.0)
-    assert len(world.done) == 5
-    world.assert_empty()
 
 
 def test_a_retry_elsewhere_makes_room_where_it_was() -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from router.admission.gates.gate_cache import ALL, GateCache
 from router.admission.headroom import Headroom
 from router.admission.rules import Rules
-from router.core.urgency import BATCH, CRITICAL, HIGH, NORMAL
+from router.core.urgency import CRITICAL, NORMAL
 from tests.admission.world import Spot, Stand, World, config
 
 RULES = {"gates": {"waiting": 3, "prefill_tokens": 0}}
 
 
 def cache(*spots: Spot, **fields: object) -> GateCache:
-    return GateCache(Stand(spots), Rules(config(**{**RULES, **fields})).classes, Headroom())
+    return GateCache(Stand(spots), Rules(config(**{**RULES, **fields})), Headroom())
 
 
 def wait(spot: Spot, count: int) -> None:
@@ -24,20 +22,6 @@ def wait(spot: Spot, count: int) -> None:
 
 
 # -- an answer and its facts ------------------------------------------------------------------
-
-
-def test_an_answer_is_kept_until_the_facts_are_read_again() -> None:
-    spot = Spot("a", slots=1)
-    gates = cache(spot)
-    gate = gates.of(spot)
-    assert gates.of(spot) is gate
-    assert gate.mask == ALL
-    wait(spot, 3)
-    assert gate.mask == ALL
-    assert not gates.admits(spot, NORMAL)  # by the current facts
-    assert gates.admits(spot, CRITICAL)
-    gates.look(gate)
-    assert gate.mask == 1 << CRITICAL
 
 
 @pytest.mark.parametrize(
@@ -70,11 +54,13 @@ def test_a_granted_request_counts_before_it_has_a_lease() -> None:
 
 def test_new_rules_are_applied_to_every_gate() -> None:
     spot = Spot("a", slots=1)
-    gates = cache(spot)
+    rules = Rules(config(**RULES))
+    gates = GateCache(Stand([spot]), rules, Headroom())
     wait(spot, 2)
     gate = gates.of(spot)
     assert gate.mask & (1 << NORMAL)
-    gates.adopt(Rules(config(gates={"waiting": 2, "prefill_tokens": 0})).classes)
+    rules.adopt(config(gates={"waiting": 2, "prefill_tokens": 0}))
+    gates.look_at_all()
     assert not gate.mask & (1 << NORMAL)
 
 
@@ -103,7 +89,7 @@ def test_a_replica_without_metrics_has_a_learned_limit_while_it_has_none() -> No
     spot = Spot("a", slots=None)
     stand = Stand([spot])
     stand.blind.add(spot)
-    gates = GateCache(stand, Rules(config(**RULES)).classes, Headroom())
+    gates = GateCache(stand, Rules(config(**RULES)), Headroom())
     gate = gates.of(spot)
     assert gate.learned is not None and not gate.facts.is_guess
     wait(spot, gate.learned.allowed())
@@ -139,45 +125,6 @@ def test_a_failed_connection_closes_to_all_for_a_pause_that_doubles() -> None:
 
 
 # -- open replicas ----------------------------------------------------------------------------
-
-
-def test_without_a_closed_gate_the_list_itself_is_the_answer() -> None:
-    spots = (Spot("a"), Spot("b"))
-    gates = cache(*spots)
-    gates.of_all(spots)
-    assert gates.open_of(spots, BATCH) is spots
-    assert set(gates.by_place) == set(spots)
-
-
-def test_a_gate_that_opens_again_is_counted_as_closed_no_more() -> None:
-    spots = (Spot("a", slots=1), Spot("b", slots=1))
-    gates = cache(*spots)
-    gates.of_all(spots)
-    for count in (1, 3, 0):
-        for spot in spots:
-            wait(spot, count)
-            gates.look(gates.of(spot))
-    for urgency in range(5):
-        assert gates.open_of(spots, urgency) is spots
-
-
-def test_a_replica_without_a_gate_is_open() -> None:
-    known, new = Spot("a", slots=1), Spot("b")
-    wait(known, 1)
-    gates = cache(known)
-    other = Spot("c")
-    gates.of(known)
-    gates.of(other)
-    assert gates.open_of((known, new), BATCH) == (new,)
-    assert gates.open_of((known, new), HIGH) == (known, new)
-
-
-def test_where_every_gate_is_closed_no_replica_is_searched() -> None:
-    spot = Spot("a", slots=1)
-    wait(spot, 1)
-    gates = cache(spot)
-    gates.of(spot)
-    assert gates.open_of((spot,), BATCH) == ()
 
 
 def test_a_replica_that_left_is_counted_no_more() -> None:
@@ -220,68 +167,7 @@ def test_who_is_open_is_remembered_only_as_long_as_no_door_moves() -> None:
     assert gates.open_of(everybody, 2) is everybody
 
 
-def test_who_is_open_to_a_class_is_what_each_door_says() -> None:
-    """The cache counts the replicas closed to each class; replicas open, close, leave and
-    return.
-    """
-    rng = Random(5)
-    spots = [Spot(f"spot {number}") for number in range(6)]
-    world = World(spots, config(gates={"prefill_tokens": 0}))
-    gates = world.queue._gates
-    places = tuple(spots)
-    sizes = set()
-    for _ in range(3000):
-        spot = rng.choice(spots)
-        if rng.random() < 0.1:
-            world.queue.gone(spot)
-        spot.limit = rng.choice((0, 10**9))  # 0: closed to all classes
-        spot.waiting = rng.choice((0, 1, 3, 4))  # 1: closed to batch; 3: to all but critical
-        world.free(spot)
-        if rng.random() < 0.5:
-            gates.of_all(places)
-        for urgency in range(5):
-            found = list(gates.open_of(places, urgency))
-            assert found == [each for each in spots if gates.of(each).mask & (1 << urgency)]
-            sizes.add(len(found))
-    assert sizes == set(range(7))
-
-
 # -- capacity ---------------------------------------------------------------------------------
-
-
-def test_the_capacity_is_the_sum_of_all_caches() -> None:
-    spots = (Spot("a"), Spot("b"))
-    for spot, tokens in zip(spots, (1000, 3000), strict=True):
-        spot.kv_tokens = tokens
-    gates = cache(*spots)
-    assert gates.capacity() == 0.0  # no gate was created yet
-    gates.of_all(spots)
-    assert gates.capacity() == 4000.0
-
-
-def test_an_unknown_cache_counts_as_the_mean_of_the_others() -> None:
-    spots = (Spot("a"), Spot("b"), Spot("c"))
-    spots[0].kv_tokens, spots[1].kv_tokens = 1000, 3000
-    spots[2].kv_tokens = 0  # an engine with 0 tokens of KV cache does not exist
-    gates = cache(*spots)
-    gates.of_all(spots)
-    assert gates.capacity() == 6000.0
-
-
-def test_the_most_that_ran_at_a_full_replica_stands_for_an_unknown_cache() -> None:
-    spot = Spot("a", slots=1)
-    gates = cache(spot)
-    gate = gates.of(spot)
-    gate.used = 700
-    assert gates.capacity() == 0.0  # the replica may have room for more
-    wait(spot, 3)
-    gates.look(gate)
-    assert gates.capacity() == 700.0
-    gate.used = 200
-    assert gates.capacity() == 700.0
-    wait(spot, 0)
-    gates.look(gate)
-    assert gates.capacity() == 700.0
 
 
 def test_a_full_cache_of_unknown_size_shows_its_size() -> None:

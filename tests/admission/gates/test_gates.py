@@ -19,48 +19,6 @@ BATCH = {"number": 4.0}
 NARROW = {"prefill_tokens": 0}
 
 
-def test_an_idle_replica_is_open_to_all_and_nobody_waits() -> None:
-    world = World([Spot("a")])
-    for number in (0.0, 1.0, 2.0, 3.0, 4.0):
-        world.run(1.0)
-        world.come(number=number, tokens=100, output=10)
-    assert world.queue.waiting == 0
-    world.run(10.0)
-    assert len(world.done) == 5
-    world.assert_empty()
-
-
-@pytest.mark.parametrize("tokens", [10_000, 0])
-def test_what_waits_at_a_replica_never_exceeds_its_target(tokens: int) -> None:
-    """The engine's queue is bounded, the router's queue holds the rest, and every request ends."""
-    rules = config(gates={"prefill_tokens": 0}, classes={"normal": {"wait_s": 1000}})
-    world = World([Spot("a"), Spot("b")], rules)
-    for _ in range(200):
-        world.come(tokens=tokens, output=20)
-    assert world.queue.waiting == 200 - 2 * 3
-    world.run(300.0)
-    assert max(world.most_waiting.values()) == 3
-    assert len(world.done) == 200
-    world.assert_empty()
-
-
-def test_one_prefill_batch_of_short_prompts_may_wait_where_there_are_slots() -> None:
-    world = World([Spot("a", slots=256)])
-    for _ in range(300):
-        world.come(tokens=500, output=20)
-    # the 17th request finds 8,000 prefill tokens and is admitted
-    assert world.pool.spots[0].waiting == 17
-    world.run(120.0)
-    assert len(world.done) == 300
-
-
-def test_a_batch_without_known_prompts_is_not_without_end() -> None:
-    world = World([Spot("a", slots=1000)])
-    for _ in range(1000):
-        world.come(tokens=0, output=1)
-    assert world.pool.spots[0].waiting == 8192 // 64
-
-
 def test_the_batch_rule_needs_a_free_slot() -> None:
     world = World([Spot("a", slots=4)])
     for _ in range(20):
@@ -68,15 +26,6 @@ def test_the_batch_rule_needs_a_free_slot() -> None:
     assert world.pool.spots[0].waiting == 4
     world.run(1.0)  # four requests run
     assert world.pool.spots[0].waiting == 3
-
-
-def test_batch_goes_only_where_nothing_waits() -> None:
-    world = World([Spot("a")])
-    world.come(tokens=5000, output=10)
-    late = world.come(**BATCH, tokens=10, output=10)
-    assert world.queue.waiting == 1
-    world.run(0.6)
-    assert late in world.started
 
 
 @pytest.mark.parametrize(("running", "most"), [(20, 1), (95, 1), (96, 2), (144, 3), (250, 3)])
@@ -138,20 +87,6 @@ def test_who_has_gone_took_its_share_of_the_kv_cache_along() -> None:
     assert world.come(tokens=10, output=10) not in world.started
 
 
-def test_a_kv_cache_of_unknown_holders_stays_as_full_as_it_was_told() -> None:
-    spot = Spot("a")
-    world = World([spot])
-    for output in (10, 1000):
-        world.come(tokens=10, output=output)
-    world.run(0.1)
-    report_kv(spot, 0.96, None)
-    world.free(spot)
-    late = world.come(tokens=10, output=10)
-    world.run(0.5)
-    assert spot.inflight == 1
-    assert late not in world.started
-
-
 def test_grants_of_one_turn_count_towards_the_kv_cache_before_they_have_leases() -> None:
     spot = Spot("a")
     spot.kv_tokens = 10_000
@@ -179,57 +114,6 @@ def test_the_pace_closes_a_replica_only_where_that_is_asked_for() -> None:
         assert (ticket not in world.started) is waits
 
 
-def test_foreign_requests_that_wait_count() -> None:
-    spot = Spot("a")
-    world = World([spot])
-    spot.foreign_waiting = spot.waiting = 3
-    spot.load = 3
-    world.free(spot)
-    world.come(tokens=10, output=10)
-    assert world.queue.waiting == 1
-    spot.foreign_waiting = spot.waiting = 2
-    world.free(spot)
-    assert world.queue.waiting == 0
-
-
-def test_a_limit_of_its_own_holds_for_everybody() -> None:
-    world = World([Spot("a", limit=2)])
-    for _ in range(5):
-        world.come(number=0.0, tokens=10, output=100)
-    assert len(world.started) == 2
-    world.run(20.0)
-    assert len(world.done) == 5
-
-
-@pytest.mark.parametrize("streamed", [True, False])
-def test_an_idle_replica_of_64_slots_fills_within_a_second_at_polls_of_a_second(
-    streamed: bool,
-) -> None:
-    """At most the target number of requests waits there."""
-    spot = Spot("a", slots=64)
-    world = World([spot], config(gates={"prefill_tokens": 0}))
-    world.poll_every(1.0)
-    world.run(0.5)
-    for _ in range(100):
-        world.come(tokens=50, output=1000, streamed=streamed)
-    world.run(1.0)
-    assert spot.running == 64
-    assert spot.inflight <= 64 + 3
-    assert streamed is False or world.most_waiting[spot] <= 3
-
-
-def test_batch_alone_fills_a_fleet() -> None:
-    spots = [Spot(name, slots=32) for name in "abc"]
-    world = World(spots)
-    world.poll_every(1.0)
-    for number in range(400):
-        world.come(**BATCH, tokens=100, output=500, streamed=number % 2 == 0)
-    world.run(5.0)
-    assert sum(spot.running for spot in spots) >= 0.95 * 96
-    world.run(100.0)
-    assert len(world.done) == 400
-
-
 def test_early_polls_are_asked_for_only_where_they_help_and_ever_more_rarely() -> None:
     spot = Spot("a", slots=2)
     world = World([spot])
@@ -244,18 +128,6 @@ def test_early_polls_are_asked_for_only_where_they_help_and_ever_more_rarely() -
     assert streams.polls == 0
 
 
-def test_whole_answers_of_all_lengths_keep_a_replica_busy() -> None:
-    """A grant brings the next early poll forward, even if polls had become rare."""
-    spot = Spot("a", slots=8)
-    world = World([spot])
-    outputs = [50 + number % 50 for number in range(1000)]
-    for output in outputs:
-        world.come(**BATCH, tokens=50, output=output, streamed=False)
-    world.run(30.0)
-    mean_s = spot.engine_tpot_s * sum(outputs) / len(outputs)
-    assert len(world.done) >= 0.95 * 30.0 * 8 / mean_s
-
-
 def test_a_replica_that_tells_nothing_is_used_up_to_a_learned_limit() -> None:
     spot = Spot("a", slots=None)
     world = World([spot])
@@ -268,18 +140,6 @@ def test_a_replica_that_tells_nothing_is_used_up_to_a_learned_limit() -> None:
     assert 40 <= spot.inflight <= 300
     world.run(200.0)
     assert len(world.done) == 2000
-
-
-def test_streams_that_have_begun_use_up_no_learned_limit() -> None:
-    """A stream's first token shows that it no longer waits, even on a replica without metrics."""
-    spot = Spot("a", slots=None)
-    world = World([spot])
-    world.blinded(spot)
-    for _ in range(100):
-        world.come(tokens=50, output=100_000)
-        world.run(1.0)
-    assert spot.inflight == 100
-    assert world.queue.waiting == 0
 
 
 @examples(20)

@@ -68,13 +68,6 @@ def test_engines_are_kept_full_by_a_few_polls(slots: int, number: float, streame
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
-def test_an_engine_of_256_slots_is_filled_within_seconds(streamed: bool) -> None:
-    bench = Bench(256, 3 * 2 * 256, streamed=streamed, number=2.0)
-    bench.world.run(8.0)
-    assert sum(spot.running for spot in bench.spots) >= 0.9 * 2 * 256
-
-
-@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 def test_a_burst_at_cold_engines_is_spread_and_waits_here(streamed: bool) -> None:
     world = World(lagging(4), config(classes=ENOUGH))
     one, two = world.pool.spots

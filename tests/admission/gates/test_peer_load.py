@@ -6,8 +6,7 @@ import pytest
 
 from policies.queueing.ticket import WAITING
 from router.admission.gates.peer_load import PeerLoad
-from router.admission.headroom import MOST_ANSWERS, STEP
-from router.core.urgency import BATCH, HIGH, LOW, NORMAL
+from router.core.urgency import HIGH
 from tests.admission.world import Spot, World, config
 
 IN_BULK = config(classes={"batch": {"prefill_tokens": 2048}})
@@ -23,14 +22,6 @@ def foreign(spot: Spot, running: int, waiting: int = 0) -> None:
     spot.polls_heard += 1
 
 
-def test_a_router_that_is_alone_has_no_peers() -> None:
-    peers = PeerLoad()
-    assert peers.ratio == 0.0
-    for own in (0, 5, 20):
-        peers.polled(own, 0)
-    assert peers.ratio == 0.0
-
-
 def test_three_equal_routers_are_learned_as_two_others() -> None:
     peers = PeerLoad()
     for number in range(1000):
@@ -40,33 +31,6 @@ def test_three_equal_routers_are_learned_as_two_others() -> None:
     for _ in range(1000):
         peers.polled(5, 0)
     assert peers.ratio < 0.001
-
-
-def test_a_router_without_requests_has_a_finite_ratio() -> None:
-    peers = PeerLoad()
-    for _ in range(1000):
-        peers.polled(0, 20)
-    assert 100.0 < peers.ratio < 10_000.0
-
-
-@pytest.mark.parametrize(("urgency", "waits"), [(HIGH, False), (NORMAL, True), (LOW, True)])
-def test_requests_of_others_that_wait_do_not_hold_an_urgent_request(
-    urgency: int, waits: bool
-) -> None:
-    spot = Spot("a", slots=4)
-    world = World([spot])
-    foreign(spot, 4, 3)
-    world.free(spot)
-    assert (world.come(number=float(urgency)).state == WAITING) is waits
-
-
-def test_own_requests_that_wait_still_hold_an_urgent_request() -> None:
-    spot = Spot("a", slots=1, prefill_rate=1.0)
-    world = World([spot])
-    foreign(spot, 0, 3)
-    world.free(spot)
-    tickets = [world.come(number=float(HIGH), key=f"k{number}") for number in range(6)]
-    assert [ticket.state == WAITING for ticket in tickets] == [False] * 3 + [True] * 3
 
 
 def test_an_urgent_request_waits_for_slots_of_this_router_only() -> None:
@@ -82,18 +46,6 @@ def test_an_urgent_request_waits_for_slots_of_this_router_only() -> None:
     assert world.come(number=float(HIGH), key="third").state == WAITING  # two own requests run
 
 
-def test_class_batch_still_leaves_slots_free_of_the_load_of_all_routers() -> None:
-    spot = Spot("a", slots=8)
-    world = World([spot], IN_BULK)
-    world.queue.headroom.level = 1.0
-    foreign(spot, 6)
-    world.free(spot)
-    assert world.come(number=float(BATCH)).state == WAITING
-    foreign(spot, 5)
-    world.free(spot)
-    assert not world.queue.waiting
-
-
 def test_a_late_answer_behind_the_requests_of_others_raises_the_level() -> None:
     spot = Spot("a", slots=2, prefill_rate=10.0)  # the answer comes after 1 s
     for others in (0, 2):
@@ -104,14 +56,3 @@ def test_a_late_answer_behind_the_requests_of_others_raises_the_level() -> None:
         world.run(30.0)
         assert (world.queue.headroom.level > 0.0) is bool(others)
         assert world.queue.counts.engine_inverted == [0] * 5  # no batch request of this router
-
-
-def test_polls_teach_the_queue_how_many_others_there_are() -> None:
-    spot = Spot("a", slots=2, prefill_rate=10.0)
-    world = World([spot], IN_BULK)
-    for _ in range(300):
-        foreign(spot, 2)
-        world.free(spot)
-    world.come(number=float(HIGH), tokens=10, output=10)
-    world.run(5.0)
-    assert world.queue.headroom.level == pytest.approx(MOST_ANSWERS * STEP)

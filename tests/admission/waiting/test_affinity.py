@@ -57,15 +57,6 @@ def test_a_replica_gets_the_request_with_the_longest_cached_prefix() -> None:
     assert world.queue.counts.skipped == 2
 
 
-def test_a_request_with_a_cached_prefix_goes_before_one_without() -> None:
-    one, two = Spot("one"), Spot("two")
-    world = closed(one, two)
-    home = world.come(tokens=1000, output=10, look=holds({two: 10}))
-    stranger = world.come(tokens=1000, output=10)
-    assert free_one(world, one) is stranger
-    assert free_one(world, two) is home
-
-
 @pytest.mark.parametrize("policy", ["fair", "fifo"])
 @pytest.mark.parametrize("drift", [1.001, 0.999])
 @pytest.mark.parametrize("holders", [1, 12])
@@ -135,32 +126,6 @@ def test_a_ticket_is_passed_over_a_limited_number_of_times() -> None:
     assert taken.index(first) == 4
 
 
-def test_no_slot_stays_empty_to_wait_for_a_better_match() -> None:
-    one, two = Spot("one"), Spot("two")
-    world = closed(one, two)
-    tickets = [world.come(tokens=1000, output=10, look=holds({two: 10})) for _ in range(3)]
-    assert free_one(world, one) is tickets[0]
-
-
-def test_only_the_first_few_tickets_are_examined() -> None:
-    spot = Spot("one")
-    world = closed(spot, affinity=64, policy="fifo")
-    tickets = [world.come(tokens=1000, output=10) for _ in range(200)]
-    far = world.come(tokens=1000, output=10, look=holds({spot: 5}))
-    assert free_one(world, spot) is tickets[0]
-    for ticket in tickets[1:150]:
-        world.leave(ticket)
-    assert free_one(world, spot) is far
-
-
-def test_without_affinity_the_first_ticket_goes() -> None:
-    spot = Spot("one")
-    world = closed(spot, affinity=0)
-    first = world.come(tokens=1000, output=10)
-    world.come(tokens=1000, output=10, look=holds({spot: 5}))
-    assert free_one(world, spot) is first
-
-
 def test_a_prefix_does_not_pass_a_more_urgent_class_nor_a_poorer_flow() -> None:
     spot = Spot("one")
     world = closed(spot, policy="fair", options={"width": 100.0})
@@ -193,25 +158,6 @@ def test_what_is_held_is_asked_again_after_a_while_and_of_a_few_at_a_time() -> N
     world.run(REFRESH_S)
     free_one(world, spot)
     assert asked[2 * NEW_ASKED :] == list(range(3, 3 + OLD_ASKED))
-
-
-def test_a_request_whose_prefix_moved_goes_to_the_new_holder() -> None:
-    one, two = Spot("one"), Spot("two")
-    world = closed(one, two)
-    held: dict[Any, int] = {one: 5}
-    moves = world.come(tokens=1000, output=10, look=holds(held))
-    stays = [world.come(tokens=1000, output=10, look=holds({one: 9})) for _ in range(2)]
-    assert free_one(world, one) is stays[0]
-    held.clear()
-    held[two] = 5
-    # the ticket was passed over once; no other ticket has a prefix there
-    assert free_one(world, two) is moves
-    late = world.come(tokens=1000, output=10, look=holds(held))
-    world.run(REFRESH_S)
-    held.clear()
-    held[one] = 10
-    assert free_one(world, one) is late
-    assert free_one(world, two) is stays[1]
 
 
 def test_a_prefix_that_all_hold_does_not_bind_and_one_that_one_holds_does() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from policies.queueing.keyed import KeyedQueue
 from policies.queueing.ticket import Ticket
 from router.admission.waiting.class_queue import ClassQueue, Lane
-from tests.admission.world import World, config
 from tests.tickets import make_ticket
 
 PROMOTE_S = 10.0
@@ -46,16 +44,6 @@ class Waiting:
         self.class_queue.enter(ticket, now)
 
 
-def test_a_ticket_waits_where_it_entered_last() -> None:
-    one, other = Waiting(), Waiting()
-    ticket = one.arrives(0.0)
-    assert one.class_queue.has(ticket) and not other.class_queue.has(ticket)
-    one.leaves(ticket)
-    assert not one.class_queue.has(ticket)
-    other.returns(ticket, 1.0)
-    assert other.class_queue.has(ticket) and not one.class_queue.has(ticket)
-
-
 def test_tickets_with_a_prefix_are_counted() -> None:
     queue = Waiting()
     plain, prefixed = queue.arrives(0.0), queue.arrives(0.0, look=dict)
@@ -64,13 +52,6 @@ def test_tickets_with_a_prefix_are_counted() -> None:
     assert (queue.class_queue.count, queue.class_queue.looking) == (1, 0)
     queue.leaves(plain)
     assert (queue.class_queue.count, queue.class_queue.looking) == (0, 0)
-
-
-def test_the_oldest_ticket_is_not_the_first_of_the_line() -> None:
-    queue = Waiting()
-    old, small = queue.arrives(0.0, tokens=9), queue.arrives(1.0, tokens=1)
-    assert queue.class_queue.eldest() is old
-    assert queue.class_queue.line.first(1.0) is small
 
 
 def test_promotion_is_by_age_and_bounded() -> None:
@@ -101,28 +82,6 @@ def test_the_oldest_starved_ticket_that_may_go_to_a_replica() -> None:
     assert queue.class_queue.starved_for(there, 9) is second
 
 
-def test_a_ticket_that_was_put_back_is_the_oldest_again() -> None:
-    queue = Waiting()
-    first, second = queue.arrives(0.0), queue.arrives(1.0)
-    queue.leaves(first)
-    assert queue.class_queue.eldest() is second
-    queue.returns(first, 2.0)
-    assert queue.class_queue.eldest() is first
-
-
-def test_a_starved_ticket_that_was_put_back_goes_before_younger_starved_ones() -> None:
-    queue = Waiting()
-    first = queue.arrives(0.0)
-    queue.leaves(first)  # the ticket is sent before it starves
-    second = queue.arrives(1.0)
-    queue.class_queue.promote(11.0, PROMOTE_S, 9)
-    queue.returns(first, 12.0)
-    queue.class_queue.promote(12.0, PROMOTE_S, 9)
-    assert first.starved and second.starved
-    assert queue.class_queue.eldest() is first
-    assert queue.class_queue.starved_for(object(), 9) is first
-
-
 @pytest.mark.parametrize("promotes", [0, 5])
 def test_entries_of_tickets_that_left_are_not_kept(promotes: int) -> None:
     queue = Waiting()
@@ -135,14 +94,6 @@ def test_entries_of_tickets_that_left_are_not_kept(promotes: int) -> None:
         queue.leaves(ticket)
         assert queue.class_queue.held() <= 64 + 2 * queue.class_queue.count + 3
     assert queue.class_queue.tickets() == [stays]
-
-
-def test_a_lane_lists_its_class_queues() -> None:
-    lane = Lane("m")
-    assert lane.all_queues() == []
-    class_queue = lane.class_queues[3] = ClassQueue(lane, 3, KeyedQueue(by_size, 0.0))
-    assert lane.all_queues() == [class_queue]
-    assert (lane.name, lane.count) == ("m", 0)
 
 
 STEPS = st.lists(
@@ -180,16 +131,3 @@ def test_the_oldest_of_each_kind_under_random_operations(steps: list[tuple[str, 
         assert queue.class_queue.count == len(waiting)
         assert set(queue.class_queue.tickets()) == set(waiting)
         assert len(queue.class_queue.tickets()) == len(waiting)
-
-
-def test_a_row_keeps_few_of_those_that_have_gone() -> None:
-    """Tickets leave in the order of their arrival, while many wait."""
-    world = World([], config())
-    tickets = [world.come(tokens=10, output=10) for _ in range(1000)]
-    class_queue = tickets[0].class_queue
-    assert class_queue.eldest() is tickets[0]
-    for gone, eldest in pairwise(tickets[:901]):
-        world.leave(gone)
-        assert class_queue.eldest() is eldest
-        assert class_queue.held() <= max(2 * class_queue.count, class_queue.count + 65)
-    assert class_queue.tickets() == tickets[900:]

@@ -110,22 +110,3 @@ def test_the_order_by_age_makes_batch_normal_when_its_file_says(
         spot.prefills = False
         world.run(5.0)
         assert (world.order.index(batch) < world.order.index(normal)) is goes_first
-
-
-def test_the_shortest_first_knows_how_long_answers_of_a_flow_are() -> None:
-    """Output lengths are learned from requests that have ended."""
-    patient = {"normal": {"wait_s": 1e4, "starvation_s": 1e4}}
-    rules = config(policy="shortest", gates=NARROW, classes=patient)
-    world = World([Spot("a", slots=1)], rules)
-    for user, output in (("talks", 800), ("nods", 5)):
-        for _ in range(10):
-            world.truth[world.come(user=user, tokens=100)] = output
-    world.run(400.0)
-    assert len(world.done) == 20
-    for _ in range(4):
-        world.come(number=0.0, tokens=100, output=1)
-    long_ = world.come(user="talks", tokens=100)
-    short = world.come(user="nods", tokens=100)
-    assert long_.view.output_tokens > 500 > 100 > short.view.output_tokens
-    world.run(60.0)
-    assert world.order.index(short) < world.order.index(long_)

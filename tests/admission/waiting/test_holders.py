@@ -60,13 +60,6 @@ def test_the_newest_request_of_the_largest_flow_is_evicted() -> None:
     assert world.victim("b") is None, "it is the largest itself"
 
 
-def test_parties_of_one_size_do_not_displace_each_other() -> None:
-    world = World()
-    for n in range(DEPTH):
-        world.wait(f"{n}")
-    assert world.victim("one more") is None
-
-
 def test_within_the_largest_account_the_largest_member_is_evicted() -> None:
     world = World()
     greedy = world.wait("address", "greedy", count=150)

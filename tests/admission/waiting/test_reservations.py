@@ -20,7 +20,7 @@ CAPACITY = 100_000
 
 
 def reservations(*, strict: bool = False) -> Reservations:
-    made = Reservations(Rules(config()).classes, True, strict)
+    made = Reservations(Rules(config(reservations={"enabled": True, "strict": strict})))
     made.capacity = float(CAPACITY)
     return made
 
@@ -39,15 +39,6 @@ def reserved(*, strict: bool = False, kv_tokens: int = CAPACITY, **fields: objec
     world.free(spot)
     assert world.queue._reservations.capacity == kv_tokens
     return world
-
-
-def test_a_class_without_demand_holds_nothing() -> None:
-    table = reservations()
-    assert [table.held(urgency) for urgency in range(CLASSES)] == [0.0] * CLASSES
-    assert table.allows(4, CAPACITY)
-    table.sent(4, CAPACITY, 0.0)
-    assert not table.allows(4, 1)
-    assert table.allows(1, 10_000)  # the class has used nothing of its share
 
 
 def test_demand_is_held_for_a_minute_and_no_further_than_it_went() -> None:
@@ -74,44 +65,6 @@ def test_an_idle_share_is_lent_and_returned_first() -> None:
     assert not table.allows(4, 40_000)
 
 
-def test_strict_forbids_borrowing() -> None:
-    table = reservations(strict=True)
-    assert table.allows(4, 4000)
-    table.sent(4, 5000, 0.0)
-    assert not table.allows(4, 1)
-
-
-def test_a_request_that_is_larger_than_its_share_goes_all_the_same() -> None:
-    table = reservations(strict=True)
-    assert table.allows(4, CAPACITY)
-
-
-def test_an_unknown_capacity_limits_nothing() -> None:
-    table = reservations(strict=True)
-    table.capacity = 0.0
-    table.sent(4, 10**9, 0.0)
-    assert table.allows(4, 10**9)
-
-
-def test_a_lost_replica_shrinks_the_shares_and_its_return_restores_them() -> None:
-    table = reservations()
-    table.waits(1, CAPACITY, 0.0)
-    table.capacity = CAPACITY / 2
-    assert table.held(1) == pytest.approx(15_000)
-    table.capacity = CAPACITY
-    assert table.held(1) == pytest.approx(30_000)
-
-
-def test_batch_alone_reaches_nearly_all_of_the_fleet() -> None:
-    world = reserved()
-    for _ in range(300):
-        world.come(number=4.0, tokens=400, output=600)
-    world.run(3.0)
-    assert world.queue.used_tokens(4) >= 0.95 * CAPACITY
-    world.run(200.0)
-    assert world.queue.waiting == 0
-
-
 def test_recent_urgent_demand_keeps_its_share() -> None:
     world = reserved()
     high = [world.come(number=1.0, tokens=400, output=600) for _ in range(20)]
@@ -128,33 +81,6 @@ def test_recent_urgent_demand_keeps_its_share() -> None:
     more = world.queue.used_tokens(4)
     world.run(20.0)
     assert world.queue.used_tokens(4) >= more
-
-
-def test_an_unreported_capacity_is_learned() -> None:
-    spot = Spot("a", slots=32, prefill_rate=1e9, tpot_s=0.01)
-    world = World([spot], config(reservations={"enabled": True}))
-    for _ in range(300):
-        world.come(number=2.0, tokens=400, output=600)
-    world.run(5.0)
-    assert world.queue._reservations.capacity >= 32 * 1000
-    world.run(300.0)
-    assert world.queue.waiting == 0
-
-
-def test_a_first_burst_does_not_limit_the_fleet_for_ever() -> None:
-    """The prefills of the first requests close the gate while the replica has many free slots."""
-    spot = Spot("a", slots=64, prefill_rate=100.0, tpot_s=0.01)
-    world = World([spot], config(reservations={"enabled": True}, gates={"prefill_tokens": 0}))
-    for _ in range(10):
-        world.come(number=2.0, tokens=100, output=2000)
-    world.run(1.5)
-    assert spot.waiting == 3 and world.queue.waiting
-    spot.prefill_rate = 1e6
-    world.run(2.0)
-    for _ in range(60):
-        world.come(number=2.0, tokens=100, output=2000)
-    world.run(3.0)
-    assert spot.running == 64
 
 
 class Watched(World):

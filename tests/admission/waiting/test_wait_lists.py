@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
+from policies.queueing.ticket import WAITING, Ticket
 from router.admission.concurrency import Concurrency
 from router.admission.service_rate import UNKNOWN_S
 from router.core.errors import Reason
 from tests.admission.parts import PATIENT, Parts
-from tests.admission.world import Spot, every_class
+from tests.admission.world import Spot, config, every_class
 from tests.tickets import make_ticket
 
 RULES = {"policy": "fifo", "classes": every_class(**PATIENT)}
@@ -39,22 +39,6 @@ def is_empty(parts: Parts) -> bool:
 # -- coming and going -------------------------------------------------------------------------
 
 
-def test_a_ticket_waits_until_it_is_dropped() -> None:
-    parts = make()
-    lists = parts.wait_lists
-    ticket = parts.waits(model="m")
-    assert ticket.state == WAITING
-    assert lists.has("m", 2)
-    assert not lists.has("m", 1) and not lists.has("n", 2)
-    assert (lists.count, lists.eligible, lists.eligible_of[2]) == (1, 1, 1)
-    assert lists.tickets() == [ticket]
-    lists.drop(ticket, ENDED)
-    assert ticket.state == ENDED
-    assert ticket.class_queue is None
-    assert not lists.has("m", 2)
-    assert is_empty(parts)
-
-
 def test_only_a_lost_ticket_does_not_go_before_a_new_request() -> None:
     parts = Parts(Spot("a"), policy="slide", classes=every_class(ttft_slo_s=2.0))
     lists = parts.wait_lists
@@ -65,16 +49,6 @@ def test_only_a_lost_ticket_does_not_go_before_a_new_request() -> None:
     assert not lists.is_before("m", 2, 3.0)
     assert lists.has("m", 2)
     parts.leaves(ticket)
-
-
-def test_a_ticket_that_enters_again_has_its_skips_forgotten() -> None:
-    parts = make()
-    ticket = parts.waits()
-    ticket.skips = 5
-    ticket.class_queue.line.take(ticket, 0.0)
-    parts.wait_lists.left(ticket, SENT)
-    parts.enters(ticket, 1.0)
-    assert (ticket.skips, ticket.state) == (0, WAITING)
 
 
 def test_tickets_with_excluded_replicas_are_listed() -> None:
@@ -101,7 +75,7 @@ def test_the_age_of_the_oldest_by_class() -> None:
     parts.waits(3.0, number=2.0, model="n")
     parts.waits(4.0, number=4.0)
     assert parts.wait_lists.ages_s(5.0) == [0.0, 0.0, 4.0, 0.0, 1.0]
-    assert parts.wait_lists.oldest_s(5.0) == [0.0, 0.0, 4.0, 0.0, 1.0]
+    assert parts.wait_lists.ages_s(5.0, is_eligible=True) == [0.0, 0.0, 4.0, 0.0, 1.0]
 
 
 def test_a_blocked_ticket_is_not_the_oldest_that_may_be_sent() -> None:
@@ -109,7 +83,7 @@ def test_a_blocked_ticket_is_not_the_oldest_that_may_be_sent() -> None:
     parts.waits(1.0, concurrency=key)
     parts.waits(3.0)
     assert parts.wait_lists.ages_s(5.0)[2] == 4.0
-    assert parts.wait_lists.oldest_s(5.0)[2] == 2.0
+    assert parts.wait_lists.ages_s(5.0, is_eligible=True)[2] == 2.0
 
 
 # -- deadlines --------------------------------------------------------------------------------
@@ -170,15 +144,6 @@ def test_a_larger_flow_is_evicted_and_state_changes_only_then() -> None:
     assert parts.wait_lists.give_way(ticket) == ([newest], None)
 
 
-def test_a_flow_does_not_evict_its_own_requests() -> None:
-    parts = make(classes={"normal": {"depth": 3}})
-    for _ in range(3):
-        parts.waits(key="k")
-    ticket = newcomer(parts, key="k")
-    assert parts.wait_lists.give_way(ticket) == ([], Reason.QUEUE_FULL)
-    assert parts.wait_lists.ahead(ticket, Reason.QUEUE_FULL) == 3
-
-
 def test_enough_requests_are_evicted_to_free_the_bytes_or_none() -> None:
     parts = make(limits={"bytes": 1000})
     tickets = [parts.waits(key="large", body_bytes=100) for _ in range(10)]
@@ -211,23 +176,6 @@ def test_how_many_go_before_a_new_ticket_at_least() -> None:
 # -- keys with a limit ------------------------------------------------------------------------
 
 
-def test_as_many_tickets_of_a_key_stand_as_it_has_free_places() -> None:
-    parts, key = make(), Concurrency(2)
-    first, second, third = (parts.waits(concurrency=key) for _ in range(3))
-    lists = parts.wait_lists
-    assert (lists.count, lists.eligible) == (3, 2)
-    assert [t.blocked_in is not None for t in (first, second, third)] == [False, False, True]
-    key.take(False, 1.0)  # another request of the key was sent
-    assert lists.eligible == 1
-    assert second.blocked_in is not None  # the last ticket of the key that was not blocked
-    assert not lists.woken
-    key.give(False, 2.0)
-    assert lists.eligible == 2
-    assert second.blocked_in is None  # the first ticket by arrival
-    assert list(lists.woken) == [first.class_queue]
-    assert parts.orders.is_woken
-
-
 def test_a_dropped_ticket_makes_room_for_one_that_is_blocked() -> None:
     parts, key = make(), Concurrency(1)
     first, second = (parts.waits(concurrency=key) for _ in range(2))
@@ -239,14 +187,6 @@ def test_a_dropped_ticket_makes_room_for_one_that_is_blocked() -> None:
     parts.leaves(second)
     assert is_empty(parts)
     assert key.key_queues == {}
-
-
-def test_batch_waits_until_no_other_request_uses_the_limit() -> None:
-    parts, key = make(), Concurrency(1)
-    key.take(True, 0.0)
-    batch, normal = parts.waits(number=4.0, concurrency=key), parts.waits(concurrency=key)
-    assert batch.blocked_in is not None
-    assert normal.blocked_in is None
 
 
 def test_a_blocked_ticket_that_starves_is_unblocked_first() -> None:
@@ -267,8 +207,7 @@ def test_waiting_tickets_move_to_lines_of_a_new_policy() -> None:
     parts, key = make(), Concurrency(1)
     tickets = [parts.waits(tokens=tokens) for tokens in (30, 10, 20)]
     blocked = [parts.waits(tokens=tokens, concurrency=key) for tokens in (50, 7, 6)]
-    other = make(policy="shortest")
-    parts.wait_lists.adopt(other.rules, other.order)
+    assert parts.rules.adopt(config(policy="shortest"))
     parts.wait_lists.reline()
     class_queue = tickets[0].class_queue
     assert class_queue.line.band(1, 0.0) == [tickets[1]]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from router.core.text.table import Column, build, markdown, number, plain
 from router.lab.replay.report.columns import of_runs
-from tests.lab.replay.report.made import outcome, run, steady
+from tests.lab.replay.report.made import outcome, run
 
 
 class Row(NamedTuple):
@@ -66,11 +66,6 @@ def test_sorted_best_first_and_without_figure_last() -> None:
     assert build(ROWS, high, sort="wait").rows[0][2].text == "20.0"
 
 
-def test_sorted_across_groups_there_are_no_breaks() -> None:
-    assert build(ROWS, COLUMNS, group=lambda row: row.fleet).breaks == {2}
-    assert build(ROWS, COLUMNS, group=lambda row: row.name).breaks == frozenset()
-
-
 def test_an_unknown_column_to_sort_by_is_an_error() -> None:
     with pytest.raises(KeyError):
         build(ROWS, COLUMNS, sort="nope")
@@ -113,33 +108,6 @@ def test_columns_of_plain_text_stay_in_line(waits: list[float]) -> None:
     head, _, rule, *body = plain(table).splitlines()
     assert max(map(len, body)) <= len(rule)
     assert all(line.rstrip("*").rfind(" ") < len(head) for line in body)
-
-
-def test_the_columns_of_runs() -> None:
-    runs = [
-        run("kv_aware", steady(0.3, cached=50), replicas=2),
-        run("random", [*steady(0.6), outcome(5.0, 3.0)], replicas=2),
-    ]
-    rows = {
-        column.key: (column.title, column.unit, cells)
-        for column, *cells in zip(
-            of_runs(runs),
-            *[[cell.text for cell in row] for row in build(runs, of_runs(runs)).rows],
-            strict=True,
-        )
-    }
-    assert rows["policy"][2] == ["kv_aware", "random"]
-    assert rows["replicas"][2] == ["2", "2"]
-    assert rows["ttft_mean"] == ("TTFT mean", "ms", ["350", "810"])
-    assert rows["slo"] == ("in SLO", "%", ["100", "95.2"])
-    assert rows["hits"] == ("hits", "%", ["50.0", "0"])
-    # 20 requests from 0 s on; the last arrives at 19 s and takes 0.4 s plus ten times 0.05 s.
-    assert rows["goodput"] == ("goodput", "req/s", ["1.01", "0.99"])
-    assert rows["goodput_tokens"][2] == ["11.1", "10.8"]
-    assert rows["hotspot"][2] == ["1.00", "1.05"]
-    assert "failed" not in rows
-    assert "routers" not in rows
-    assert "hedged" not in rows
 
 
 def test_second_copies_have_columns_where_there_are_any() -> None:

@@ -14,9 +14,9 @@ from random import Random
 import msgspec
 import pytest
 
-from router.core.extras import MissingExtra
 from router.lab.emulator.core.engine_core import CoreConfig
 from router.lab.emulator.core.timing import PROFILES, Timing
+from router.lab.extras import MissingExtra
 from router.lab.replay.calibrate import Calibration, CalibrationError, calibrate
 from router.lab.replay.calibration.samples import Reservoir
 from router.lab.simulator.traffic import TraceError

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import inf
 from random import Random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.hedging.curve import Curve, curve_of
@@ -18,27 +17,6 @@ times = st.floats(0.0, 200.0)
 
 def curve(shown: list[float], cut: list[float] | None = None) -> Curve:
     return curve_of([(v, 1) for v in shown], [(v, 1) for v in cut or []])
-
-
-@given(values, times)
-def test_without_cuts_it_is_counting(shown: list[float], time: float) -> None:
-    assume(all(v <= time or v > time * (1.0 + 1e-8) for v in shown))  # closer values count as equal
-    found = curve(shown)
-    assert found.survival(time) == pytest.approx(
-        sum(v > time for v in shown) / len(shown), abs=1e-9
-    )
-    assert found.area(time) == pytest.approx(sum(min(v, time) for v in shown) / len(shown))
-    assert found.mean == pytest.approx(sum(shown) / len(shown))
-
-
-@given(values, st.floats(0.0, 0.999))
-def test_a_quantile_is_the_least_value_that_enough_do_not_exceed(
-    shown: list[float], q: float
-) -> None:
-    found = curve(shown).quantile(q)
-    assert found in shown
-    assert sum(v <= found for v in shown) >= q * len(shown) - 1e-6
-    assert sum(v < found for v in shown) < max(q * len(shown), 1e-9) + 1e-6
 
 
 @given(values, st.lists(st.floats(0.01, 100.0), max_size=60), times, times)
@@ -53,13 +31,6 @@ def test_shares_fall_areas_rise_and_what_remains_adds_up(
     share = found.survival(low)
     if share > 1e-6 and low < found.last:
         assert found.area(low) + share * found.remaining(low) == pytest.approx(found.mean)
-
-
-def test_what_remains_is_the_mean_of_those_as_late() -> None:
-    found = curve([1.0, 1.0, 1.0, 9.0, 11.0])
-    assert found.remaining(2.0) == pytest.approx(8.0)
-    assert found.remaining(10.0) == pytest.approx(1.0)
-    assert found.remaining(30.0) == 30.0  # beyond all samples: the elapsed time again
 
 
 def test_cut_samples_bias_nothing() -> None:
@@ -94,24 +65,5 @@ def test_a_tail_of_which_no_end_was_seen_goes_on() -> None:
     assert found.quantile(1.0) == inf
 
 
-def test_of_nothing_but_cuts() -> None:
-    found = curve([], [2.0])
-    assert (found.shown, found.survival(1.0), found.mean) == (0, 1.0, 4.0)
-
-
 def test_equal_times_end_before_they_are_cut() -> None:
     assert curve([1.0], [1.0]).survival(1.0) == 0.5
-
-
-@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 3)), min_size=1, max_size=60))
-def test_shares_of_a_sample_down_to_nothing(parts: list[tuple[float, int]]) -> None:
-    """After thousands of samples a prior's tail has tiny weights, and their sums are
-    rounded.
-    """
-    shown = [5000.0, *(part**9 * 1e-12 for part, _ in parts)]
-    cut = [0.0, *(float(left) for _, left in parts)]
-    found = Curve([float(n) for n in range(1, len(shown) + 1)], shown, cut)
-    shares = [found.survival(float(n)) for n in range(len(shown) + 1)]
-    assert shares[0] == 1.0
-    assert all(high >= low >= 0.0 for high, low in pairwise(shares))
-    assert found.mean >= 1.0

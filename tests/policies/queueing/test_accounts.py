@@ -24,51 +24,6 @@ def test_a_charge_counts_by_weight() -> None:
     assert accounts.peak == 25.0  # the highest counter of any account
 
 
-def test_there_is_one_account_of_a_name_and_its_weight_is_the_latest() -> None:
-    accounts = Accounts()
-    first = accounts.of("a", 1.0)
-    assert accounts.of("a", 2.0) is first
-    assert first.weight == 2.0
-    other = accounts.of("b", 1.0)
-    assert other.number > first.number
-    assert len(accounts) == 2
-
-
-def test_an_idle_account_saves_up_nothing() -> None:
-    accounts = Accounts()
-    busy = waits(accounts, "busy")
-    idle = accounts.of("idle", 1.0)
-    busy.add(50.0)
-    accounts.reaches(50.0)
-    assert accounts.of("idle", 1.0) is idle
-    assert idle.counter == 50.0
-    accounts.reaches(20.0)  # virtual time never goes back
-    assert accounts.time == 50.0
-
-
-def test_an_account_keeps_its_excess_while_others_wait() -> None:
-    accounts = Accounts()
-    waits(accounts, "other")
-    debtor = waits(accounts, "debtor")
-    debtor.add(70.0)
-    accounts.ends(debtor)
-    accounts.reaches(10.0)
-    assert accounts.of("debtor", 1.0).counter == 70.0
-
-
-def test_a_waiting_account_keeps_what_was_given_back_to_it() -> None:
-    """The account's next request must not remove the refund; its nodes have the same counter."""
-    accounts = Accounts()
-    busy, other = waits(accounts, "busy"), waits(accounts, "other")
-    busy.add(50.0)
-    other.add(40.0)
-    accounts.reaches(40.0)
-    accounts.correct("busy", 1.0, -30.0)
-    assert accounts.of("busy", 1.0).counter == 20.0
-    accounts.ends(busy)
-    assert accounts.of("busy", 1.0).counter == 40.0  # the account was idle
-
-
 def test_when_no_account_waits_all_differences_are_forgotten() -> None:
     accounts = Accounts()
     debtor, other = waits(accounts, "debtor"), waits(accounts, "other")
@@ -78,46 +33,6 @@ def test_when_no_account_waits_all_differences_are_forgotten() -> None:
     other = waits(accounts, "other")
     assert other.counter == 70.0
     assert accounts.of("new", 1.0).counter == 70.0
-
-
-def test_tickets_of_one_account_count_as_one_that_waits() -> None:
-    accounts = Accounts()
-    one = waits(accounts, "one")
-    one.add(5.0)
-    waits(accounts, "one")
-    assert one.waiting == 2
-    assert accounts.time == 0.0  # a second ticket is no new beginning
-    accounts.ends(one)
-    accounts.ends(one)
-    assert one.waiting == 0
-    waits(accounts, "two")
-    assert accounts.time == 5.0
-
-
-def test_a_correction_finds_an_account_that_was_dropped() -> None:
-    accounts = Accounts()
-    busy = waits(accounts, "busy")
-    busy.add(30.0)
-    accounts.reaches(30.0)
-    account = accounts.correct("gone", 2.0, 10.0)
-    assert account.counter == 30.0 + 10.0 / 2.0
-    assert accounts.correct("gone", 2.0, -4.0) is account
-    assert account.counter == 33.0
-
-
-def test_only_accounts_that_equal_new_ones_are_dropped() -> None:
-    accounts = Accounts()
-    busy = waits(accounts, "busy")
-    debtor = accounts.correct("debtor", 1.0, 500.0)
-    for number in range(3 * IDLE_KEPT):
-        accounts.correct(f"u{number}", 1.0, 1.0)
-    assert len(accounts) == 3 * IDLE_KEPT + 2  # virtual time has not reached their counters
-    busy.add(100.0)
-    accounts.reaches(100.0)
-    accounts.idles(accounts.of("last", 1.0))
-    assert len(accounts) <= IDLE_KEPT + 2
-    assert accounts.by_name["debtor"] is debtor
-    assert accounts.by_name["busy"] is busy
 
 
 def test_an_account_that_was_charged_while_it_was_idle_is_kept_by_its_new_counter() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,43 +33,12 @@ def test_an_empty_line() -> None:
     assert line.band(5, 5.0) == []
 
 
-def test_age_passes_urgency_after_the_time_of_the_difference() -> None:
-    old, new = ticket(number=3.0, arrival=0.0), ticket(number=2.0, arrival=3.75)
-    line = pushed(a_queue(), [old, new])
-    assert line.first(4.0) is new
-    newer = ticket(number=2.0, arrival=4.25)
-    line.drop(new)
-    line.push(newer, 4.25)
-    assert line.first(4.25) is old
-
-
 def test_at_the_ceiling_only_the_arrival_counts() -> None:
     first, second = ticket(number=4.0, arrival=0.0), ticket(number=2.0, arrival=0.0)
     line = pushed(a_queue(), [first, second])
     assert line.first(4.0) is second  # the second ticket is at the ceiling; the first is at 3
     assert line.first(11.9) is second
     assert line.first(12.0) is first  # both tickets are at the ceiling now
-
-
-def test_a_number_above_the_ceiling_stays_before_all_that_aged() -> None:
-    old, urgent = ticket(number=4.0, arrival=0.0), ticket(number=0.5, arrival=1000.0)
-    line = pushed(a_queue(), [old, urgent])
-    assert line.first(1000.0) is urgent
-    assert line.rank(1000.0) == (0.5, float(urgent.order))
-
-
-def test_the_rank_is_the_level_now() -> None:
-    one = ticket(number=3.0, arrival=2.0)
-    line = pushed(a_queue(), [one])
-    assert line.rank(4.0) == (2.5, float(one.order))
-    assert line.rank(400.0) == (CEILING, float(one.order))
-
-
-def test_a_queue_that_does_not_age_goes_by_number() -> None:
-    line = AgingQueue(0.0, CEILING, 0.0)
-    old, new = ticket(number=3.0, arrival=0.0), ticket(number=2.0, arrival=900.0)
-    pushed(line, [old, new])
-    assert line.first(1e6) is new
 
 
 STEPS = st.lists(
@@ -105,15 +73,3 @@ def test_the_order_is_that_of_the_formula(steps: list[tuple[str, float, float]])
         assert band == [t for t in expected if t in band]
         assert all(level(each, now) <= best + WIDTH for each in band)
         assert [each for each in expected if line.within(each, now)] == band
-
-
-@pytest.mark.parametrize("act", ["drop", "take"])
-def test_a_ticket_may_leave_before_and_after_it_is_ripe(act: str) -> None:
-    line = a_queue()
-    young, ripe, later = (ticket(number=3.0, arrival=0.0) for _ in range(3))
-    pushed(line, [young, ripe, later])
-    line.drop(young) if act == "drop" else line.take(young, 0.0)
-    assert line.first(100.0) is ripe
-    line.drop(ripe) if act == "drop" else line.take(ripe, 100.0)
-    assert line.first(100.0) is later
-    assert young.node is ripe.node is None

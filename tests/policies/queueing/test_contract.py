@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from policies.queueing.base import BaseLine
 from policies.queueing.contract import OrderPolicy, TicketQueue, make_order, order_names
 from policies.queueing.ticket import CLASSES, Ticket
 from tests.policies.queueing.helpers import any_ticket, pushed, served, ticket
@@ -30,10 +29,6 @@ def check_looks(line: TicketQueue, waiting: set[Ticket], now: float) -> None:
         assert not any(line.within(each, now) for each in waiting.difference(band))
     assert line.first(now) is first
     assert line.band(64, now) == band
-
-
-def test_compiled_code_calls_its_lines_directly(name: str) -> None:
-    assert isinstance(make_order(name).line(2), BaseLine)
 
 
 def test_every_ticket_is_removed_once_under_random_operations(name: str) -> None:
@@ -110,41 +105,6 @@ def served_one(policy: OrderPolicy, line: TicketQueue) -> Ticket:
     line.take(first, 1.0)
     policy.refunded(first)
     return first
-
-
-def test_the_same_calls_give_the_same_order(name: str) -> None:
-    def run() -> list[int]:
-        rng = Random(5)
-        policy = make_order(name)
-        line = policy.line(2)
-        tickets = [any_ticket(rng, 0.1 * n) for n in range(400)]
-        start = tickets[0].order
-        pushed(line, tickets)
-        return [each.order - start for each in served(policy, line, 50.0, step_s=0.1)]
-
-    assert run() == run()
-
-
-def test_what_is_asked_of_lines_of_one_policy_compares(name: str) -> None:
-    """If the lane with the lowest rank is served, two lanes share fairly at any lengths."""
-    policy = make_order(name)
-    full, sparse = policy.line(2), policy.line(2)
-    for number in range(200):
-        full.push(ticket(key="a", tokens=2000, arrival=0.01 * number), 0.0)
-        if number % 20 == 0:
-            sparse.push(ticket(key="b", tokens=2000, arrival=0.01 * number), 0.0)
-    taken = []
-    for _ in range(220):
-        lines = [line for line in (full, sparse) if line.first(5.0) is not None]
-        if not lines:
-            break
-        line = min(lines, key=lambda each: each.rank(5.0))
-        first = line.first(5.0)
-        assert first is not None
-        line.take(first, 5.0)
-        taken.append(first.flow.account)
-    assert len(taken) == 210
-    assert taken[:200].count("b") >= 9  # both lanes are served from the start
 
 
 def test_the_state_stays_bounded_while_10_000_flows_come_and_go(name: str) -> None:

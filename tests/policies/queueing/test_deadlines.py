@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.queueing.deadlines import DeadlineQueue, due
-from tests.policies.queueing.helpers import pushed, ticket
+from policies.queueing.deadlines import due
+from tests.policies.queueing.helpers import ticket
 from tests.tickets import SLOS
 
 NOW = 1000.0
@@ -64,14 +64,3 @@ def test_neither_a_deadline_nor_an_slo_jumps_a_class(
     made = ticket(number=number, arrival=NOW, deadline=NOW + deadline_s, ttft_slo_s=slo_s)
     before = SLOS[made.urgency - 1].ttft_s if made.urgency else 0.0
     assert NOW + before <= due(made) <= NOW + max(SLOS[made.urgency].ttft_s, slo_s or 0.0)
-
-
-def test_the_band_is_a_share_of_the_slo_of_the_first_ticket() -> None:
-    line = DeadlineQueue(0.5)
-    first = ticket(arrival=NOW, ttft_slo_s=1.0)
-    near, far = (ticket(arrival=NOW, ttft_slo_s=slo_s) for slo_s in (1.5, 1.6))
-    pushed(line, [far, near, first])
-    assert line.band(9, NOW) == [first, near]
-    assert [line.within(each, NOW) for each in (near, far)] == [True, False]
-    line.take(first, NOW)
-    assert line.band(9, NOW) == [near, far]  # half of 1.5 s

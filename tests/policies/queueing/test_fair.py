@@ -6,10 +6,9 @@ from random import Random
 
 import pytest
 
-from policies.queueing.accounts import IDLE_KEPT, IDLE_MAX
-from policies.queueing.contract import OrderPolicy, TicketQueue, make_order
+from policies.queueing.accounts import IDLE_MAX
+from policies.queueing.contract import OrderPolicy, make_order
 from policies.queueing.fair import Fair
-from policies.queueing.ticket import Ticket
 from tests.policies.queueing.helpers import pushed, served, ticket
 
 
@@ -93,33 +92,6 @@ def test_service_of_any_two_that_always_wait_differs_by_no_more_than_the_bound(
         assert max(service.values()) - min(service.values()) <= bound
 
 
-def test_a_wrong_prediction_is_settled() -> None:
-    policy = exact()
-    line = policy.line(2)
-    for key in ("a", "b"):
-        pushed(line, [ticket(key=key, tokens=100, output=50) for _ in range(50)])
-    first = line.first(0.0)
-    assert first is not None and first.flow.account == "a"
-    line.take(first, 0.0)
-    policy.settled(first, 100, 1050)  # the request generated a thousand tokens more
-    keys = [t.flow.account for t in served(policy, line, most=12)]
-    assert keys[:11] == ["b"] * 11
-
-
-def test_what_was_cancelled_is_given_back() -> None:
-    policy = exact()
-    line = policy.line(2)
-    for key in ("a", "b"):
-        pushed(line, [ticket(key=key, tokens=1000, output=500) for _ in range(5)])
-    first = line.first(0.0)
-    assert first is not None
-    line.take(first, 0.0)
-    policy.settled(first, 0, 0)
-    again = line.first(0.0)
-    assert again is not None and again.flow.account == first.flow.account
-    assert counters(policy) == {"a": 0.0, "b": 0.0}
-
-
 def test_an_idle_flow_saves_up_no_service() -> None:
     policy = exact()
     line = policy.line(2)
@@ -130,46 +102,6 @@ def test_an_idle_flow_saves_up_no_service() -> None:
     pushed(line, [ticket(key="idler", tokens=100) for _ in range(100)])
     keys = [t.flow.account for t in served(policy, line, most=20)]
     assert keys.count("busy") >= 9
-
-
-def test_a_flow_keeps_its_excess_when_it_leaves_the_line() -> None:
-    policy = exact()
-    line = policy.line(2)
-    pushed(line, [ticket(key="steady", tokens=100) for _ in range(300)])
-    line.push(ticket(key="greedy", tokens=10_000), 0.0)
-    served(policy, line, most=2)
-    line.push(ticket(key="greedy", tokens=10), 0.0)
-    keys = [t.flow.account for t in served(policy, line, most=60)]
-    assert "greedy" not in keys
-
-
-def test_a_late_correction_counts_too() -> None:
-    """The account was dropped before the correction, because its balance was zero."""
-    policy = exact()
-    line = policy.line(2)
-    pushed(line, [ticket(key="steady", tokens=100) for _ in range(300)])
-    talker = ticket(key="talker", tokens=1, output=0)
-    line.push(talker, 0.0)
-    taken = served_until(policy, line, talker)
-    served(policy, line, most=20)
-    for number in range(IDLE_KEPT + 1):
-        visitor = ticket(key=f"visitor {number}")
-        line.push(visitor, 0.0)
-        line.drop(visitor)
-    assert "talker" not in counters(policy)
-    policy.settled(taken, 1, 5000)
-    line.push(ticket(key="talker", tokens=1), 0.0)
-    keys = [t.flow.account for t in served(policy, line, most=60)]
-    assert "talker" not in keys
-
-
-def served_until(policy: OrderPolicy, line: TicketQueue, wanted: Ticket) -> Ticket:
-    while (first := line.first(0.0)) is not wanted:
-        assert first is not None
-        line.take(first, 0.0)
-        policy.settled(first, first.view.prompt_tokens, first.view.output_tokens)
-    line.take(wanted, 0.0)
-    return wanted
 
 
 def test_all_counters_are_reset_when_no_flow_waits() -> None:
@@ -192,16 +124,6 @@ def test_the_excess_is_kept_for_a_bounded_number_of_idle_flows() -> None:
         line.take(first, 0.0)
         policy.settled(first, first.view.prompt_tokens, first.view.output_tokens)
     assert len(counters(policy)) <= IDLE_MAX + 2
-
-
-def test_a_user_with_a_thousand_requests_and_one_with_a_single_one() -> None:
-    policy = make_order("fair")
-    line = policy.line(2)
-    pushed(line, [ticket(key="k", user="burst", tokens=9000) for _ in range(1000)])
-    served(policy, line, most=10)
-    single = ticket(key="k", user="single", tokens=9000)
-    line.push(single, 0.0)
-    assert single in served(policy, line, most=2)
 
 
 def test_the_prefix_chooses_among_many_flows_not_among_many_of_one() -> None:

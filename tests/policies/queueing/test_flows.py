@@ -10,44 +10,12 @@ from policies.queueing.flows import Book, FlowQueue, Tariff
 from policies.queueing.ticket import NOT_CHARGED, Ticket
 from tests.policies.queueing.helpers import pushed, ticket
 
-# -- the tariff -------------------------------------------------------------------------------
-
-
-def test_the_cost_of_a_request() -> None:
-    tariff = Tariff(request=7.0, input=1.0, output=2.0)
-    assert tariff.cost(0, 0) == 7.0
-    assert tariff.cost(100, 10) == 127.0
-
-
-def test_counters_are_compared_exactly_or_in_rounds() -> None:
-    assert Tariff().key(12.5) == 12.5
-    rounds = Tariff(quantum=10.0)
-    assert [rounds.key(counter) for counter in (0.0, 9.9, 10.0, 25.0)] == [0.0, 0.0, 1.0, 2.0]
-
-
-def test_parts_of_a_turn_add_up_to_the_next_round() -> None:
-    """Ten times a tenth is less than one as a float."""
-    total = 0.0
-    for _ in range(10):
-        total += 0.1
-    assert total < 1.0
-    assert Tariff(quantum=1.0).key(total) == 1.0
-
-
 # -- the book ---------------------------------------------------------------------------------
 
 
 def counters(book: Book, made: Ticket) -> tuple[float, float]:
     key, user = book.user(made)
     return key.counter, user.counter
-
-
-def test_a_charge_goes_to_the_key_by_weight_and_to_the_user() -> None:
-    book = Book(Tariff(input=1.0, output=2.0))
-    made = ticket(key="k", user="u", weight=4.0, tokens=100, output=50)
-    book.passed(made)
-    assert made.charged == 200.0
-    assert counters(book, made) == (50.0, 200.0)
 
 
 def test_a_prediction_is_replaced_by_the_true_cost_once() -> None:
@@ -61,21 +29,6 @@ def test_a_prediction_is_replaced_by_the_true_cost_once() -> None:
     assert made.charged == NOT_CHARGED
     book.correct(made, 0.0)
     assert counters(book, made) == (30.0, 30.0)
-
-
-def test_a_request_that_cost_nothing_is_charged_all_the_same() -> None:
-    book = Book(Tariff(input=1.0))
-    made = ticket(key="k", tokens=0)
-    book.passed(made)
-    assert made.charged == 0.0
-    book.correct(made, 12.0)
-    assert counters(book, made) == (12.0, 12.0)
-
-
-def test_users_of_different_keys_are_different() -> None:
-    book = Book(Tariff(input=1.0))
-    book.passed(ticket(key="k", user="u", tokens=100))
-    assert counters(book, ticket(key="other", user="u"))[1] == 0.0
 
 
 # -- the queue of flows -----------------------------------------------------------------------
@@ -160,47 +113,6 @@ def test_the_first_ticket_is_that_of_the_rule(
         band = line.band(64, 0.0)
         assert band[0] is first
         assert set(band) == within
-
-
-def test_a_drop_charges_nothing() -> None:
-    book = Book(Tariff(input=1.0))
-    line = FlowQueue(book)
-    made = ticket(key="k", tokens=100)
-    line.push(made, 0.0)
-    line.drop(made)
-    assert made.charged == NOT_CHARGED
-    assert counters(book, made) == (0.0, 0.0)
-
-
-def test_two_lines_share_the_charges_of_a_flow() -> None:
-    book = Book(Tariff(input=1.0))
-    here, there = FlowQueue(book), FlowQueue(book)
-    mine = [ticket(key="a", tokens=100) for _ in range(2)]
-    pushed(here, [mine[0]])
-    pushed(there, [mine[1], ticket(key="b", tokens=100)])
-    assert there.first(0.0) is mine[1]
-    here.take(mine[0], 0.0)
-    found = there.first(0.0)
-    assert found is not None and found.flow.account == "b"
-
-
-def test_what_is_given_back_to_a_waiting_flow_puts_it_first() -> None:
-    """The flow is first even if its next request arrives before its next turn."""
-    book = Book(Tariff(input=1.0))
-    line = FlowQueue(book)
-    cancelled = ticket(key="a", tokens=900)
-    others = [ticket(key="b", tokens=100) for _ in range(9)]
-    mine = [ticket(key="a", tokens=100) for _ in range(2)]
-    pushed(line, [cancelled, *others, mine[0]])
-    line.take(cancelled, 0.0)
-    for _ in range(5):
-        found = line.first(0.0)
-        assert found is not None and found.flow.account == "b"
-        line.take(found, 0.0)
-    book.correct(cancelled, 0.0)
-    line.push(mine[1], 0.0)
-    assert line.rank(0.0)[0] == 0.0
-    assert line.first(0.0) is mine[0]
 
 
 def test_a_band_is_shared_out_among_flows() -> None:

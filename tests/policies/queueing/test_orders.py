@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import pytest
 
 from policies.queueing.contract import PolicyConfigError, make_order, order_names
@@ -94,30 +92,6 @@ def test_one_request_per_tenant_and_turn_whatever_it_costs() -> None:
     assert [t.flow.account for t in taken] == ["big", "small"] * 4
 
 
-@pytest.mark.parametrize("ahead", [0.0, 2.0])
-def test_turns_may_be_taken_early_for_the_prefix_and_only_so_many(ahead: float) -> None:
-    policy = make_order("round_robin", {"width": ahead})
-    mine = [ticket(key="mine", tokens=10) for _ in range(9)]
-    line = pushed(policy.line(2), [*mine, *[ticket(key="other", tokens=10) for _ in range(9)]])
-    early = 0
-    while line.within(mine[early], 0.0):
-        line.take(mine[early], 0.0)
-        early += 1
-    assert early == 1 + ahead
-    first = line.first(0.0)
-    assert first is not None and first.flow.account == "other"
-    assert {t.flow.account for t in line.band(64, 0.0)} == {"other"}
-
-
-def test_weights_are_requests_per_turn() -> None:
-    policy = make_order("round_robin")
-    line = policy.line(2)
-    pushed(line, [ticket(key="two", weight=2.0) for _ in range(40)])
-    pushed(line, [ticket(key="one") for _ in range(40)])
-    keys = [t.flow.account for t in served(policy, line, most=30)]
-    assert keys.count("two") == 20
-
-
 def test_a_user_takes_from_his_key_only() -> None:
     """A key that invents a thousand users gets no larger share than a key with one user."""
     for name in ("fair", "round_robin", "drr", "dlpm"):
@@ -130,35 +104,6 @@ def test_a_user_takes_from_his_key_only() -> None:
         # Within the key its users take turns.
         users = [t.flow.member for t in served(policy, line, most=200) if t.flow.account == "many"]
         assert len(set(users)) == len(users), name
-
-
-def test_deficits_are_of_tokens_and_one_key_goes_on_until_its_own_is_used_up() -> None:
-    policy = make_order("drr", {"quantum": 1000.0})
-    line = policy.line(2)
-    pushed(line, [ticket(key="short", tokens=99, output=5000) for _ in range(40)])
-    pushed(line, [ticket(key="long", tokens=999, output=0) for _ in range(40)])
-    keys = [t.flow.account for t in served(policy, line, most=22)]
-    assert keys == [*["short"] * 10, "long"] * 2
-
-
-def test_an_excess_of_many_quanta_is_subtracted_in_later_rounds() -> None:
-    policy = make_order("drr", {"quantum": 1000.0})
-    line = policy.line(2)
-    pushed(line, [ticket(key="huge", tokens=10_000 - 1) for _ in range(2)])
-    pushed(line, [ticket(key="small", tokens=999) for _ in range(30)])
-    keys = [t.flow.account for t in served(policy, line, most=12)]
-    assert keys == ["huge", *["small"] * 10, "huge"]
-
-
-def test_within_a_round_dlpm_lets_the_prefix_choose_among_all_that_have_some_left() -> None:
-    policy = make_order("dlpm", {"quantum": 1000.0})
-    line = policy.line(2)
-    tickets = [ticket(key=key, tokens=500, output=0) for key in "abcabc"]
-    pushed(line, tickets)
-    assert set(line.band(64, 0.0)) == set(tickets)
-    for chosen in (tickets[2], tickets[5]):  # both tickets of c: its quantum is then used up
-        line.take(chosen, 0.0)
-    assert {t.flow.account for t in line.band(64, 0.0)} == {"a", "b"}
 
 
 def test_the_shortest_job_counts_its_output_too() -> None:
@@ -179,28 +124,7 @@ def test_the_earliest_deadline_is_its_own_or_that_of_its_class() -> None:
     assert served(policy, line) == [own, high, normal]
 
 
-@pytest.mark.parametrize("name", ["edf", "slide"])
-def test_a_deadline_jumps_no_class(name: str) -> None:
-    """A client's deadline moves its request forward only within its class."""
-    policy = make_order(name)
-    usual = [ticket(number=float(n), tokens=10, arrival=0.0) for n in range(5)]
-    hurried = [ticket(number=float(n), tokens=10, arrival=0.0, deadline=0.01) for n in range(5)]
-    found = served(policy, pushed(policy.line(2), usual + hurried))
-    for n in range(1, 5):
-        assert found.index(hurried[n]) > found.index(usual[n - 1])
-        assert found.index(hurried[n]) < found.index(usual[n])
-
-
 # SlideBatching's boundary.
-
-
-def test_under_light_load_the_earliest_deadline_goes_first() -> None:
-    policy = make_order("slide")
-    cheap = ticket(number=1.0, tokens=10, arrival=0.0, deadline=inf)  # 0.5 s
-    dear = ticket(number=1.0, tokens=10, arrival=0.0, deadline=0.4)
-    line = pushed(policy.line(2), [cheap, dear])
-    assert line.rank(0.0)[0] == 1.0
-    assert served(policy, line) == [dear, cheap]
 
 
 def test_under_overload_the_most_worth_per_second_goes_first() -> None:
@@ -211,23 +135,6 @@ def test_under_overload_the_most_worth_per_second_goes_first() -> None:
     line = pushed(policy.line(2), [*long_, low, *short])
     assert line.rank(0.01)[0] == 0.0
     assert served(policy, line, 0.01) == [*short, low, *long_]
-
-
-def test_more_replicas_bear_more_before_it_is_overload() -> None:
-    policy = make_order("slide")
-    policy.sized(100)
-    tickets = [ticket(number=1.0, tokens=4_000, arrival=0.0) for _ in range(5)]
-    assert pushed(policy.line(2), tickets).rank(0.01)[0] == 1.0
-
-
-def test_a_ticket_that_is_late_goes_after_all_others() -> None:
-    policy = make_order("slide")
-    late = ticket(number=1.0, tokens=1_000, arrival=0.0)
-    line = pushed(policy.line(2), [late])
-    others = pushed(line, [ticket(number=3.0, tokens=10, arrival=0.4) for _ in range(2)], 0.4)
-    assert line.first(0.5) is late
-    assert line.first(0.61) is not late
-    assert served(policy, others, 0.61)[-1] is late
 
 
 def test_when_the_load_is_gone_deadlines_count_again() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.deadlines import due
-from policies.queueing.sliding import LOST, NORMAL, URGENT, SlidingQueue, Slope
+from policies.queueing.sliding import SlidingQueue, Slope
 from policies.queueing.ticket import Ticket
 from tests.policies.queueing.helpers import pushed, ticket
 
@@ -31,12 +31,6 @@ def a_slope(**changes: Any) -> Slope:
 # -- the slope --------------------------------------------------------------------------------
 
 
-def test_a_prefill_takes_its_tokens_and_is_never_0() -> None:
-    slope = a_slope()
-    assert slope.prefill_s(ticket(tokens=500)) == pytest.approx(0.5, abs=0.002)
-    assert slope.prefill_s(ticket(tokens=0)) > 0.0
-
-
 def test_the_boundary_is_the_work_of_each_replica() -> None:
     slope = a_slope(base_s=0.0)
     slope.work_s = 12.0
@@ -47,54 +41,7 @@ def test_the_boundary_is_the_work_of_each_replica() -> None:
     assert slope.boundary_s(5.0) == 6.0
 
 
-@pytest.mark.parametrize("earliest_s", [-100.0, 0.0, 0.05, 0.1])
-def test_a_dispatch_of_its_own_length_doubles_the_boundary_at_most(earliest_s: float) -> None:
-    """A deadline that is near or over leaves no time; the boundary must not become infinite."""
-    slope = a_slope(base_s=0.05)
-    slope.work_s = 1.0
-    assert slope.boundary_s(earliest_s) == pytest.approx(2.0)
-    assert slope.boundary_s(1000.0) == pytest.approx(1.0, rel=0.001)
-
-
-def test_waiting_work_is_that_of_all_lines_and_never_below_0() -> None:
-    slope = a_slope()
-    one, other = SlidingQueue(slope), SlidingQueue(slope)
-    first, second = ticket(tokens=1000), ticket(tokens=3000)
-    one.push(first, 0.0)
-    other.push(second, 0.0)
-    assert slope.work_s == pytest.approx(4.0, abs=0.01)
-    one.take(first, 0.0)
-    assert slope.work_s == pytest.approx(3.0, abs=0.01)
-    other.drop(second)
-    assert slope.work_s == pytest.approx(0.0, abs=1e-9)
-    assert slope.work_s >= 0.0
-
-
-def test_worth_is_that_of_the_class_times_that_of_the_key() -> None:
-    slope = a_slope()
-    usual = slope.worth(ticket(tokens=500))
-    assert slope.worth(ticket(tokens=500, number=1.0)) == 2.0 * usual
-    assert slope.worth(ticket(tokens=500, weight=3.0)) == 3.0 * usual
-    assert slope.worth(ticket(tokens=1000)) == pytest.approx(usual / 2.0, rel=0.01)
-
-
 # -- the queue --------------------------------------------------------------------------------
-
-
-def test_an_empty_line() -> None:
-    line = SlidingQueue(a_slope())
-    assert line.first(0.0) is None
-    assert line.band(5, 0.0) == []
-
-
-def test_the_group_leads_the_rank() -> None:
-    slope = a_slope()
-    line = SlidingQueue(slope)
-    line.push(ticket(tokens=10, arrival=0.0), 0.0)
-    assert line.rank(0.0)[0] == NORMAL
-    slope.work_s += 100.0  # work of another queue
-    assert line.rank(0.0)[0] == URGENT
-    assert line.rank(4.0)[0] == LOST  # the ticket is 2 s late
 
 
 def test_lost_tickets_go_last_and_by_deadline_whatever_they_are_worth() -> None:
@@ -106,59 +53,6 @@ def test_lost_tickets_go_last_and_by_deadline_whatever_they_are_worth() -> None:
     late = ticket(tokens=2000, arrival=4.9)
     line.push(late, 5.0)
     assert line.first(5.0) is late
-
-
-def test_a_line_tells_which_tickets_are_lost() -> None:
-    late, later = ticket(tokens=10, arrival=0.0), ticket(tokens=10, arrival=3.0)
-    line = SlidingQueue(a_slope())
-    line.push(late, 0.0)
-    line.push(later, 3.0)
-    assert not line.is_lost(late, 3.0)
-    assert line.is_lost(late, 4.5) and not line.is_lost(later, 4.5)
-    line.drop(late)
-    assert not line.is_lost(late, 4.5)
-
-
-def test_a_ticket_is_lost_as_early_as_its_prefill_is_long() -> None:
-    line = SlidingQueue(a_slope())
-    long = ticket(tokens=3000, arrival=0.0)  # 3 s of prefill
-    line.push(long, 0.0)
-    assert line.rank(0.9)[0] != LOST
-    assert line.rank(1.1)[0] == LOST
-
-
-@pytest.mark.parametrize("slo_s", [0.6, 3.0, 40.0])
-def test_every_stated_slo_gives_the_same_time_after_the_deadline(slo_s: float) -> None:
-    slope = a_slope(lateness=0.25)
-    usual, stated = ticket(tokens=500), ticket(tokens=500, ttft_slo_s=slo_s)
-    assert due(stated) - due(usual) == pytest.approx(slo_s - 2.0)
-    assert slope.lost_at(stated) - due(stated) == pytest.approx(slope.lost_at(usual) - due(usual))
-
-
-def test_of_two_requests_the_later_one_is_lost_first_whatever_its_slo() -> None:
-    """The request with the loose SLO is a second late, and the other one less."""
-    slope = a_slope(lateness=0.25)
-    loose = ticket(tokens=10, arrival=0.0, ttft_slo_s=10.0)
-    usual = ticket(tokens=10, arrival=8.6)
-    line = pushed(SlidingQueue(slope), [loose, usual])
-    slope.work_s += 1000.0
-    assert line.first(11.0) is usual  # it is due at 10.6 s and lost at 11.1 s
-    assert line.rank(11.0)[0] == URGENT
-    line.drop(usual)
-    assert line.rank(11.0)[0] == LOST
-
-
-def test_a_loose_slo_never_goes_before_a_tight_one_that_is_less_late() -> None:
-    """Of two requests that differ only in their SLOs, the tight one is first until it is lost."""
-    slope = a_slope(lateness=0.25)
-    tight, loose = ticket(tokens=10), ticket(tokens=10, ttft_slo_s=8.0)
-    line = pushed(SlidingQueue(slope), [tight, loose])
-    slope.work_s += 1000.0
-    for now in (0.0, 1.0, 2.4):
-        assert line.first(now) is tight
-    assert line.first(3.0) is loose  # it can still be in time
-    assert line.rank(8.6)[0] == LOST  # both have had half a second after their deadlines
-    assert line.first(8.6) is tight
 
 
 def test_the_work_of_lost_tickets_is_not_that_of_others() -> None:

@@ -124,8 +124,7 @@ def test_a_third_party_line_fails(what: str, nonsense: object, after: int) -> No
     for ticket in world.queue.tickets()[::4]:
         world.leave(ticket)
     world.run(60.0)
-    world.assert_empty()
-    assert world.queue._orders.failures.count > 0
+    world.assert_empty(fails=True)
 
 
 @pytest.mark.parametrize("what", ["line", "passed", "settled", "refunded", "sized"])
@@ -146,8 +145,7 @@ def test_a_third_party_policy_fails(what: str) -> None:
     for number in range(20):
         world.come(tokens=1000, output=100, number=4.0 - number % 5)
     world.run(60.0)
-    world.assert_empty()
-    assert world.queue._orders.failures.count > 0
+    world.assert_empty(fails=True)
 
 
 def test_two_orders_of_one_name_are_refused() -> None:

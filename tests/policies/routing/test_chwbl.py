@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from policies.contract import Candidate, PolicyConfigError, RequestView, RoutingPolicy, make_policy
@@ -24,19 +22,6 @@ def test_routers_that_share_nothing_agree() -> None:
         assert home(fresh, candidates, *key) == home(seasoned, candidates[::-1], *key)
 
 
-def test_prompts_that_differ_within_the_depth_go_different_ways() -> None:
-    policy, candidates = make_policy("chwbl", {"depth": 3}), fleet(*[1.0] * 8)
-    spread = Counter(home(policy, candidates, 1, 2, 100 + tail) for tail in range(400))
-    assert len(spread) == 8
-
-
-def test_what_comes_after_the_depth_does_not_matter() -> None:
-    """A conversation that has outgrown the depth stays where it is."""
-    policy, candidates = make_policy("chwbl", {"depth": 3}), fleet(*[1.0] * 8)
-    assert len({home(policy, candidates, 1, 2, 3, tail) for tail in range(100)}) == 1
-    assert home(policy, candidates, 1, 2, 3) == home(policy, candidates, 1, 2, 3, 4, 5)
-
-
 def test_a_session_goes_before_the_prompt() -> None:
     policy, candidates = make_policy("chwbl"), fleet(*[1.0] * 8)
     found = {
@@ -44,22 +29,6 @@ def test_a_session_goes_before_the_prompt() -> None:
         for number in range(50)
     }
     assert len(found) == 1
-
-
-def test_without_a_key_the_least_loaded() -> None:
-    candidates = fleet(1, 1, 1)
-    candidates[0].load = 1
-    assert picks(make_policy("chwbl"), candidates) == {"b", "c"}
-
-
-def test_full_ones_are_walked_past_to_the_same_next_one() -> None:
-    policy, candidates = make_policy("chwbl"), fleet(*[1.0] * 8)
-    first = home(policy, candidates, *BLOCKS)
-    next(c for c in candidates if c.id == first).load = 7
-    second = home(policy, candidates, *BLOCKS)
-    assert second != first
-    without = [c for c in candidates if c.id != first]
-    assert home(make_policy("chwbl"), without, *BLOCKS) == second
 
 
 def test_a_replica_that_is_no_candidate_keeps_its_keys_for_its_return() -> None:
@@ -78,13 +47,6 @@ def test_a_burst_of_one_prompt_keeps_the_bound(count: int) -> None:
     mean = count / 8
     assert max(picked.values()) <= max(mean * 1.25, mean + 4)
     assert len(picked) > 1
-
-
-def test_bounds_go_by_weight_and_only_by_their_ratio() -> None:
-    for scale in (1.0, 0.01):
-        candidates = fleet(scale, scale * 3)
-        picked = burst(make_policy("chwbl"), candidates, 400, context(), PROMPT)
-        assert 60 <= picked["a"] <= 126  # the share of a is 100; the bound is a quarter above
 
 
 def test_an_idle_fleet_has_affinity() -> None:

@@ -43,34 +43,7 @@ def test_a_shared_system_prompt_of_two_blocks_makes_no_hotspot(name: str, rate: 
     assert hotspot(run(name, shared_prefix(rate, 1000, prefix=2, tail=10))) <= 1.3
 
 
-@pytest.mark.parametrize("rate", [0.5, 3, 10, 40])
-def test_nor_does_one_that_is_most_of_the_prompt(rate: float) -> None:
-    """In an idle fleet the first holder is always the cheapest, and would get everything."""
-    requests = shared_prefix(rate, 1000, prefix=20, tail=2)
-    assert hotspot(run("kv_aware", requests)) <= 1.3
-
-
-def test_without_the_guard_on_recent_requests_it_would() -> None:
-    policy = make_policy("kv_aware", {"absolute": 1e9})
-    outcome = Fleet(policy).run(shared_prefix(0.5, 1000, prefix=20, tail=2))
-    assert hotspot(outcome) > 4
-
-
 # Bursts and cold starts.
-
-
-@pytest.mark.parametrize("count", [16, 40, 100])
-@pytest.mark.parametrize("name", ["kv_aware", "least_load", "least_tokens"])
-def test_identical_prompts_in_one_tick_spread(name: str, count: int) -> None:
-    prompt = blocks(12)
-    assert hotspot(run(name, [Request(1.0, prompt) for _ in range(count)])) <= 1.3
-
-
-@pytest.mark.parametrize("name", ["prefix_affinity", "chwbl", "session"])
-def test_identical_prompts_in_one_tick_keep_the_bound(name: str) -> None:
-    prompt = blocks(12)
-    shares = run(name, [Request(1.0, prompt, "one") for _ in range(160)]).shares()
-    assert 160 * max(shares.values()) <= 20 * 1.25 + 1
 
 
 @pytest.mark.parametrize("name", [*AFFINE, "least_load", "weighted"])
@@ -112,10 +85,6 @@ def test_conversations_stay_at_their_replica(name: str) -> None:
     assert stayed(run(name, chats(3, 400, 8))) > 0.9
 
 
-def test_with_least_load_they_do_not() -> None:
-    assert stayed(run("least_load", chats(3, 400, 8))) < 0.2
-
-
 @pytest.mark.parametrize("name", [*AFFINE, "session", "weighted"])
 def test_affinity_lowers_the_time_to_first_token(name: str) -> None:
     requests = chats(4, 400, 8, seed=1)
@@ -124,21 +93,7 @@ def test_affinity_lowers_the_time_to_first_token(name: str) -> None:
     assert run(name, requests).ttft(0.9) < 0.7 * blind.ttft(0.9)
 
 
-@pytest.mark.parametrize("name", [*AFFINE, "chwbl", "weighted"])
-def test_shared_prefixes_pay(name: str) -> None:
-    """100 prefixes of 40 blocks need two thirds of all caches, or five times one cache."""
-    requests = shared_prefix(9, 2000, prefix=40, tail=9, groups=100, seed=1)
-    blind = run("least_load", requests)
-    assert run(name, requests).ttft(0.5) < 0.5 * blind.ttft(0.5)
-
-
 # Nothing to reuse.
-
-
-@pytest.mark.parametrize("name", ["prefix_affinity", "session"])
-def test_without_reuse_it_is_least_load_to_the_pick(name: str) -> None:
-    requests = unique(42, 1500, 12)
-    assert run(name, requests).homes == run("least_load", requests).homes
 
 
 @pytest.mark.parametrize("rate", [10, 30, 42])
@@ -149,13 +104,3 @@ def test_without_reuse_it_is_no_worse_than_least_load(name: str, rate: float) ->
     for share in (0.5, 0.9, 0.99):
         assert ours.ttft(share) <= 1.05 * blind.ttft(share)
     assert hotspot(ours) <= 1.05
-
-
-def test_long_prompts_among_short_ones_are_seen_as_work() -> None:
-    """Least load counts requests, but one prompt of 60 blocks is as much work as 30 of 2 blocks."""
-    requests = [
-        Request(number / 40, blocks(60 if number % 20 == 0 else 2)) for number in range(2000)
-    ]
-    blind = run("least_load", requests).ttft(0.9)
-    assert run("kv_aware", requests).ttft(0.9) < blind
-    assert run("least_tokens", requests).ttft(0.9) < blind

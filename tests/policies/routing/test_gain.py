@@ -74,13 +74,6 @@ def test_time_already_waited_counts() -> None:
     assert picks(gain(), candidates, view) == {"b"}
 
 
-def test_a_low_request_takes_the_fuller_of_equal_replicas_and_a_high_one_the_emptier() -> None:
-    candidates = known(6, 2)
-    candidates[0].pending_tokens = 1_000
-    assert picks(gain(), candidates, asked(LOW)) == {"a"}
-    assert picks(gain(), candidates, asked(HIGH)) == {"b"}
-
-
 def test_a_long_low_request_takes_the_emptier_replica() -> None:
     candidates = known(6, 2)
     candidates[0].pending_tokens = 1_000
@@ -93,16 +86,6 @@ def test_streams_that_would_become_too_slow_count_as_a_loss() -> None:
     running(policy, candidates[0], HIGH, 60)  # a step of 50 ms: the target of class high
     running(policy, candidates[1], LOW, 100)  # 70 ms; these streams have 200 ms
     assert picks(policy, candidates, asked(NORMAL)) == {"b"}
-
-
-def test_a_cached_prefix_saves_prefill_in_front_of_running_streams() -> None:
-    policy = gain()
-    candidates = known(0, 0)
-    for one in candidates:
-        running(policy, one, HIGH, 20)
-    view = asked(HIGH, 4_000)
-    view.blocks, view.block_tokens = tuple(range(31)), 128.0
-    assert picks(policy, candidates, view, {candidates[0]: 31}) == {"a"}
 
 
 def test_a_replica_kept_for_high_takes_nothing_that_would_make_it_too_slow() -> None:
@@ -155,27 +138,6 @@ def test_a_plan_change_is_counted_if_it_changes_what_other_replicas_take() -> No
     assert not policy.closed_to(second) & (1 << HIGH)
 
 
-def test_streams_that_cost_nothing_leave_room_for_all() -> None:
-    policy = gain()
-    (first,) = known(0)
-    first.slots = None
-    first.speed.sequence_s = first.speed.token_s = 0.0
-    running(policy, first, HIGH, 5)
-    running(policy, first, LOW, 50)
-    for _ in range(3):
-        assert policy.closed_to(first) == 0
-        running(policy, first, LOW, 1)
-
-
-def test_a_class_that_is_in_time_nowhere_is_not_kept_waiting() -> None:
-    policy = gain()
-    first, second = known(0, 0)
-    running(policy, first, LOW, 100)
-    running(policy, second, LOW, 100)
-    running(policy, second, HIGH, 1)
-    assert not policy.closed_to(first) & (1 << HIGH)
-
-
 def test_a_replica_that_is_down_keeps_nothing_away_from_others() -> None:
     policy = gain()
     first, second = known(0, 0)
@@ -184,15 +146,6 @@ def test_a_replica_that_is_down_keeps_nothing_away_from_others() -> None:
     assert policy.closed_to(second) & (1 << HIGH)
     first.is_fit = False
     running(policy, second, LOW, 1)  # a change, so that the plan is made anew
-    assert not policy.closed_to(second) & (1 << HIGH)
-
-
-def test_replicas_of_another_model_do_not_count() -> None:
-    policy = gain()
-    first, second = known(0, 0)
-    first.models = frozenset({"x"})
-    running(policy, first, HIGH, 5)
-    running(policy, second, LOW, 100)
     assert not policy.closed_to(second) & (1 << HIGH)
 
 

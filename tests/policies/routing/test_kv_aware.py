@@ -38,22 +38,6 @@ def test_one_holder_and_many_are_scored_alike() -> None:
         assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, held) == {"d"}
 
 
-def test_a_busy_holder_is_left_when_the_product_says_so() -> None:
-    # The rest of the prompt is 148 of 1,300 tokens: the holder may be 8 times as busy as others.
-    for load, expected in ((0, {"a"}), (7, {"a"}), (8, {"b", "c"})):
-        candidates = loaded(load, 0, 0)
-        assert (
-            picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, {candidates[0]: 9})
-            == expected
-        )
-
-
-def test_pending_prefill_counts_as_well_as_the_batch() -> None:
-    candidates = loaded(1, 1)
-    candidates[0].pending_tokens = 2000
-    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, {candidates[0]: 9}) == {"b"}
-
-
 def test_without_a_prompt_it_is_least_load() -> None:
     candidates = loaded(2, 1, 1)
     assert picks(make_policy("kv_aware", LMETRIC), candidates) == {"b", "c"}
@@ -61,36 +45,6 @@ def test_without_a_prompt_it_is_least_load() -> None:
         "b",
         "c",
     }
-
-
-def test_an_uncounted_prompt_has_the_length_of_its_blocks() -> None:
-    candidates = loaded(2, 0)
-    view = RequestView(blocks=PROMPT.blocks)
-    assert picks(make_policy("kv_aware", LMETRIC), candidates, view, {candidates[0]: 10}) == {"a"}
-
-
-@pytest.mark.parametrize("idle", [1, 10])
-def test_more_blocks_than_the_prompt_has_tokens_is_a_full_hit(idle: int) -> None:
-    """Tokens and blocks are estimated separately; a negative cost would attract every request."""
-    candidates = loaded(9, *[0] * idle)
-    view = RequestView(prompt_tokens=6, blocks=PROMPT.blocks)
-    assert "a" not in picks(make_policy("kv_aware", LMETRIC), candidates, view, {candidates[0]: 10})
-
-
-@pytest.mark.parametrize("holders", [0, 1, 8])
-def test_weights_divide_what_a_replica_has(holders: int) -> None:
-    candidates = fleet(*[1.0] * 7, 4.0)
-    for candidate in candidates:
-        candidate.load, candidate.pending_tokens = 2, 2000
-    candidates[7].load, candidates[7].pending_tokens = 4, 4000
-    held = dict.fromkeys(candidates[8 - holders :], 2)
-    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, held) == {"h"}
-
-
-def test_holders_that_are_not_candidates_are_ignored() -> None:
-    for strangers in (1, 50):
-        held = {Candidate(f"s{i}"): 10 for i in range(strangers)}
-        assert picks(make_policy("kv_aware", LMETRIC), loaded(1, 0, 1), PROMPT, held) == {"b"}
 
 
 @pytest.mark.parametrize(
@@ -125,25 +79,6 @@ def test_a_full_cache_is_avoided_by_requests_that_would_add_to_it() -> None:
     assert picks(policy, candidates, PROMPT, {candidates[0]: 9}) == {"a"}
 
 
-@pytest.mark.parametrize(("count", "full", "expected"), [(2, 1, "z"), (3, 1, "z"), (8, 2, "z")])
-def test_the_only_full_replica_is_avoided(count: int, full: int, expected: str) -> None:
-    candidates = [*loaded(*[3] * full), *loaded(*[40] * (count - full))]
-    for index, candidate in enumerate(candidates):
-        candidate.id = "full" if index < full else expected
-        candidate.kv_usage = 1.0 if index < full else 0.5
-    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT) == {expected}
-
-
-@pytest.mark.parametrize(("count", "full"), [(2, 2), (3, 2), (8, 3), (8, 7), (8, 8)])
-def test_where_many_lack_room_the_last_one_with_some_is_not_stormed(count: int, full: int) -> None:
-    """A poll that is one second old would attract all requests of that second."""
-    candidates = loaded(*[3] * full, *[40] * (count - full))
-    for candidate in candidates[:full]:
-        candidate.kv_usage = 1.0
-    names = {candidate.id for candidate in candidates[:full]}
-    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT) <= names
-
-
 def test_a_backlog_everywhere_makes_a_miss_dearer() -> None:
     candidates = loaded(20, 8)
     held = {candidates[0]: 9}
@@ -170,67 +105,12 @@ def test_a_burst_of_one_prompt_spreads(count: int) -> None:
     assert 8 * max(picked.values()) / count <= 1.3
 
 
-def test_a_burst_on_a_holder_that_stays_the_only_one_ends_at_the_queue_guard() -> None:
-    """The rest of the prompt is a ninth of it: the product alone would send more to the holder."""
-    most = {}
-    for depth in (6, 1000):
-        candidates = fleet(*[1.0] * 8)
-        policy = make_policy("kv_aware", {"queue_depth": depth})
-        ctx = context(held={candidates[0]: 9})
-        most[depth] = burst(policy, candidates, 40, ctx, PROMPT)["a"]
-    assert most[6] == 6 < most[1000]
-
-
-def test_a_prompt_that_comes_alone_stays_until_its_holder_has_had_too_much() -> None:
-    policy, candidates = make_policy("kv_aware", LMETRIC), fleet(*[1.0] * 8)
-    policy.on_fleet_change(frozenset("abcdefgh"))
-    ctx = context(held={candidates[0]: 9})
-    assert trickle(policy, candidates, 8, ctx, PROMPT) == {"a": 8}
-    picked = trickle(policy, candidates, 2000, ctx, PROMPT)
-    assert picked["a"] / 2000 < 1.35 / 8  # if no other replica becomes a holder
-    assert len(picked) == 8
-
-
-def test_recent_requests_are_compared_within_a_pool() -> None:
-    """Two replicas serve the only requested model.
-
-    Their share of the fleet's requests is too large, but not their share of the pool's.
-    """
-    policy, pool = make_policy("kv_aware", LMETRIC), fleet(1, 1)
-    policy.on_fleet_change(frozenset("abcdefgh"))
-    trickle(policy, pool, 400, context(), PROMPT)
-    for holder in pool:
-        assert picks(policy, pool, PROMPT, {holder: 9}) == {holder.id}
-
-
 def test_a_replica_in_slow_start_is_not_kept_by_its_cache_alone() -> None:
     policy, candidates = make_policy("kv_aware", LMETRIC), fleet(0.1, 1, 1, 1)
     policy.on_fleet_change(frozenset("abcd"))
     picked = trickle(policy, candidates, 400, context(held={candidates[0]: 9}), PROMPT)
     # The replica's fair part is 0.1 of 3.1; a cached prefix may add a third and the margin of 8.
     assert picked["a"] / 400 < 0.1 / 3.1 * 1.4 + 0.02
-
-
-def test_a_new_replica_does_not_have_to_catch_up() -> None:
-    policy, candidates = make_policy("kv_aware", LMETRIC), fleet(*[1.0] * 4)
-    policy.on_fleet_change(frozenset("abc"))
-    trickle(policy, candidates[:3], 300, context(), PROMPT)
-    policy.on_fleet_change(frozenset("abcd"))
-    picked = trickle(policy, candidates, 400, context(), PROMPT)
-    assert picked["d"] / 400 == pytest.approx(0.25, abs=0.06)
-
-
-def test_a_new_replica_does_not_take_prefixes_held_elsewhere() -> None:
-    """Compared with a new replica every holder has too much, compared with the mean none has."""
-    policy, candidates = make_policy("kv_aware", LMETRIC), fleet(*[1.0] * 8)
-    policy.on_fleet_change(frozenset("abcdefg"))
-    for _ in range(40):
-        for candidate in candidates[:7]:
-            policy.on_dispatch(PROMPT, candidate, context())
-            candidate.load = 2
-    policy.on_fleet_change(frozenset("abcdefgh"))
-    assert policy.pick(PROMPT, candidates, context()).candidate.id == "h"
-    assert picks(policy, candidates, PROMPT, {candidates[0]: 9}) == {"a"}
 
 
 def test_what_is_long_ago_is_forgotten() -> None:
@@ -264,24 +144,6 @@ def test_the_reason_says_why() -> None:
     for _ in range(30):
         policy.on_dispatch(PROMPT, candidates[1], Context(context().rng))
     assert reason({candidates[1]: 10}) == "spread"
-
-
-def test_a_dearer_miss_and_a_larger_batch_hold_on_longer() -> None:
-    """Both settings favour the cache; LMetric itself leaves this holder."""
-    candidates = loaded(9, 0)
-    held = {candidates[0]: 9}
-    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, held) == {"b"}
-    for options in ({"batch": 4.0}, {"miss_cost": 2.0, "batch": 2.0}):
-        assert picks(make_policy("kv_aware", {**LMETRIC, **options}), candidates, PROMPT, held) == {
-            "a"
-        }
-    candidates = loaded(1, 1)
-    candidates[0].pending_tokens = 2000
-    held = {candidates[0]: 9}
-    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, held) == {"b"}
-    assert picks(
-        make_policy("kv_aware", {**LMETRIC, "miss_cost": 3.0}), candidates, PROMPT, held
-    ) == {"a"}
 
 
 @pytest.mark.parametrize(

@@ -44,19 +44,6 @@ def test_kv_usage_has_two_thirds_of_the_say_of_a_prefix() -> None:
         assert picks(policy, candidates, PROMPT, {candidates[0]: 5}) == expected
 
 
-def test_an_unknown_usage_is_like_the_others_mean() -> None:
-    candidates = loaded(5, 5, 5)
-    candidates[0].kv_usage, candidates[2].kv_usage = 0.2, 0.8
-    assert picks(make_policy("weighted"), candidates) == {"a"}
-    assert picks(make_policy("weighted"), candidates[1:]) == {"b", "c"}
-    candidates[1].kv_usage = 0.7
-    assert picks(make_policy("weighted"), candidates[1:]) == {"b"}
-
-
-def test_equals_go_to_the_least_loaded() -> None:
-    assert picks(make_policy("weighted"), loaded(3, 1, 1, 2)) == {"b", "c"}
-
-
 def test_more_tokens_than_the_threshold_is_no_mark_and_not_less() -> None:
     candidates = loaded(2, 1)
     candidates[0].pending_tokens, candidates[1].pending_tokens = 5_000_000, 9_000_000

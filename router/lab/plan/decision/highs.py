@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
-from router.core.extras import MissingExtra
+from router.lab.extras import MissingExtra
 from router.lab.plan.decision.problem import PlanError
 
 GAP: Final = 5e-3  # the search stops at this relative distance from the best possible value

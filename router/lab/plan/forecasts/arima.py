@@ -14,7 +14,7 @@ from itertools import pairwise
 from math import isfinite
 from typing import Any, Final
 
-from router.core.extras import MissingExtra
+from router.lab.extras import MissingExtra
 from router.lab.plan.forecasts.method import Fitted, Method
 
 ORDER: Final = (3, 1, 2)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from router.core.extras import MissingExtra
+from router.lab.extras import MissingExtra
 
 _ERROR_MAX: Final = 0.35  # a coefficient with a larger relative standard error is tied
 _NEGLIGIBLE: Final = 0.03  # a contribution below this share of the median time is negligible

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from router.core.sketch import Sketch
 from router.core.text.table import Column
 from router.lab.replay.report.group import Group
 from router.lab.replay.report.run import Run
+from router.lab.sketch import Sketch
 
 _MS = 1e3
 _PERCENT = 100.0

@@ -13,8 +13,8 @@ from typing import Any
 from mypy_extensions import mypyc_attr
 
 from router.core.errors import Reason
-from router.core.sketch import ACCURACY, Sketch
 from router.lab.simulator.outcome import EXPIRED, REFUSED
+from router.lab.sketch import ACCURACY, Sketch
 
 # A sketch with this number of buckets covers 14 powers of ten with an accuracy of 0.1 %.
 BUCKETS_MAX = 16_384

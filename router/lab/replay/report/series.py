@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from mypy_extensions import mypyc_attr
 
-from router.core.sketch import Sketch
+from router.lab.sketch import Sketch
 
 BINS_MAX = 128
 _FIRST_WIDTH_S = 1 / 16

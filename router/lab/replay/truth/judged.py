@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from router.core.errors import Reason
-from router.core.sketch import Sketch
 from router.lab.replay.truth.errors import error_of, error_text
 from router.lab.simulator.outcome import Outcome
+from router.lab.sketch import Sketch
 
 REQUESTS_MIN: Final = 30  # minimum number of requests for a figure
 QUANTILES: Final = (0.5, 0.9, 0.99)

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from router.core.extras import MissingExtra
+from router.lab.extras import MissingExtra
 from router.lab.plan.decision import program
 from router.lab.plan.decision.problem import Pool, PoolId, Problem, Segment
 from router.lab.plan.decision.solve import solve

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from router.core.extras import MissingExtra
+from router.lab.extras import MissingExtra
 from router.lab.plan.forecasts.arima import ORDER, Arima
 
 

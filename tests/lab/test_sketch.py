@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.core.sketch import Sketch
+from router.lab.sketch import Sketch
 
 # Above the smallest value that is distinguished from 0, up to any realistic seconds or tokens.
 values = st.lists(st.floats(1e-8, 1e12), min_size=1, max_size=200)
