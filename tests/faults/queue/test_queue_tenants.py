@@ -183,7 +183,7 @@ def held(router: Router) -> dict[str, int]:
     queue = router.app.parts.queue
     assert queue is not None
     (only,) = queue.pools.queues
-    order = only._order
+    order = only._rules.order
     assert isinstance(order, SharedByFlow)
     keys = [key for book in order.books for key in book.keys.by_name.values()]
     return {
