@@ -146,11 +146,18 @@ class RelativeFit:
         if waited_s > self.predict(features):
             self.learn(features, waited_s, now)
 
+    def is_due(self, now: float) -> bool:
+        """Whether a sample at the time `now` is learned."""
+        return self.samples <= FIRST or now - self._at >= LEAST_GAP_S
+
     def learn(self, features: list[float], took_s: float, now: float) -> None:
-        """Learn that `features` took `took_s` seconds. `now` is in monotonic seconds."""
-        elapsed_s = max(0.0, now - self._at) if self.samples else 0.0
-        if elapsed_s < LEAST_GAP_S and self.samples > FIRST:
+        """Learn that `features` took `took_s` seconds. `now` is in monotonic seconds.
+
+        Nothing is learned if the sample is not due (`is_due`).
+        """
+        if not self.is_due(now):
             return
+        elapsed_s = max(0.0, now - self._at) if self.samples else 0.0
         weight = max(GAP_WEIGHT, 1.0 / (self.samples + 1))
         self._gap_s += weight * (min(elapsed_s, SCALE_GAP_S) - self._gap_s)
         predicted_s = self.predict(features)

@@ -99,6 +99,8 @@ class Ttfts:
 
     def _learn(self, tokens: int, seconds: float, now: float) -> None:
         fit = self._fit
+        if not fit.is_due(now):
+            return
         fit.learn([1.0, float(tokens)], seconds, now)
         self._base_s = fit.coefficient(0)
         self._token_s = fit.coefficient(1)
