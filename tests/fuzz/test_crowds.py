@@ -98,7 +98,7 @@ def test_many_clients_come_behind_the_head_and_to_the_fields() -> None:
     assert found["a head is taken"] > 0.4 * CLIENTS, found
     assert found["fields are read"] > 0.15 * CLIENTS, found
     for kind in ("a large body", "chunks", "a coding", "a form", "refused"):
-        assert found[kind] >= 5, found
+        assert found[kind] >= 3, found
 
 
 def test_most_answers_are_read() -> None:

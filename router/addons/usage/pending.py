@@ -1,7 +1,7 @@
 """Collects the usage since the last write of the usage file, by day, tenant and class.
 
-Must never: store more than ROWS_MAX rows. While the file cannot be written and there are more, the
-amounts of further tenants are collected together.
+Must never: store more rows than `rows_max`. While the file cannot be written and there are more,
+the amounts of further tenants are collected together.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ Rows = dict[tuple[int, str, str], Used]
 class Pending:
     """The amounts of one router that are not in the file."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows_max: int = ROWS_MAX) -> None:
         self._rows: Rows = {}
+        self._rows_max = rows_max
 
     def row(self, day: int, tenant: str, urgency: str) -> Used:
         """Returns the amounts to which a request is added."""
         row = self._rows.get((day, tenant, urgency))
         if row is None:
-            if len(self._rows) >= ROWS_MAX:
+            if len(self._rows) >= self._rows_max:
                 tenant = OTHERS
             row = self._rows.setdefault((day, tenant, urgency), Used())
         return row

@@ -98,6 +98,8 @@ class SimulatedAttempt(EngineAttempt):
         self._failed(Reason.REPLICA_RESET)
 
     def _failed(self, reason: Reason) -> None:
+        if self.attempt not in self.exchange.driver.state.live:
+            return
         self.exchange.see_work(self.attempt)
         # Each simulated connection counts as new, so `reused` is False. vLLM sends the response
         # head at once, so `received` is True.

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
-from router.addons.usage import pending
 from router.addons.usage.pending import Pending
 from router.observe.tenant_usage import OTHERS
 
 
-def test_amounts_that_could_not_be_written_are_added_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pending, "ROWS_MAX", 2)
-    ours = Pending()
+def test_amounts_that_could_not_be_written_are_added_again() -> None:
+    ours = Pending(rows_max=2)
     for tenant in ("acme", "umbrella", "third", "fourth", "acme"):
         ours.row(1, tenant, "low").count(10, 0, 1, False, 0.5)
     taken = ours.take()
