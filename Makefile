@@ -77,7 +77,7 @@ DEPLOY := tests/config/test_deploy.py tests/config/test_reference.py tests/app/d
     tests/app/observe tests/app/restart tests/faults/restart tests/app/discovery \
     tests/faults/replicas/test_discovery_changes_regions.py \
     tests/faults/replicas/test_discovery_changes_under_load.py tests/faults/names \
-    tests/fleet/test_names.py tests/app/tenants tests/addons/usage tests/app/test_file_watch.py \
+    tests/fleet/test_names.py tests/app/tenants $(wildcard tests/addons/usage) tests/app/test_file_watch.py \
     tests/app/test_cli.py
 check-deploy: $(VENV)/.installed-dev  ## deploy/ and every short check of an installation, also against other programs
 	$(BIN)/python -m pytest -rs --durations=10 $(DEPLOY)

@@ -80,7 +80,7 @@ The queue is one class in five layers, each a file: `queue_state` (its parts, an
 reports read), `arrivals`, `dispatches`, `outcomes`, and `queue` (periodic work, changes of the
 fleet, reloads). `pools` decides which queue serves which model. `waiting/` has the waiting tickets
 and chooses the next one, `gates/` decides which classes a replica takes. The order within a class
-is a policy of its own (`policies/queueing`). `limits` and `budget` apply before any queue.
+is a policy of its own (`policies/queueing`). `limits` applies before any queue.
 
 Urgency is a number: 0 critical, 1 high, 2 normal, 3 low, 4 batch, with fractions between these
 numbers. The class is the nearest whole number. The level is the urgency less an amount for the age

@@ -1,9 +1,7 @@
 """One replica: the facts that policies use, and all other data of the router about it.
 
-The fleet table owns the `Replica` objects, and only the table changes them. There are two
-exceptions: leases and polls change the counts of requests (`core/replica_load.py`), and the prober
-and the poller set `descriptor`. A replica that was removed from the fleet exists until its last
-lease is released.
+The fleet table owns the `Replica` objects. ARCHITECTURE.md, *Who may write what*, names all
+writers. A replica that was removed from the fleet exists until its last lease is released.
 """
 
 from __future__ import annotations

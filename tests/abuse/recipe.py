@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from router.config.keys import KeyLine, hash_of, line_of
+from router.core.addons import is_installed
 from tests.abuse.hostile import Client
 from tests.abuse.victim import LOOP_S, MEMORY, Victim, reproducible, under_attack
 from tests.faults.process.metrics import number
@@ -42,6 +45,8 @@ class Recipes:
 
         def register(attack: Recipe) -> Recipe:
             def run(folder: Path) -> None:
+                if extra.startswith("batches:") and not is_installed("batches"):
+                    pytest.skip("there is no addon batches")
                 key = KeyLine(name="a", hash=hash_of(b"a key"))
                 (folder / "keys.jsonl").write_text(line_of(key) + "\n")
 

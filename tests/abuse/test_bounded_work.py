@@ -20,8 +20,7 @@ from router.observe.admin.connections import MOST
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.recipe import Recipes, ask, at_once, came, ended, listing
 from tests.abuse.victim import BAD, PAIR, Victim
-from tests.addons.batches.forms import MULTIPART, form
-from tests.addons.batches.lines import CHAT
+from tests.addons.forms import MULTIPART, form
 from tests.harness.client import RawClient
 from tests.harness.messages import (
     LAST_CHUNK,
@@ -40,6 +39,7 @@ MIB = 1024 * 1024
 LOOP_S = 0.05
 RECIPES = Recipes()
 recipe = RECIPES.recipe
+CHAT = "/v1/chat/completions"
 BATCHES = "batches: {enabled: true, folder: '{folder}/b', disk_free: 0}\n"
 JSON_CHUNKED = ["host: h", "content-type: application/json", "transfer-encoding: chunked"]
 

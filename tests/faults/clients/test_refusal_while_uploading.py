@@ -9,6 +9,7 @@ import pytest
 
 from router.config.model import Batches, Keys, Tls
 from router.core.errors import Reason
+from tests.addons.needed import needs
 from tests.app.test_keys_at_the_door import BEARER, acme, file_of
 from tests.harness.behaviours import echo
 from tests.harness.client import RawClient
@@ -40,6 +41,7 @@ async def connect(router: Router, *, tls: bool) -> RawClient | TlsClient:
     return client
 
 
+@needs("batches")
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize(
     ("begin", "status"),
@@ -111,6 +113,7 @@ async def test_a_refused_client_that_sends_nothing_more_is_disconnected() -> Non
         await eventually(lambda: not router.app.parts.front.clients, "closed")
 
 
+@needs("batches")
 @pytest.mark.parametrize("sends", [False, True], ids=["sends nothing more", "never ends"])
 @scenario
 async def test_a_refusal_of_the_batch_server_has_the_same_deadlines(

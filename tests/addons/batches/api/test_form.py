@@ -16,7 +16,7 @@ from router.addons.batches.api.form import (
     Form,
 )
 from router.addons.batches.api.uploads import STEP
-from tests.addons.batches.forms import part
+from tests.addons.forms import part
 
 TYPE = b"multipart/form-data; boundary=edge"
 END = b"--edge--\r\n"

@@ -13,8 +13,8 @@ from openai import AsyncOpenAI
 from router.addons.batches.quota import Usage
 from router.addons.batches.store.store import Store
 from tests.addons.batches.app.helpers import held, open_door, sdk, submit, until
-from tests.addons.batches.forms import MULTIPART, form
 from tests.addons.batches.lines import numbered
+from tests.addons.forms import MULTIPART, form
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chunk, request
 from tests.harness.replica import eventually

@@ -9,7 +9,7 @@ import pytest
 from tests.addons.batches.api.test_form import WITHOUT_END
 from tests.addons.batches.app.helpers import open_door
 from tests.addons.batches.app.test_uploads import files_in
-from tests.addons.batches.forms import MULTIPART
+from tests.addons.forms import MULTIPART
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import request
 from tests.harness.replica import eventually

@@ -20,8 +20,8 @@ from router.addons.batches.store.blob_store import Reading
 from router.config.model import Keys, Tls
 from router.core.errors import Reason
 from tests.addons.batches.app.helpers import open_door, sdk, submit, until
-from tests.addons.batches.forms import EDGE, MULTIPART, form, part
 from tests.addons.batches.lines import CHAT, numbered
+from tests.addons.forms import EDGE, MULTIPART, form, part
 from tests.app.test_keys_at_the_door import BEARER, acme, file_of
 from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
