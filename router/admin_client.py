@@ -68,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _ask(args: argparse.Namespace, method: str, path: str) -> bytes:
-    """Returns the body of a successful answer. Raises _Failed, or ValueError for the address."""
+    """Return the body of a successful answer. Raises _Failed, or ValueError for the address."""
     headers = {}
     try:
         if args.token_file is not None:
@@ -100,7 +100,7 @@ def _connection(args: argparse.Namespace) -> HTTPConnection:
 
 
 def _problem(answer: HTTPResponse, body: bytes) -> str:
-    """Returns the message of a refusal."""
+    """Return the message of a refusal."""
     try:
         found: Any = json.loads(body)["error"]["message"]
     except (ValueError, KeyError, TypeError):

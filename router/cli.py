@@ -109,12 +109,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def full_parser() -> argparse.ArgumentParser:
-    """Returns the parser with the arguments of all commands. Imports all their modules."""
+    """Return the parser with the arguments of all commands. Imports all their modules."""
     return _parser(None)
 
 
 def _parser(words: list[str] | None) -> argparse.ArgumentParser:
-    """Returns the parser for the arguments `words`. Imports the module of the requested command.
+    """Return the parser for the arguments `words`. Imports the module of the requested command.
 
     `None`: imports the modules of all commands.
     """
@@ -272,7 +272,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _config_file(given: str | None, *, uses_folder: bool) -> str | None:
-    """Returns the path of the configuration file; `None`: there is no file.
+    """Return the path of the configuration file; `None`: there is no file.
 
     `given`: the path in the command. `uses_folder`: whether the file in the current directory is
     used if no other is named.
@@ -284,7 +284,7 @@ def _config_file(given: str | None, *, uses_folder: bool) -> str | None:
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the flags that were given, in the structure of the YAML file."""
+    """Return the flags that were given, in the structure of the YAML file."""
     overrides: dict[str, Any] = {}
     if args.listen is not None:
         overrides["listen"] = args.listen
@@ -342,7 +342,7 @@ def _attach(parser: argparse.ArgumentParser, module: str) -> None:
 
 
 def _bench_module(name: str, module: str) -> str | None:
-    """Returns the module of a benchmark; `None` if the program was installed without it."""
+    """Return the module of a benchmark; `None` if the program was installed without it."""
     from importlib.util import find_spec
 
     try:

@@ -15,7 +15,7 @@ from router.observe.metrics import Metrics
 
 
 def described(estimates: TtftEstimates, metrics: Metrics) -> dict[str, Any]:
-    """Returns the learned errors by priority class and state, and the coverage by priority class.
+    """Return the learned errors by priority class and state, and the coverage by priority class.
 
     The states (`STATES`) distinguish the circumstances of an estimate. A state with too few first
     tokens is null. Errors that are learned separately for one account are not included.
@@ -41,7 +41,7 @@ def described(estimates: TtftEstimates, metrics: Metrics) -> dict[str, Any]:
 
 
 def _cell(cell: Cell) -> dict[str, float] | None:
-    """Returns the ratio of the actual to the predicted time: its median and 90 % interval."""
+    """Return the ratio of the actual to the predicted time: its median and 90 % interval."""
     interval = cell.interval
     if not interval.is_known:
         return None

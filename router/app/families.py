@@ -53,7 +53,7 @@ def _replicas(parts: Parts) -> list[Replica]:
 
 
 def _of_each(attribute: str) -> Callable[[Parts], Values]:
-    """Returns a function that reads one attribute of all replicas for which its value is known."""
+    """Return a function that reads one attribute of all replicas for which its value is known."""
 
     def read(parts: Parts) -> dict[str, float]:
         return {r.id: v for r in _replicas(parts) if (v := getattr(r, attribute)) is not None}
@@ -426,7 +426,7 @@ def _headroom(driver: QueueDriver) -> float:
 
 
 def queue_counts(driver: QueueDriver) -> QueueCounts:
-    """Returns the sum of the counts of all pools, including removed pools."""
+    """Return the sum of the counts of all pools, including removed pools."""
     counts = QueueCounts()
     for counted in (driver.pools.past, *(queue.counts for queue in driver.pools.queues)):
         counts.add(counted)

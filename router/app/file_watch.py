@@ -27,7 +27,7 @@ Stamps = dict[str, object]
 
 
 def files_of(config: Config) -> list[str]:
-    """Returns the files and folders, besides the configuration file, that a reload reads again."""
+    """Return the files and folders, besides the configuration file, that a reload reads again."""
     admin = config.admin
     ports = (config.tls, admin.tls)
     credentials = (
@@ -47,7 +47,7 @@ def files_of(config: Config) -> list[str]:
 
 
 def stamps_of(paths: Iterable[str]) -> Stamps:
-    """Returns a value for each path, which changes when the file or the folder changes."""
+    """Return a value for each path, which changes when the file or the folder changes."""
     return {path: _stamp_of(path) for path in paths}
 
 

@@ -367,7 +367,7 @@ class App:
         return True, "ready" if has_replica else "ready, and no replica is up"
 
     def unready(self) -> Reason | None:
-        """Returns why load balancers should not use this router; None: they should use it."""
+        """Return why load balancers should not use this router; None: they should use it."""
         if self.is_replaced:
             return None  # The other process accepts requests at the same addresses.
         if self.draining:
@@ -397,13 +397,13 @@ class App:
         return await usage.csv_of(self.parts, first, last)
 
     def census(self) -> dict[str, int]:
-        """Returns the numbers of resources in use now. Every number is 0 after `stop`."""
+        """Return the numbers of resources in use now. Every number is 0 after `stop`."""
         return report.census(self.parts)
 
     # -- reload (AdminActions) ----------------------------------------------------------------
 
     def _files(self) -> list[str]:
-        """Returns the files that `watch` watches."""
+        """Return the files that `watch` watches."""
         return [*([] if self._path is None else [self._path]), *files_of(self.config)]
 
     def _is_stale(self) -> bool:

@@ -115,18 +115,18 @@ class Listeners:
         return [one.sock for one in self._open if one.name == name]
 
     def copies(self, name: str) -> list[socket.socket]:
-        """Returns copies of the sockets for a server, which closes its copies itself."""
+        """Return copies of the sockets for a server, which closes its copies itself."""
         return [sock.dup() for sock in self.sockets(name)]
 
     def port(self, name: str) -> int:
-        """Returns the TCP port of a listener; 0: it has no socket, or a Unix socket."""
+        """Return the TCP port of a listener; 0: it has no socket, or a Unix socket."""
         for sock in self.sockets(name):
             if sock.family != socket.AF_UNIX:
                 return int(sock.getsockname()[1])
         return 0
 
     def address(self, name: str) -> str:
-        """Returns the address of a listener, for people."""
+        """Return the address of a listener, for people."""
         return ", ".join(address_of(sock) for sock in self.sockets(name))
 
     def close(self, name: str) -> None:
@@ -143,7 +143,7 @@ class Listeners:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Returns listening sockets for all addresses of a host. Raises OSError."""
+    """Return listening sockets for all addresses of a host. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     made: list[socket.socket] = []
     try:
@@ -168,7 +168,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def address_of(sock: socket.socket) -> str:
-    """Returns the address of a listening socket, as `host:port` or as a path."""
+    """Return the address of a listening socket, as `host:port` or as a path."""
     name = sock.getsockname()
     if sock.family == socket.AF_UNIX:
         return f"unix:{name.decode() if isinstance(name, bytes) else name}"

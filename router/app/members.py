@@ -97,7 +97,7 @@ class Members:
         return report.replica(parts, replica)
 
     def _member(self, replica_id: str, *, or_leaving: bool = False) -> Replica:
-        """Returns a replica that can be changed. A further rank of an address cannot."""
+        """Return a replica that can be changed. A further rank of an address cannot."""
         self._check_not_handed_over()
         replica = self._find(replica_id, or_leaving=or_leaving)
         if replica.rank:
@@ -112,7 +112,7 @@ class Members:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "restarting", text)
 
     def _find(self, replica_id: str, *, or_leaving: bool = False) -> Replica:
-        """Returns a replica.
+        """Return a replica.
 
         `or_leaving`: a removed replica that still finishes its requests is returned, too.
         """

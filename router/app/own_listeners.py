@@ -44,7 +44,7 @@ class OwnListeners:
         ]
 
     def at(self, host: str, port: int) -> str:
-        """Returns the setting of the listener at an address of a replica; "": there is none."""
+        """Return the setting of the listener at an address of a replica; "": there is none."""
         for setting, own_host, own_port in self._found:
             if port == own_port and leads_to(host, own_host, _is_local):
                 return setting

@@ -297,7 +297,7 @@ class Parts:
 
 
 def admin_token(config: Config) -> str | None:
-    """Returns the token of the admin port; `None`: none is configured. Raises ConfigError."""
+    """Return the token of the admin port; `None`: none is configured. Raises ConfigError."""
     try:
         return token_of(config.admin)
     except FileProblem as err:
@@ -305,7 +305,7 @@ def admin_token(config: Config) -> str | None:
 
 
 def admin_names(config: Config) -> tuple[str, ...]:
-    """Returns the names in the field `Host` under which the admin port answers."""
+    """Return the names in the field `Host` under which the admin port answers."""
     admin = config.admin
     listens = [text for text in (admin.listen, admin.probes_listen) if text is not None]
     return (*admin.hosts, gethostname(), *(split_host_port(text)[0] for text in listens))
@@ -329,7 +329,7 @@ def open_log(config: Config) -> AccessLog:
 
 
 def config_hash(config: Config) -> str:
-    """Returns a hash of the configuration: twelve hexadecimal digits."""
+    """Return a hash of the configuration: twelve hexadecimal digits."""
     return hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:12]
 
 

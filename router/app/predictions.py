@@ -24,12 +24,12 @@ Labelled = dict[tuple[str, ...], float]
 
 
 def errors(replicas: Iterable[Replica]) -> Labelled:
-    """Returns the mean absolute error by model and kind, as a share of the actual time."""
+    """Return the mean absolute error by model and kind, as a share of the actual time."""
     return _by_model(replicas, is_signed=False)
 
 
 def biases(replicas: Iterable[Replica]) -> Labelled:
-    """Returns the mean signed error by model and kind, as a share of the actual time."""
+    """Return the mean signed error by model and kind, as a share of the actual time."""
     return _by_model(replicas, is_signed=True)
 
 
@@ -66,7 +66,7 @@ def _names(replica: Replica) -> list[str]:
 
 
 def report(replica: Replica) -> dict[str, Any]:
-    """Returns a replica's learned speed and its errors for GET /replicas.
+    """Return a replica's learned speed and its errors for GET /replicas.
 
     The end of each name states the unit: milliseconds, tokens or percent.
     """

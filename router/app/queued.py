@@ -22,12 +22,12 @@ _COUNTED: Final = (
 
 
 def waiting(driver: QueueDriver | None) -> int:
-    """Returns the number of waiting requests."""
+    """Return the number of waiting requests."""
     return 0 if driver is None else driver.pools.waiting
 
 
 def described(driver: QueueDriver | None) -> dict[str, Any]:
-    """Returns the data of GET /queue."""
+    """Return the data of GET /queue."""
     if driver is None:
         return {"enabled": False}
     queues = driver.pools.queues
@@ -47,7 +47,7 @@ def described(driver: QueueDriver | None) -> dict[str, Any]:
 
 
 def closed(driver: QueueDriver | None) -> dict[str, dict[str, str]]:
-    """Returns the priority classes that each replica does not accept now, each with the reason."""
+    """Return the priority classes that each replica does not accept now, each with the reason."""
     found: dict[str, dict[str, str]] = {}
     for queue in () if driver is None else driver.pools.queues:
         for place in queue.places():

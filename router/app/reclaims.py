@@ -103,7 +103,7 @@ class Reclaims:
             self._arm()
 
     def sources_of(self, replica: Replica) -> tuple[str, ...]:
-        """Returns the sources that announce the reclaim of a replica that has a notice."""
+        """Return the sources that announce the reclaim of a replica that has a notice."""
         return tuple(sorted(self._reclaims[replica].sources))
 
     def _announce(self, replicas: Sequence[Replica], seconds: float, source: str) -> None:
@@ -161,12 +161,12 @@ class Reclaims:
         self._fleet.set_duty(replica, self._reclaims.pop(replica).before)
 
     def seconds_left(self, replica: Replica) -> float | None:
-        """Returns the seconds until the machine goes away; `None`: there is no notice."""
+        """Return the seconds until the machine goes away; `None`: there is no notice."""
         known = self._reclaims.get(replica)
         return None if known is None else max(0.0, known.due - monotonic())
 
     def duty_before(self, replica: Replica) -> int:
-        """Returns the duty that the replica has without a notice."""
+        """Return the duty that the replica has without a notice."""
         known = self._reclaims.get(replica)
         return replica.duty if known is None else known.before
 

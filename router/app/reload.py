@@ -142,7 +142,7 @@ def prepare(parts: Parts, files: Files, emulated: Iterable[ReplicaConfig]) -> Pr
 def _learned(
     parts: Parts, config: Config, upstream: Upstream, members: Mapping[str, Member]
 ) -> dict[str, Member]:
-    """Returns the members whose credentials can be read. Raises ConfigError.
+    """Return the members whose credentials can be read. Raises ConfigError.
 
     A replica that is not in the fleet yet is left out if its credential cannot be read.
     """
@@ -159,7 +159,7 @@ def _learned(
 
 
 def differences(parts: Parts, prepared: Prepared) -> list[str]:
-    """Returns what `commit` will change, as texts for the log: settings, API keys, the token."""
+    """Return what `commit` will change, as texts for the log: settings, API keys, the token."""
     found = changes(parts.config, prepared.config) + prepared.files.changed_keys
     if prepared.upstream.token != parts.upstream.token:
         found.append("the token for replicas changed")

@@ -24,7 +24,7 @@ _NO_FAULT = (Reason.REPLICA_REFUSED, Reason.REPLICA_BUSY)
 
 
 def census(parts: Parts) -> dict[str, int]:
-    """Returns the numbers of resources in use now. Every number is 0 after a stop."""
+    """Return the numbers of resources in use now. Every number is 0 after a stop."""
     everyone = [*parts.fleet.replicas.values(), *parts.fleet.leaving]
     resumption = parts.context.resumption
     replicas = [r for r in everyone if not r.rank]  # The ranks of an address share connections.
@@ -57,12 +57,12 @@ def census(parts: Parts) -> dict[str, int]:
 
 
 def replicas(parts: Parts) -> list[dict[str, Any]]:
-    """Returns the data of GET /replicas. An unknown value is null."""
+    """Return the data of GET /replicas. An unknown value is null."""
     return _described(parts, (*parts.fleet.replicas.values(), *parts.fleet.leaving))
 
 
 def replica(parts: Parts, r: Replica) -> dict[str, Any]:
-    """Returns the data of GET /replicas for one replica."""
+    """Return the data of GET /replicas for one replica."""
     return _described(parts, (r,))[0]
 
 
@@ -153,7 +153,7 @@ def _date(seconds: float) -> str:
 
 
 def _failures(parts: Parts) -> dict[str, dict[str, int]]:
-    """Returns how many attempts each replica has failed, by ID and reason."""
+    """Return how many attempts each replica has failed, by ID and reason."""
     found: dict[str, dict[str, int]] = {}
     for (replica_id, _, reason), count in parts.metrics.attempts.items():
         if reason.source is Source.REPLICA:
@@ -163,7 +163,7 @@ def _failures(parts: Parts) -> dict[str, dict[str, int]]:
 
 
 def _origin(parts: Parts, r: Replica) -> dict[str, str | None]:
-    """Returns where the replica comes from. `source`: the source of discovery that names it."""
+    """Return where the replica comes from. `source`: the source of discovery that names it."""
     if r.removed:
         return {"origin": None, "source": None}
     member = parts.discovered.get(r.id)
@@ -173,7 +173,7 @@ def _origin(parts: Parts, r: Replica) -> dict[str, str | None]:
 
 
 def classes(parts: Parts) -> str:
-    """Returns which priority classes clients may request, as text for the log event at start."""
+    """Return which priority classes clients may request, as text for the log event at start."""
     tenants = parts.dispatcher.tenants
     most = tenants.judge.open_ceiling
     if tenants.requires_keys:
@@ -188,7 +188,7 @@ _PREDICTED = (100, 1_000, 10_000, 100_000)
 
 
 def hedging(parts: Parts) -> dict[str, Any]:
-    """Returns the data of GET /hedging. An unknown value and an infinite delay are null."""
+    """Return the data of GET /hedging. An unknown value and an infinite delay are null."""
     rules, counts = parts.config.hedging, parts.hedge_counts
     return {
         "policy": rules.policy,

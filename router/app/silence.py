@@ -17,7 +17,7 @@ from router.dispatch.exchange import Exchange
 
 
 def by_class(exchanges: Iterable[Exchange], now: float) -> dict[str, float]:
-    """Returns the longest time by priority class, in seconds; 0 if no stream is in progress."""
+    """Return the longest time by priority class, in seconds; 0 if no stream is in progress."""
     longest = dict.fromkeys(CLASSES, 0.0)
     for x in exchanges:
         name = x.urgency.stated

@@ -118,7 +118,7 @@ class Upstream:
             raise ConfigError([f"{where}.{err.field}: {err}"]) from None
 
     def tls_of(self, replica: ReplicaConfig) -> ssl.SSLContext | None:
-        """Returns the TLS context of an https replica that was learned."""
+        """Return the TLS context of an https replica that was learned."""
         return self._pool_tls.get(replica.pool, self.tls)
 
 

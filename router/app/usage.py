@@ -40,7 +40,7 @@ _Totals = dict[str, dict[str, Used]]
 
 
 async def described(parts: Parts, first: int = FIRST, last: int = LAST) -> dict[str, Any]:
-    """Returns the usage by tenant (most tokens first) and priority class.
+    """Return the usage by tenant (most tokens first) and priority class.
 
     `first`, `last`: the days, as days since 1970. Raises Refused.
     """
@@ -78,7 +78,7 @@ async def described(parts: Parts, first: int = FIRST, last: int = LAST) -> dict[
 
 
 async def csv_of(parts: Parts, first: int = FIRST, last: int = LAST) -> bytes:
-    """Returns the usage as CSV (RFC 4180), with a row for each day, tenant and class.
+    """Return the usage as CSV (RFC 4180), with a row for each day, tenant and class.
 
     Without the usage file, there is one row for each tenant and class, and its day is empty. Raises
     Refused.
@@ -101,7 +101,7 @@ async def csv_of(parts: Parts, first: int = FIRST, last: int = LAST) -> bytes:
 
 
 async def _totals(parts: Parts, first: int, last: int) -> tuple[float, _Totals, str | None]:
-    """Returns the time since which is counted, the usage, and why it is not that of the file.
+    """Return the time since which is counted, the usage, and why it is not that of the file.
 
     "": no file is configured. `None`: it is that of the file.
     """

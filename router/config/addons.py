@@ -46,7 +46,7 @@ NEEDS: Final[Mapping[str, Need]] = {
 
 
 def wanted(config: Config, keys: Sequence[KeyLine] = ()) -> dict[str, str]:
-    """Returns the addons that a configuration needs, each with the setting that needs it.
+    """Return the addons that a configuration needs, each with the setting that needs it.
 
     Keys without a budget use the addon `usage` if it is installed. So a budget that a reload adds
     counts what its tenant used before.

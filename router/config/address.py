@@ -56,7 +56,7 @@ class ReplicaUrl:
         return join_host_port(self.host, self.port) + self.base_path
 
     def at(self, host: str, port: int) -> str:
-        """Returns the text of this URL with another host and port."""
+        """Return the text of this URL with another host and port."""
         return f"{self.scheme}://{join_host_port(host, port)}{self.base_path}"
 
     @property
@@ -136,7 +136,7 @@ def leads_to(host: str, own: str, is_local: Callable[[str], bool]) -> bool:
 
 
 def _plain(host: str) -> str:
-    """Returns the address to which the kernel connects for `host`. Names stay as they are."""
+    """Return the address to which the kernel connects for `host`. Names stay as they are."""
     if host in ("localhost", *WILDCARDS):
         return "::1" if host == "::" else "127.0.0.1"
     if host.lower().startswith("::ffff:"):
@@ -155,7 +155,7 @@ def is_address(host: str) -> bool:
 
 
 def host_of(authority: str) -> str:
-    """Returns the host of a `Host` field in lower case, without port, brackets and final dot."""
+    """Return the host of a `Host` field in lower case, without port, brackets and final dot."""
     host = authority.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
@@ -167,7 +167,7 @@ def join_host_port(host: str, port: int) -> str:
 
 
 def parse_host(text: str) -> str:
-    """Returns a host in its canonical form: in lower case; IPv6 compressed and without brackets."""
+    """Return a host in its canonical form: in lower case; IPv6 compressed and without brackets."""
     if text.startswith("[") and text.endswith("]"):
         return _parse_ipv6(text[1:-1])
     if ":" in text:

@@ -16,12 +16,12 @@ def is_struct(kind: Any) -> bool:
 
 @cache
 def hints(cls: type[msgspec.Struct]) -> dict[str, Any]:
-    """Returns the annotations of a section, by field."""
+    """Return the annotations of a section, by field."""
     return get_type_hints(cls, include_extras=True)
 
 
 def without_none(kind: Any) -> tuple[Any, bool]:
-    """Returns (X, True) for `X | None`, and (T, False) for any other type T.
+    """Return (X, True) for `X | None`, and (T, False) for any other type T.
 
     `Annotated` is removed from the result.
     """
@@ -45,18 +45,18 @@ def metas(kind: Any) -> Iterator[msgspec.Meta]:
 
 
 def unit_of(kind: Any) -> str | None:
-    """Returns `units.DURATION` or `units.SIZE`; `None` if values of this type have no unit."""
+    """Return `units.DURATION` or `units.SIZE`; `None` if values of this type have no unit."""
     unit: str | None = _extra(kind, "unit")
     return unit
 
 
 def needs_restart(kind: Any) -> bool:
-    """Returns whether a reload cannot change a setting or section with this annotation."""
+    """Return whether a reload cannot change a setting or section with this annotation."""
     return _extra(kind, "restart") is not None
 
 
 def is_secret(kind: Any) -> bool:
-    """Returns whether the value of a setting with this annotation must not be shown."""
+    """Return whether the value of a setting with this annotation must not be shown."""
     return _extra(kind, "secret") is not None
 
 

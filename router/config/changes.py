@@ -20,12 +20,12 @@ _VALUE_CHARS: Final = 100
 
 
 def changes(before: Config, after: Config) -> list[str]:
-    """Returns one text for each setting that differs, at most `TEXTS_MAX` and their rest."""
+    """Return one text for each setting that differs, at most `TEXTS_MAX` and their rest."""
     return _limited(list(_sections(before, after, "")))
 
 
 def key_changes(before: Iterable[KeyLine], after: Iterable[KeyLine]) -> list[str]:
-    """Returns one text for each API key that differs, at most `TEXTS_MAX` and their rest."""
+    """Return one text for each API key that differs, at most `TEXTS_MAX` and their rest."""
     old, new = _by_name(before), _by_name(after)
     return _limited(list(_named(old, new, "key", None)))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def comments_of(cls: type) -> dict[str, str]:
-    """Returns the text of each field: the comment lines directly above it, and on its lines."""
+    """Return the text of each field: the comment lines directly above it, and on its lines."""
     source = _source(cls)
     found = _node(cls, source)
     if found is None:
@@ -37,7 +37,7 @@ def comments_of(cls: type) -> dict[str, str]:
 
 
 def doc_of(cls: type) -> str:
-    """Returns the docstring of a class, or else that of its nearest base class that has one."""
+    """Return the docstring of a class, or else that of its nearest base class that has one."""
     for base in cls.__mro__:
         node = None if base is object else _node(base, _source(base))
         text = None if node is None else ast.get_docstring(node)
@@ -47,7 +47,7 @@ def doc_of(cls: type) -> str:
 
 
 def _source(cls: type) -> str:
-    """Returns the source of a class's module; "" if it is not written in Python."""
+    """Return the source of a class's module; "" if it is not written in Python."""
     module = sys.modules[cls.__module__]
     file = getattr(module, "__file__", None) or ""
     path = Path(file).parent / (cls.__module__.rsplit(".", 1)[-1] + ".py")
@@ -62,7 +62,7 @@ def _node(cls: type, source: str) -> ast.ClassDef | None:
 
 
 def _comments(source: str) -> dict[int, str]:
-    """Returns the texts of all comments, by line number."""
+    """Return the texts of all comments, by line number."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return {
         token.start[0]: token.string.lstrip("#").strip()

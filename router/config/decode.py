@@ -63,13 +63,13 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def decode(cls: type[S], data: dict[str, Any], problems: Problems) -> S:
-    """Returns `data` decoded as a `cls`. The result is invalid if errors were added."""
+    """Return `data` decoded as a `cls`. The result is invalid if errors were added."""
     found: S = _struct(cls, data, "", problems, cls)
     return found
 
 
 def explain(err: msgspec.ValidationError, unit: str | None = None) -> str:
-    """Returns the message of msgspec's error about one value, in the words of the file."""
+    """Return the message of msgspec's error about one value, in the words of the file."""
     text = str(err)
     if found := _RANGE.match(text):
         return f"must be {_RANGE_WORDS[found[1]]} {amount_text(float(found[2]), unit)}"
@@ -83,7 +83,7 @@ def explain(err: msgspec.ValidationError, unit: str | None = None) -> str:
 
 
 def did_you_mean(key: str, known: list[str]) -> str:
-    """Returns a hint to append to the error message about an unknown `key`; "" if none fits."""
+    """Return a hint to append to the error message about an unknown `key`; "" if none fits."""
     near = get_close_matches(key, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -91,7 +91,7 @@ def did_you_mean(key: str, known: list[str]) -> str:
 def _struct(
     cls: type[msgspec.Struct], data: Any, path: str, problems: Problems, root: type[msgspec.Struct]
 ) -> Any:
-    """Returns `data` decoded as a `cls`.
+    """Return `data` decoded as a `cls`.
 
     `root`: the struct of the whole file, for hints about unknown keys.
     """
@@ -128,7 +128,7 @@ def _struct(
 
 
 def _value(kind: Any, data: Any, path: str, problems: Problems, root: type[msgspec.Struct]) -> Any:
-    """Returns `data` decoded as the annotated type `kind`.
+    """Return `data` decoded as the annotated type `kind`.
 
     If `data` is invalid, adds an error to `problems` and returns _MISSING.
     """
@@ -186,7 +186,7 @@ def _list(
 def _mapping(
     item_kind: Any, data: Any, path: str, problems: Problems, root: type[msgspec.Struct]
 ) -> Any:
-    """Returns `data` decoded as a mapping with any keys, whose values have the type `item_kind`."""
+    """Return `data` decoded as a mapping with any keys, whose values have the type `item_kind`."""
     if data is None:
         return {}
     if not isinstance(data, dict):
@@ -200,12 +200,12 @@ def _mapping(
 
 
 def _has_places(kind: Any) -> bool:
-    """Returns whether the values of a mapping are checked one by one, to name the key in errors."""
+    """Return whether the values of a mapping are checked one by one, to name the key in errors."""
     return is_struct(kind) or get_origin(kind) is Literal or unit_of(kind) is not None
 
 
 def _hint(key: str, siblings: list[str], path: str, root: type[msgspec.Struct]) -> str:
-    """Returns a hint with the key that the user probably meant instead of the unknown `key`.
+    """Return a hint with the key that the user probably meant instead of the unknown `key`.
 
     These keys are tried in this order:
     1. the new name of a renamed setting;

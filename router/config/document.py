@@ -70,7 +70,7 @@ for _tag, _pattern, _first in (
 
 
 def parse_document(text: str, problems: Problems) -> dict[str, Any]:
-    """Returns the mapping of a document. Errors are added to `problems`.
+    """Return the mapping of a document. Errors are added to `problems`.
 
     Returns an empty mapping for an empty document and for text that is not YAML.
     """
@@ -85,7 +85,7 @@ def parse_document(text: str, problems: Problems) -> dict[str, Any]:
 
 
 def parse_list(text: str, path: str, problems: Problems) -> list[Any]:
-    """Returns the list of a document in YAML or JSON. Errors are added to `problems`.
+    """Return the list of a document in YAML or JSON. Errors are added to `problems`.
 
     `path`: the path of the list in errors. An empty document is an error, because a full disk or a
     program that is writing the file leaves one; an empty list is `[]`. JSON is read by another
@@ -108,7 +108,7 @@ def parse_list(text: str, path: str, problems: Problems) -> list[Any]:
 
 
 def _node(text: str, problems: Problems) -> yaml.Node | None:
-    """Returns the root of a document. Returns `None`, and adds an error, if it is not YAML."""
+    """Return the root of a document. Returns `None`, and adds an error, if it is not YAML."""
     try:
         found: yaml.Node | None = _Loader(text).get_single_node()
     except yaml.MarkedYAMLError as err:

@@ -22,7 +22,7 @@ _READERS: Final = {DURATION: seconds, SIZE: size_bytes}
 
 
 def as_yaml(config: Config) -> str:
-    """Returns the configuration as YAML text."""
+    """Return the configuration as YAML text."""
     text: str = yaml.safe_dump(_section(config), sort_keys=False, allow_unicode=True)
     return text
 
@@ -37,7 +37,7 @@ def _section(section: msgspec.Struct) -> dict[str, Any]:
 
 
 def shown(value: Any, kind: Any = None) -> Any:
-    """Returns a value as in the file, without secrets. `kind`: the annotation of its setting."""
+    """Return a value as in the file, without secrets. `kind`: the annotation of its setting."""
     if is_secret(kind):
         return HIDDEN if value else value
     if is_struct(type(value)):

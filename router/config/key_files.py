@@ -24,7 +24,7 @@ DATA: Final = "..data"
 
 
 def read_keys(rules: Keys) -> tuple[KeyLine, ...]:
-    """Returns the lines of all keys that the section `keys` names. Raises KeysProblem."""
+    """Return the lines of all keys that the section `keys` names. Raises KeysProblem."""
     sources: list[tuple[str, bytes]] = []
     if rules.file is not None:
         raw = _read(rules.file, "file")
@@ -56,7 +56,7 @@ def _read_folder(path: str) -> list[tuple[str, bytes]]:
 
 
 def _target(path: str) -> Path:
-    """Returns the folder that has the present files."""
+    """Return the folder that has the present files."""
     data = Path(path, DATA)
     return Path(os.path.realpath(data)) if data.is_dir() else Path(path)
 

@@ -127,17 +127,17 @@ _decode = msgspec.json.Decoder(KeyLine).decode
 
 
 def hash_of(key: bytes) -> str:
-    """Returns the hash of a key in the form that the keys file contains."""
+    """Return the hash of a key in the form that the keys file contains."""
     return "sha256:" + hashlib.sha256(key).hexdigest()
 
 
 def new_key() -> str:
-    """Returns a random key."""
+    """Return a random key."""
     return PREFIX + token_urlsafe(_BITS // 8)
 
 
 def line_of(line: KeyLine) -> str:
-    """Returns a line for the keys file, without a line end and without fields at their default."""
+    """Return a line for the keys file, without a line end and without fields at their default."""
     return msgspec.json.encode(line).decode()
 
 
@@ -180,7 +180,7 @@ def _differ(one: KeyLine, other: KeyLine) -> bool:
 
 
 def expiry_of(line: KeyLine) -> float:
-    """Returns when the key expires, in seconds since 1970; infinity: never. Raises ValueError."""
+    """Return when the key expires, in seconds since 1970; infinity: never. Raises ValueError."""
     if not line.expires:
         return inf
     try:
@@ -192,7 +192,7 @@ def expiry_of(line: KeyLine) -> float:
 
 
 def checked(fields: dict[str, Any]) -> tuple[KeyLine, str]:
-    """Returns the line with these fields, and all errors in one text.
+    """Return the line with these fields, and all errors in one text.
 
     If the text is not empty, the line is invalid.
     """
@@ -202,7 +202,7 @@ def checked(fields: dict[str, Any]) -> tuple[KeyLine, str]:
 
 
 def _explained(text: bytes) -> str:
-    """Returns the errors of a line that is JSON but no KeyLine; "" if it is not an object."""
+    """Return the errors of a line that is JSON but no KeyLine; "" if it is not an object."""
     try:
         fields = msgspec.json.decode(text)
     except NOT_JSON:  # the type error comes before the error in the syntax

@@ -109,7 +109,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _model_budgets(texts: list[str]) -> dict[str, dict[str, float]]:
-    """Returns the budgets by model. Raises ValueError."""
+    """Return the budgets by model. Raises ValueError."""
     found: dict[str, dict[str, float]] = {}
     for text in texts:
         model, _, budget = text.rpartition(":")

@@ -109,7 +109,7 @@ def _replicas(entries: list[Any], config: Config, problems: Problems) -> tuple[R
 
 
 def read_text(path: str | PathLike[str], problems: Problems) -> str:
-    """Returns the text of a configuration file, or adds an error if the file cannot be read."""
+    """Return the text of a configuration file, or add an error if the file cannot be read."""
     try:
         raw = read_file(path, MAX_BYTES + 1)
     except (OSError, ValueError) as err:  # ValueError if the path has a NUL byte
@@ -128,7 +128,7 @@ def read_text(path: str | PathLike[str], problems: Problems) -> str:
 
 
 def _decoded(raw: bytes, path: str, problems: Problems) -> str:
-    """Returns the text of a file, or adds an error if it is not UTF-8."""
+    """Return the text of a file, or add an error if it is not UTF-8."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as err:
@@ -178,7 +178,7 @@ def _expanded(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _route(value: Any) -> Any:
-    """Returns the value of one name in `models` in its long form."""
+    """Return the value of one name in `models` in its long form."""
     if isinstance(value, str):
         return {"targets": [_at("model", value)]}
     if not isinstance(value, Mapping):
@@ -192,7 +192,7 @@ def _at(field: str, value: Any) -> Any:
 
 
 def in_region(replica: Replica, config: Config) -> Replica:
-    """Returns the replica with the region of the router if it states none.
+    """Return the replica with the region of the router if it states none.
 
     A replica of another company has only the region that it states.
     """

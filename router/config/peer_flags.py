@@ -48,7 +48,7 @@ FLAGS: Final = {
 
 
 def hint(message: str) -> str:
-    """Returns lines that name the replacements of the flags in an error message; "" if none."""
+    """Return lines that name the replacements of the flags in an error message; "" if none."""
     words = (word.partition("=")[0] for word in message.split())
     found = dict.fromkeys(word for word in words if word in FLAGS)
     return "".join(f"\n  instead of {flag}: {FLAGS[flag]}" for flag in found)

@@ -42,7 +42,7 @@ class Problems:
         self.lines.append(f"{path}: {text}" if path else text)
 
     def parsed(self, path: str, parse: Callable[[str], T], text: str) -> T | None:
-        """Returns `parse(text)`, where `text` is the setting at `path`.
+        """Return `parse(text)`, where `text` is the setting at `path`.
 
         Returns `None` if `parse` raises ValueError, which is added as an error, or if the setting
         has an error already.
@@ -56,7 +56,7 @@ class Problems:
             return None
 
     def is_spoiled(self, *paths: str) -> bool:
-        """Returns whether one of the paths, or a section that contains it, has an error already."""
+        """Return whether one of the paths, or a section that contains it, has an error already."""
         return any(not self._paths.isdisjoint(_with_ancestors(path)) for path in paths)
 
     @property
@@ -89,7 +89,7 @@ def join(path: str, key: str) -> str:
 
 
 def said(problems: Sequence[str], what: str = "the configuration") -> str:
-    """Returns the text with which a command prints all errors, without a line break at the end.
+    """Return the text with which a command prints all errors, without a line break at the end.
 
     `what`: what has the errors, for example the path of a file.
     """

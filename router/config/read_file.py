@@ -13,7 +13,7 @@ import os
 
 
 def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
-    """Returns at most `bytes_max` bytes of a file. Raises OSError; ValueError if the path has a NUL
+    """Return at most `bytes_max` bytes of a file. Raises OSError; ValueError if the path has a NUL
     byte."""
     with open(path, "rb", opener=without_waiting) as file:
         os.set_blocking(file.fileno(), True)

@@ -98,7 +98,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _within(wanted: str) -> list[Section]:
-    """Returns a section and those below it, or else the part of a section with one setting."""
+    """Return a section and those below it, or else the part of a section with one setting."""
     start = f"{wanted}.".replace("[]", "")
     found = [each for each in sections() if f"{each.path}.".replace("[]", "").startswith(start)]
     if found:
@@ -109,7 +109,7 @@ def _within(wanted: str) -> list[Section]:
 
 
 def page() -> str:
-    """Returns the reference in Markdown."""
+    """Return the reference in Markdown."""
     lines = [_HEAD, *_lines(sections())]
     for path, registry in (("routing", ROUTING), ("queue", QUEUEING), ("hedging", HEDGING)):
         lines.append(f"## Values of `{path}.policy`, each with its `{path}.options`\n")
@@ -180,7 +180,7 @@ _MISSING = object()
 
 
 def _built(struct: type[msgspec.Struct]) -> msgspec.Struct | None:
-    """Returns a section with its defaults; `None` if a setting of the section is required."""
+    """Return a section with its defaults; `None` if a setting of the section is required."""
     required = any(field.required for field in msgspec.structs.fields(struct))
     return None if required else struct()
 
@@ -200,7 +200,7 @@ def _struct_in(kind: Any) -> tuple[type[msgspec.Struct], str] | None:
 
 
 def _doc(cls: type) -> str:
-    """Returns the docstring of a class in one paragraph, or else the docstring of a base class."""
+    """Return the docstring of a class in one paragraph, or else the docstring of a base class."""
     return " ".join(doc_of(cls).split())
 
 
@@ -256,7 +256,7 @@ def _shown(default: Any, kind: Any) -> str:
 
 @cache  # Each call parses the source of a section.
 def _texts(cls: type[msgspec.Struct]) -> dict[str, str]:
-    """Returns the text of each setting of a class and of its base classes."""
+    """Return the text of each setting of a class and of its base classes."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if issubclass(base, Frozen):

@@ -89,7 +89,7 @@ def _check_id(
 
 
 def id_rule(name: str) -> str:
-    """Returns the rule that an ID of a replica breaks; "" if the ID is valid."""
+    """Return the rule that an ID of a replica breaks; "" if the ID is valid."""
     if not _ID.match(name):
         return "must be visible ASCII: 1 to 200 letters, digits and ._:/[]~@+-"
     if _RANK.match(name):

@@ -134,7 +134,7 @@ def _limits_cost(line: KeyLine | ModelBudgets) -> bool:
 
 
 def _unpriced(line: KeyLine, config: Config) -> str:
-    """Returns the prices that are missing for a key with a budget of money; "": none."""
+    """Return the prices that are missing for a key with a budget of money; "": none."""
     prices = config.usage.prices
     if ANY in prices:
         return ""

@@ -27,7 +27,7 @@ class FileProblem(ValueError):
 
 
 def listening_context(tls: Tls) -> ssl.SSLContext:
-    """Returns the TLS context of the data port. Raises FileProblem."""
+    """Return the TLS context of the data port. Raises FileProblem."""
     _read("cert", tls.cert)
     _read("key", tls.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -47,7 +47,7 @@ def listening_context(tls: Tls) -> ssl.SSLContext:
 
 
 def admin_context(tls: AdminTls) -> ssl.SSLContext:
-    """Returns the TLS context of the admin port. Raises FileProblem."""
+    """Return the TLS context of the admin port. Raises FileProblem."""
     context = listening_context(tls)
     if tls.client_ca is not None:
         _trust(context, "client_ca", tls.client_ca)
@@ -74,7 +74,7 @@ class PortTls:
 
 
 def pool_context(pool: Pool) -> ssl.SSLContext:
-    """Returns the TLS context for the https replicas of a pool with its own settings.
+    """Return the TLS context for the https replicas of a pool with its own settings.
 
     Raises FileProblem.
     """
@@ -82,7 +82,7 @@ def pool_context(pool: Pool) -> ssl.SSLContext:
 
 
 def replica_context(upstream: Upstream) -> ssl.SSLContext:
-    """Returns the TLS context for replicas with https URLs. Raises FileProblem."""
+    """Return the TLS context for replicas with https URLs. Raises FileProblem."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -107,7 +107,7 @@ def _trust(context: ssl.SSLContext, field: str, path: str) -> None:
 
 
 def token_of(section: TokenSource) -> str | None:
-    """Returns the token of a section: from the configuration, a file or the environment.
+    """Return the token of a section: from the configuration, a file or the environment.
 
     Raises FileProblem.
     """

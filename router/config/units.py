@@ -33,7 +33,7 @@ _BARE: Final = re.compile(rf"{_NUMBER}\Z")
 
 
 def seconds(text: str) -> float | None:
-    """Returns the seconds of a duration such as `1h30m`; `None` if the text is not a duration."""
+    """Return the seconds of a duration such as `1h30m`; `None` if the text is not a duration."""
     text = text.strip()
     if _BARE.match(text):
         return float(text)
@@ -43,7 +43,7 @@ def seconds(text: str) -> float | None:
 
 
 def size_bytes(text: str) -> int | None:
-    """Returns the bytes of a size such as `64MiB`.
+    """Return the bytes of a size such as `64MiB`.
 
     Returns `None` if the text is not a size, or not a whole number of bytes.
     """

@@ -15,7 +15,7 @@ from router.config.model.setting_types import Frozen
 
 
 def varied(base: Config | None = None, **sections: Frozen | Mapping[str, Any]) -> Config:
-    """Returns `base` (None: the default configuration) with other sections or single settings.
+    """Return `base` (None: the default configuration) with other sections or single settings.
 
     For example: `varied(queue=Queue(policy="fifo"), polling={"interval_s": 5.0})`. Raises
     AttributeError if a section does not exist, and TypeError if a setting does not exist.

@@ -42,7 +42,7 @@ def load(name: str, wanted_by: str) -> ModuleType:
 
 
 def is_installed(name: str) -> bool:
-    """Returns whether `load` would find the addon `name`. Does not import it."""
+    """Return whether `load` would find the addon `name`. Does not import it."""
     has_any = find_spec(_PACKAGE) is not None
     return (has_any and find_spec(f"{_PACKAGE}.{name}") is not None) or bool(_registered(name))
 

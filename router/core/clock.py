@@ -14,10 +14,10 @@ wall = _clocks.time
 
 
 def monotonic() -> float:
-    """Returns the seconds of a clock that never goes back. Only differences have a meaning."""
+    """Return the seconds of a clock that never goes back. Only differences have a meaning."""
     return _monotonic()
 
 
 def time() -> float:
-    """Returns the seconds since 1970. This clock may jump."""
+    """Return the seconds since 1970. This clock may jump."""
     return wall()

@@ -55,10 +55,10 @@ class Host(Protocol):
     def reclaims(self) -> Reclaims: ...
 
     def max_clients(self, config: Config) -> int:
-        """Returns how many client connections the data port accepts."""
+        """Return how many client connections the data port accepts."""
 
     def connect_within(self) -> asyncio.Protocol:
-        """Returns the data port's protocol for a connection from inside this process."""
+        """Return the data port's protocol for a connection from inside this process."""
 
 
 class Addon:
@@ -72,14 +72,14 @@ class Addon:
         return 0
 
     def held(self) -> dict[str, int]:
-        """Returns what it holds for requests, by name; each number is 0 after `stop`."""
+        """Return what it holds for requests, by name; each number is 0 after `stop`."""
         return {}
 
     def adopt(self, config: Config, token: str | None) -> None:
         """Uses these settings from now on. `token`: what the router sends to replicas."""
 
     def state(self) -> object:
-        """Returns what the process after this one must know, as JSON; `None`: nothing."""
+        """Return what the process after this one must know, as JSON; `None`: nothing."""
         return None
 
     def continues(self, state: msgspec.Raw) -> None:

@@ -52,7 +52,7 @@ class Addresses:
         return found
 
     def of(self, peer: str, forwarded_for: bytes | None) -> str:
-        """Returns the client address of a request from `peer`, in one normal spelling."""
+        """Return the client address of a request from `peer`, in one normal spelling."""
         if forwarded_for is not None and self.is_trusted(peer):
             found = self._by_field.get(forwarded_for)
             if found is None:
@@ -72,7 +72,7 @@ class Addresses:
         return own
 
     def _client_in(self, forwarded_for: bytes) -> str:
-        """Returns the first address from the right that is not a trusted proxy.
+        """Return the first address from the right that is not a trusted proxy.
 
         If all addresses are trusted proxies, returns the leftmost; "" if there is no valid address.
         """
@@ -92,7 +92,7 @@ class Addresses:
 
 
 def _host(entry: str) -> str:
-    """Returns an address without the port that some proxies append."""
+    """Return an address without the port that some proxies append."""
     if entry.startswith("["):
         return entry[1:].partition("]")[0]
     if entry.count(":") == 1:

@@ -96,7 +96,7 @@ def check_default(
 def _chooser(
     engine: str, path: bytes, model: str | None, adapters: frozenset[str], is_known: bool
 ) -> str:
-    """Returns the member by which an engine chooses the adapter on a path; "" if there is none."""
+    """Return the member by which an engine chooses the adapter on a path; "" if there is none."""
     rules = engine_of(engine).adapters
     if rules is None:  # the engine is unknown, and may ignore `model` on the `ADAPTER_PATHS`
         return "" if path in ADAPTER_PATHS else MODEL
@@ -109,7 +109,7 @@ def _chooser(
 
 
 def _is_chosen(fields: Fields, chooser: str) -> bool:
-    """Returns whether the member `chooser` of the body names an adapter for every prompt."""
+    """Return whether the member `chooser` of the body names an adapter for every prompt."""
     raw = fields.lora_path
     if chooser != _PATH:
         nested = _parameters(fields)
@@ -144,7 +144,7 @@ def check_no_priority(fields: Fields) -> None:
 
 
 def _parameters(fields: Fields) -> Parameters | None:
-    """Returns the body's member `parameters`; None if the body has no such object.
+    """Return the body's member `parameters`; None if the body has no such object.
 
     Raises RouterError (BAD_JSON, UNREAD_BODY).
     """
@@ -204,7 +204,7 @@ def _check_length(name: str, raw: msgspec.Raw, most: int) -> None:
 
 
 def _may_be_number(raw: msgspec.Raw) -> bool:
-    """Returns whether pydantic in an engine could convert a JSON value or string to a number."""
+    """Return whether pydantic in an engine could convert a JSON value or string to a number."""
     value = value_of(raw)
     if isinstance(value, str):
         try:

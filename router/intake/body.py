@@ -85,7 +85,7 @@ def read_fields(
     large: LargeBody | FormScan | None = None,
     rules: MemberRules = DEFAULT,
 ) -> Fields:
-    """Returns the fields of a request body. `body`: its pieces, of `size` bytes in total. `large`:
+    """Return the fields of a request body. `body`: its pieces, of `size` bytes in total. `large`:
     the result of `watch` if the body was scanned while it arrived. `rules`: the members that the
     body must not have.
 
@@ -120,19 +120,19 @@ def _check_unread(body: list[bytes], size: int, fields: Unread, rules: MemberRul
 
 
 def may_be_large(size: int | None) -> bool:
-    """Returns whether to scan a body of `size` bytes while it arrives. None: unknown size."""
+    """Return whether to scan a body of `size` bytes while it arrives. None: unknown size."""
     return size is None or size > DECODE_UP_TO
 
 
 def watch(route: Route, size: int | None, content_type: bytes | None) -> LargeBody | FormScan:
-    """Returns the scanner for a body that may be large. Its `feed` gets the pieces of the body."""
+    """Return the scanner for a body that may be large. Its `feed` gets the pieces of the body."""
     if _has_form(route, content_type):
         return FormScan(content_type or b"", _WANTED)
     return LargeBody(_ALL_MEMBERS, is_large=size is not None)
 
 
 def places_of(large: object, size: int) -> list[Place] | None:
-    """Returns the positions of the wanted members of a body of `size` bytes.
+    """Return the positions of the wanted members of a body of `size` bytes.
 
     Returns None if no valid scan exists. `large`: the result of `watch` if the body was scanned
     while it arrived.
@@ -175,7 +175,7 @@ def is_form(content_type: bytes | None) -> bool:
 
 
 def _has_form(route: Route, content_type: bytes | None) -> bool:
-    """Returns whether the body is read as a form."""
+    """Return whether the body is read as a form."""
     return route.body == MULTIPART or (route.body == ANY and is_form(content_type))
 
 
@@ -220,7 +220,7 @@ def _tolerant(raw: bytes, rules: MemberRules) -> Fields:
 
 
 def _of_members(members: dict[str, msgspec.Raw], raw: bytes, rules: MemberRules) -> Fields:
-    """Returns the fields of the body `raw`, which has these members."""
+    """Return the fields of the body `raw`, which has these members."""
     if not WANTED.isdisjoint(members):
         scan = _scan([raw], WANTED)  # finds all members of the same name
         _whole(scan)
@@ -258,7 +258,7 @@ def _number(text: str) -> float | None:
 
 
 def _scanned(body: list[bytes], scan: MemberScan, rules: MemberRules) -> Fields:
-    """Returns the fields of a large body, from the members that a scan has found.
+    """Return the fields of a large body, from the members that a scan has found.
 
     The scan does not validate the values that it does not decode; the engine does.
     """
@@ -366,7 +366,7 @@ _WANTED: Final = frozenset(
 
 
 def _from_form(found: dict[bytes, bytes], rules: MemberRules) -> Fields:
-    """Returns the fields that are supported in forms. Every value of a form is a text."""
+    """Return the fields that are supported in forms. Every value of a form is a text."""
     rules.check_form(found)
     fields = Fields(
         priority=_text(found.get(b"priority")),
@@ -383,7 +383,7 @@ def _from_form(found: dict[bytes, bytes], rules: MemberRules) -> Fields:
 
 
 def _text(value: bytes | None) -> msgspec.Raw | None:
-    """Returns the value of a form's field as a JSON string."""
+    """Return the value of a form's field as a JSON string."""
     if value is None:
         return None
     return msgspec.Raw(msgspec.json.encode(value.decode("utf-8", "replace")))

@@ -156,7 +156,7 @@ class Flows:
         forwarded_for: bytes | None,
         user: bytes,
     ) -> Flow:
-        """Returns the flow of a request.
+        """Return the flow of a request.
 
         `authorization` and `api_key`: whole header lines. `user`: b"" if the request names no user.
         """
@@ -241,12 +241,12 @@ class Flows:
 
 
 def key_tenant(hashed: Callable[[bytes], str], name: str) -> str:
-    """Returns the tenant of the key `name` of the keys file: a hash of its name."""
+    """Return the tenant of the key `name` of the keys file: a hash of its name."""
     return hashed(b"key\n" + name.encode())
 
 
 def user_of(header: bytes | None, field: msgspec.Raw | None) -> bytes:
-    """Returns the user that a request names in `header`, else in the body's `field`; b"": none."""
+    """Return the user that a request names in `header`, else in the body's `field`; b"": none."""
     user = b""
     if header:
         user = header
@@ -258,7 +258,7 @@ def user_of(header: bytes | None, field: msgspec.Raw | None) -> bytes:
 
 
 def header_of(lines: bytes, begins: bytes) -> bytes | None:
-    """Returns the value of a header field; None if `lines` do not contain the field.
+    """Return the value of a header field; None if `lines` do not contain the field.
 
     `lines`: header lines, each with a CRLF before it. `begins`: CRLF, the field's name in lower
     case, and a colon.
@@ -305,7 +305,7 @@ class Pending:
 
 
 def with_steps(urgency: Urgency, steps: int) -> Urgency:
-    """Returns `urgency`, lowered for a request whose party has `steps` other pending requests."""
+    """Return `urgency`, lowered for a request whose party has `steps` other pending requests."""
     if steps <= 0:
         return urgency
     number = stepped(urgency.number, steps)

@@ -35,7 +35,7 @@ _OVER: Final = 2  # bytes to ignore: after the last delimiter, or after the form
 def read_form(
     pieces: list[bytes], content_type: bytes, wanted: Container[bytes]
 ) -> dict[bytes, bytes]:
-    """Returns the values of the fields in `wanted`, from the pieces of a form.
+    """Return the values of the fields in `wanted`, from the pieces of a form.
 
     Raises RouterError (BAD_MULTIPART).
     """
@@ -97,7 +97,7 @@ class FormScan:
         self._before += size
 
     def fields(self) -> dict[bytes, bytes]:
-        """Returns the wanted fields, after the whole form was fed.
+        """Return the wanted fields, after the whole form was fed.
 
         Raises RouterError (BAD_MULTIPART).
         """
@@ -204,7 +204,7 @@ _ENDLESS_HEAD: Final = f"the head of a part has no end within {HEAD_BYTES} bytes
 
 
 def boundary_of(content_type: bytes) -> bytes:
-    """Returns the boundary in a form's Content-Type. Raises RouterError (BAD_MULTIPART)."""
+    """Return the boundary in a form's Content-Type. Raises RouterError (BAD_MULTIPART)."""
     _, given = parameters(content_type)
     boundary = given.get(b"boundary", b"")
     if not 0 < len(boundary) <= _BOUNDARY_BYTES:
@@ -219,7 +219,7 @@ def boundary_of(content_type: bytes) -> bytes:
 
 
 def _name(head: bytes) -> bytes:
-    """Returns the field name of a part; b"" if the part has no name.
+    """Return the field name of a part; b"" if the part has no name.
 
     `head`: the rest of the delimiter's line, and the header lines of the part.
     """
@@ -255,7 +255,7 @@ PLAIN: Final = frozenset({b"7bit", b"8bit", b"binary"})
 
 
 def parameters(value: bytes) -> tuple[bytes, dict[bytes, bytes]]:
-    """Returns the text before the first `;` of a header field's value, and the parameters after it.
+    """Return the text before the first `;` of a header field's value, and the parameters after it.
 
     Names are in lower case (RFC 9110 section 5.6.6). Raises RouterError (BAD_MULTIPART) for a
     repeated name, too many parameters, or an unterminated quoted value.
@@ -282,7 +282,7 @@ def parameters(value: bytes) -> tuple[bytes, dict[bytes, bytes]]:
 
 
 def _quoted(rest: bytes) -> tuple[bytes, bytes]:
-    """Returns the text of the quoted string at the beginning of `rest`, and the bytes after it.
+    """Return the text of the quoted string at the beginning of `rest`, and the bytes after it.
 
     A backslash before a quote is removed. Any other backslash is part of the text, as in the file
     names that browsers send.

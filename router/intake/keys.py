@@ -175,7 +175,7 @@ class Keyring:
         return True
 
     def find(self, authorization: bytes | None, api_key: bytes | None) -> Key | None:
-        """Returns the key of a request; `None` if it has no known key.
+        """Return the key of a request; `None` if it has no known key.
 
         The arguments are whole header lines.
         """
@@ -212,7 +212,7 @@ class Keyring:
 
 
 def token_of(line: bytes, *, is_bearer: bool) -> bytes | None:
-    """Returns the secret in a header line; None if its scheme is not Bearer.
+    """Return the secret in a header line; None if its scheme is not Bearer.
 
     `is_bearer`: the field is Authorization, else one with only a key.
     """

@@ -286,7 +286,7 @@ class LargeBody:
 
 
 def without_members(body: bytes, places: list[Place]) -> list[bytes]:
-    """Returns the pieces of a JSON object without the members at these places.
+    """Return the pieces of a JSON object without the members at these places.
 
     All other bytes are unchanged.
     """

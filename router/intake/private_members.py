@@ -93,7 +93,7 @@ class MemberRules:
 
 
 def _members_of(name: str, value: Stretch) -> tuple[bytes, list[Place]]:
-    """Returns the bytes of an object in a body, and its members in `WANTED`.
+    """Return the bytes of an object in a body, and its members in `WANTED`.
 
     A value that is no object has none. Raises RouterError as `check_places`.
     """
@@ -123,7 +123,7 @@ def _refusal(name: str) -> RouterError:
 
 
 def _decoded(names: Iterable[str]) -> Any:
-    """Returns `Fields` with the members `names`, which may only be `null`, and with all nests."""
+    """Return `Fields` with the members `names`, which may only be `null`, and with all nests."""
     private: list[Any] = [(name, None, None) for name in sorted(names)]
     nest: Any = None
     for _ in range(_LEVELS):

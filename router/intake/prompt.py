@@ -51,7 +51,7 @@ _Parts = tuple[_Part, _Part]
 
 
 def _parts(kind: str, fields: Fields) -> _Parts:
-    """Returns the two members of a body that form its prompt, in the engine's order."""
+    """Return the two members of a body that form its prompt, in the engine's order."""
     if kind == "chat":
         return None, fields.messages
     if kind == "completions":
@@ -65,7 +65,7 @@ def _parts(kind: str, fields: Fields) -> _Parts:
 
 
 def prompt_seed(salt: str) -> int:
-    """Returns the secret seed of all prompt hashes, so that clients cannot construct collisions.
+    """Return the secret seed of all prompt hashes, so that clients cannot construct collisions.
 
     `salt`: the salt of the access log, so that hashes of two runs can be compared; "": the seed is
     random.
@@ -83,7 +83,7 @@ def prompt_blocks(
     seed: int = 0,
     has_media: bool = False,
 ) -> tuple[tuple[int, ...], int]:
-    """Returns the hashes of a prompt's first full blocks, at most `most`, and its size in bytes.
+    """Return the hashes of a prompt's first full blocks, at most `most`, and its size in bytes.
 
     The size includes all text that an engine prefills, and none of the media (`media.py`). It is
     used to estimate the number of tokens; it is 0 if the body has no readable prompt. `body_bytes`:
@@ -128,7 +128,7 @@ def prompt_blocks(
 
 
 def bounded_bytes(kind: str, fields: Fields, size: int) -> int:
-    """Returns `size`, the bytes of a prompt, if they bound the number of its tokens; else 0.
+    """Return `size`, the bytes of a prompt, if they bound the number of its tokens; else 0.
 
     A list of prompts, or of token IDs, does not: an engine applies its maximum to each prompt, and
     a token ID has as many bytes as it has digits.
@@ -173,7 +173,7 @@ def _long_blocks(
 
 
 def _seed_of(fields: Fields, tenant: bytes, seed: int) -> int:
-    """Returns the seed of a prompt's first hash."""
+    """Return the seed of a prompt's first hash."""
     model, tools, salt = fields.model, fields.tools, fields.cache_salt
     seed = xxh3_64_intdigest(b"" if model is None else model.encode("utf-8", "replace"), seed)
     # A different number is mixed in for each part, so that equal bytes as a salt and as a tenant
@@ -188,7 +188,7 @@ def _seed_of(fields: Fields, tenant: bytes, seed: int) -> int:
 
 
 def _ahead(fields: Fields, first: _Part) -> list[bytes]:
-    """Returns the members that come before the prompt's main text: tools and the system prompt."""
+    """Return the members that come before the prompt's main text: tools and the system prompt."""
     tools = fields.tools
     ahead: list[bytes] = []
     if tools is not None and tools != NULL:
@@ -199,7 +199,7 @@ def _ahead(fields: Fields, first: _Part) -> list[bytes]:
 
 
 def _hashed(text: Text, block_bytes: int, seed: int) -> tuple[int, ...]:
-    """Returns the hashes of a text that consists of whole blocks."""
+    """Return the hashes of a text that consists of whole blocks."""
     hashed = seed
     # `struct` cuts the text in C, which takes 3.6 µs for 16 KB. Slicing in a loop takes 4.7 µs.
     blocks = _splitter(block_bytes)(text)

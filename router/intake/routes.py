@@ -144,7 +144,7 @@ _BODY_METHODS: Final = frozenset({b"POST", b"PUT", b"PATCH"})
 
 
 def _native() -> dict[bytes, Route]:
-    """Returns the routes of engines' own APIs. Engines that share a path use it in one way."""
+    """Return the routes of engines' own APIs. Engines that share a path use it in one way."""
     found: dict[bytes, Route] = {}
     for path in NATIVE_PATHS:
         found.update(
@@ -223,17 +223,17 @@ _TRICKS: Final = (b"/./", b"/../", b"\\", b";", b"\x00")
 
 
 def has_judged_body(method: bytes) -> bool:
-    """Returns whether the router reads the body of a request with this method."""
+    """Return whether the router reads the body of a request with this method."""
     return method == b"POST" or method in _BODY_METHODS
 
 
 def may_answer_in_text(path: bytes) -> bool:
-    """Returns whether the responses of an unknown path may contain text of a model."""
+    """Return whether the responses of an unknown path may contain text of a model."""
     return not path.startswith(_DATA_BELOW)
 
 
 def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[Route, bytes]:
-    """Returns the route of a request and its path, decoded and without the query.
+    """Return the route of a request and its path, decoded and without the query.
 
     A route with `inference` is returned only for a method whose body the router reads. `allowed`:
     the control paths that the configuration allows. Raises RouterError for a path that is not
@@ -278,7 +278,7 @@ def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[R
 
 
 def _plain(path: bytes) -> bytes:
-    """Returns a path as an engine understands it.
+    """Return a path as an engine understands it.
 
     Raises RouterError for a path that could be read in two ways.
     """

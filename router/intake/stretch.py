@@ -29,7 +29,7 @@ class Stretch:
         self.size = end - start
 
     def cut(self, start: int, end: int) -> bytes:
-        """Returns a copy of the bytes from `start` to `end`, or to the end of the stretch."""
+        """Return a copy of the bytes from `start` to `end`, or to the end of the stretch."""
         left = self._start + max(start, 0)
         right = self._start + min(end, self.size)
         found: list[bytes] = []
@@ -45,15 +45,15 @@ class Stretch:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def whole(self) -> bytes:
-        """Returns a copy of all bytes of the stretch."""
+        """Return a copy of all bytes of the stretch."""
         return self.cut(0, self.size)
 
     def part(self, start: int, end: int) -> Stretch:
-        """Returns the part of this stretch from `start` to `end`."""
+        """Return the part of this stretch from `start` to `end`."""
         return Stretch(self._pieces, self._start + start, self._start + end)
 
     def narrowed(self, start: int, end: int) -> Stretch:
-        """Returns the part from `start` to `end`, without white space at its beginning and end."""
+        """Return the part from `start` to `end`, without white space at its beginning and end."""
         while start < end:
             step = self.cut(start, min(start + _STEP, end))
             kept = len(step.lstrip(_SPACE))
@@ -76,7 +76,7 @@ _APART: Final = 512
 
 
 def contains(text: bytes, mark: bytes, rare: int, start: int, end: int) -> bool:
-    """Returns whether `text` contains `mark` between `start` and `end`.
+    """Return whether `text` contains `mark` between `start` and `end`.
 
     For most texts this takes a twentieth of the time of `bytes.find`. `rare`: the index in `mark`
     of a byte that is rare in most texts. A search for one byte is ten to forty times as fast as a

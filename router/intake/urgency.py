@@ -89,7 +89,7 @@ IGNORED: Final = -1.0  # the result of `read_field` if the client's number is ig
 
 
 def is_dialect(name: str) -> bool:
-    """Returns whether numbers have a meaning in the dialect `name`."""
+    """Return whether numbers have a meaning in the dialect `name`."""
     return name == OURS or name in DIALECTS
 
 
@@ -105,7 +105,7 @@ UNSAID: Final = Urgency(float(NORMAL), "")
 
 
 def class_in_path(target: bytes) -> tuple[int, bytes]:
-    """Returns the priority class that a target names, and the target without the class.
+    """Return the priority class that a target names, and the target without the class.
 
     Returns -1 and the unchanged target if the target names no class.
     """
@@ -139,7 +139,7 @@ def read_field(field: msgspec.Raw, dialect: str) -> float:
 
 
 def _numbers_of(dialect: str) -> str:
-    """Returns what numbers mean in a body. `dialect`: see `read_field`."""
+    """Return what numbers mean in a body. `dialect`: see `read_field`."""
     if not is_dialect(dialect):
         return ", which has no effect here"
     if dialect == OURS:
@@ -188,7 +188,7 @@ class _Rule:
         self._holds = _network(rule.network) if rule.network else None
 
     def fits(self, model: str | None, lines: bytes, lower: bytes, client: str) -> bool:
-        """Returns whether all conditions of the rule hold. `lower`: `lines` in lower case."""
+        """Return whether all conditions of the rule hold. `lower`: `lines` in lower case."""
         if self._model or self._model_begins:
             if model is None:
                 return False
@@ -284,7 +284,7 @@ class Judge:
         return CLASSES[self._open_ceiling]
 
     def ceiling_of(self, key: Key | None) -> int:
-        """Returns the most urgent class that a key's requests may have.
+        """Return the most urgent class that a key's requests may have.
 
         `None` stands for requests without a known key.
         """
@@ -304,7 +304,7 @@ class Judge:
         key: Key | None,
         pool: str,
     ) -> Urgency:
-        """Returns the urgency of a request. Raises RouterError (BAD_PRIORITY).
+        """Return the urgency of a request. Raises RouterError (BAD_PRIORITY).
 
         `header`: the value of x-priority. `path_class`: the class from `class_in_path`. `lines`:
         the forwarded header lines, each with a CRLF before it. `client`: the client's address, as

@@ -26,22 +26,22 @@ _decode_any: Final = msgspec.json.Decoder().decode
 
 
 def is_given(raw: msgspec.Raw | Stretch | None) -> bool:
-    """Returns whether a member of the body is present and not null."""
+    """Return whether a member of the body is present and not null."""
     return raw is not None and raw != NULL
 
 
 def opening_of(raw: msgspec.Raw | Stretch) -> int:
-    """Returns the first byte of a raw value."""
+    """Return the first byte of a raw value."""
     return raw.cut(0, 1)[0] if isinstance(raw, Stretch) else memoryview(raw)[0]
 
 
 def bytes_of(raw: msgspec.Raw | Stretch) -> bytes:
-    """Returns a copy of the bytes of a raw value."""
+    """Return a copy of the bytes of a raw value."""
     return raw.whole() if isinstance(raw, Stretch) else bytes(raw)
 
 
 def value_of(raw: msgspec.Raw | None) -> object:
-    """Returns the decoded value of a member; `...` if the value cannot be decoded."""
+    """Return the decoded value of a member; `...` if the value cannot be decoded."""
     if raw is None:
         return None
     try:
@@ -54,12 +54,12 @@ _LONG_FLAG: Final = 64  # maximum bytes of a raw value that is read as a boolean
 
 
 def raw_flag_of(raw: msgspec.Raw) -> bool | None:
-    """Returns a raw value as the engines read it as a boolean; None: it is no boolean."""
+    """Return a raw value as the engines read it as a boolean; None: it is no boolean."""
     return flag_of(value_of(raw)) if len(raw) <= _LONG_FLAG else None
 
 
 def session_of(fields: Fields) -> str | None:
-    """Returns the key of the conversation that the request belongs to; None if it has none.
+    """Return the key of the conversation that the request belongs to; None if it has none.
 
     It is the first usable string of the members in `SESSION_MEMBERS`.
     """
@@ -90,7 +90,7 @@ def _session(raw: msgspec.Raw, inside: str) -> str | None:
 
 
 def output_tokens_of(fields: Fields, route: Route) -> int | None:
-    """Returns the client's limit of output tokens; `None`: no usable limit, or it is not known.
+    """Return the client's limit of output tokens; `None`: no usable limit, or it is not known.
 
     Only the members that engines read on the route count. If there are two of them, an engine may
     read either, so the larger limit is returned.

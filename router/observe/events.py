@@ -66,7 +66,7 @@ class RateLimit:
         self._seen: dict[object, _Seen] = {}
 
     def admit(self, key: object, text: str = "") -> int | None:
-        """Returns None if a line with this key and this text is to be suppressed.
+        """Return None if a line with this key and this text is to be suppressed.
 
         Otherwise returns the number of lines that were suppressed since the key's last line.
         """
@@ -153,7 +153,7 @@ def uninstall(handler: EventHandler) -> None:
 
 
 def _problem(record: logging.LogRecord) -> str:
-    """Returns the text that the rate limit compares: of the router's events, the problem."""
+    """Return the text that the rate limit compares: of the router's events, the problem."""
     fields = getattr(record, "fields", None)
     if fields is None:
         text = f"{record.getMessage()}\n{record.exc_info and record.exc_info[1]!r}"

@@ -61,12 +61,12 @@ _OK: Final = Reason.OK
 
 
 def label(text: str) -> str:
-    """Returns `text` as a label value: at most 128 characters that can be encoded as UTF-8."""
+    """Return `text` as a label value: at most 128 characters that can be encoded as UTF-8."""
     return text[:LABEL_CHARS_MAX].encode("utf-8", "replace").decode()
 
 
 def bucket_of(bounds: tuple[float, ...], value: float) -> int:
-    """Returns the index of the first bound that is not below `value`.
+    """Return the index of the first bound that is not below `value`.
 
     Returns the number of bounds if all bounds are below `value`. In compiled code, a loop over
     twenty numbers costs less than a call of a binary search.
@@ -365,7 +365,7 @@ class Metrics(Tally):
             of_replica.cached += cached
 
     def _model_counts(self, model: str, region: str, urgency: str) -> ModelCounts:
-        """Returns the counters of a model without a key of its own, or of a new key."""
+        """Return the counters of a model without a key of its own, or of a new key."""
         if model not in self.named:
             model = OTHER
         if region not in self._regions:
@@ -498,13 +498,13 @@ class Metrics(Tally):
             del self._attempts[key]
 
     def _name_of(self, replica_id: str, is_removed: bool) -> str:
-        """Returns the label value for a replica. `is_removed`: see `attempt`."""
+        """Return the label value for a replica. `is_removed`: see `attempt`."""
         if is_removed and replica_id not in self._replicas:
             return OTHER
         return self._known_replica(replica_id)
 
     def _known_replica(self, replica_id: str) -> str:
-        """Returns the label value for a replica: its ID, or `other` above REPLICAS_MAX replicas."""
+        """Return the label value for a replica: its ID, or `other` above REPLICAS_MAX replicas."""
         if replica_id in self._replicas:
             return replica_id
         if len(self._replicas) >= REPLICAS_MAX:

@@ -115,7 +115,7 @@ class TenantUsage:
 
 
 def together(classes: Mapping[str, Used]) -> Used:
-    """Returns the usage of a tenant, summed over all priority classes."""
+    """Return the usage of a tenant, summed over all priority classes."""
     found = Used()
     for used in classes.values():
         found.add(used)

@@ -203,7 +203,7 @@ class Front:
         self.max_clients = self._max_clients
 
     def takes(self, client: ClientConnection, now: float) -> bool:
-        """Returns whether a new connection may stay although it exceeds the soft limit.
+        """Return whether a new connection may stay although it exceeds the soft limit.
 
         If possible, a connection is closed instead whose request was refused, or that waits for a
         request. Otherwise the new
@@ -740,7 +740,7 @@ class ClientConnection(Counted):
         return True
 
     def linger_deadline(self, now: float) -> float:
-        """Returns the time at which a lingering connection that gets no more bytes is closed."""
+        """Return the time at which a lingering connection that gets no more bytes is closed."""
         return min(self._lingers_until, now + self._front.timeouts.refused_body_s / 6.0)
 
     def _close(self, now: float) -> None:
@@ -752,7 +752,7 @@ class ClientConnection(Counted):
             self.transport.close()
 
     def is_quiet(self, now: float, *, is_own: bool) -> bool:
-        """Returns whether this connection has waited for a request for at least `QUIET_S` seconds.
+        """Return whether this connection has waited for a request for at least `QUIET_S` seconds.
 
         If `is_own` is false, a connection that has never sent a request counts as quiet at once.
         """
@@ -766,7 +766,7 @@ class ClientConnection(Counted):
         return self._waits_since() + QUIET_S <= now
 
     def _waits_since(self) -> float:
-        """Returns the time since which this connection has waited for its next request."""
+        """Return the time since which this connection has waited for its next request."""
         timeouts = self._front.timeouts
         is_idle = self._requests and not self._reader.started
         return self.deadline - (timeouts.keep_alive_s if is_idle else timeouts.head_s)
@@ -803,7 +803,7 @@ class ClientConnection(Counted):
 
 
 def _may_send_more(head: RequestHead | None) -> bool:
-    """Returns whether the client of a refused request may still send. `head`: if it was read."""
+    """Return whether the client of a refused request may still send. `head`: if it was read."""
     if head is None or head.chunked or head.content_length is not None:
         return True
     # A head that was refused may not have been read up to its Content-Length.
@@ -815,5 +815,5 @@ def _too_many() -> RouterError:
 
 
 def as_protocol(connection: ClientConnection) -> asyncio.Protocol:
-    """Returns `connection` itself with the type `asyncio.Protocol`, which asyncio expects."""
+    """Return `connection` itself with the type `asyncio.Protocol`, which asyncio expects."""
     return cast("asyncio.Protocol", connection)

@@ -41,7 +41,7 @@ class Counted(ABC):
 
     @abstractmethod
     def is_quiet(self, now: float, *, is_own: bool) -> bool:
-        """Returns whether this connection may be closed so that a new connection can stay open.
+        """Return whether this connection may be closed so that a new connection can stay open.
 
         `is_own`: the new connection has the same source address.
         """
@@ -63,7 +63,7 @@ class Origin(Ranked):
         self.hand = 0  # the index where the next search begins
 
     def quiet(self, now: float, *, is_own: bool) -> Counted | None:
-        """Returns a connection of this address that may be closed so that a new one can stay open.
+        """Return a connection of this address that may be closed so that a new one can stay open.
 
         Returns None if the search finds none. `is_own`: the new connection has the same address.
         """
@@ -119,12 +119,12 @@ class Origins:
             del self._by_name[origin.name]
 
     def is_largest(self, client: Counted) -> bool:
-        """Returns whether no other address has more connections than the client's address."""
+        """Return whether no other address has more connections than the client's address."""
         largest, own = self._ranking.largest(), client.origin
         return largest is None or own is None or largest.level <= len(own.connections)
 
     def quiet(self, client: Counted, now: float) -> Counted | None:
-        """Returns a connection to close so that the new connection `client` can stay open.
+        """Return a connection to close so that the new connection `client` can stay open.
 
         Returns None if no connection may be closed.
         """

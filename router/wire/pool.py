@@ -139,7 +139,7 @@ class Pool(PoolInterface):
         return len(self._waiters)
 
     def acquire(self, owner: Waiter, *, fresh: bool = False) -> ReplicaConnection | None:
-        """Returns an idle connection, or None if the owner must wait.
+        """Return an idle connection, or None if the owner must wait.
 
         After None, the pool later calls `on_connected` or `on_connect_failed` of the owner. If
         `fresh`, the owner gets a new connection, as after the failure of a reused connection.
@@ -362,7 +362,7 @@ class Pool(PoolInterface):
 
 
 def connect_reason(number: int | None) -> Reason:
-    """Returns the reason of a failure to connect. `number`: the `errno`; None: unknown.
+    """Return the reason of a failure to connect. `number`: the `errno`; None: unknown.
 
     NO_FILES and NO_PORTS mean that this host has no free file descriptor or no free port, which is
     not a failure of the replica.

@@ -189,7 +189,7 @@ class ReplicaConnection:
             self._fd = sock.fileno()
 
     def has_news(self) -> bool:
-        """Returns whether unread bytes or a FIN have arrived on this idle connection.
+        """Return whether unread bytes or a FIN have arrived on this idle connection.
 
         Checked before the next request is sent, because unsolicited data that is read later cannot
         be distinguished from the response to that request.

@@ -360,7 +360,7 @@ class FarEnd(asyncio.Protocol):
 
 
 def request_head(head: RequestHead, request_id: bytes, introduction: bytes) -> bytes:
-    """Returns the request's head for the local server, with `connection: close`."""
+    """Return the request's head for the local server, with `connection: close`."""
     version = b"1.0" if head.http_1_0 else b"1.1"
     parts = [b"%b %b HTTP/%b\r\nhost: %b" % (head.method, head.target, version, head.host or b"-")]
     parts += [head.joined, introduction]

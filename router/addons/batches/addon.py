@@ -37,7 +37,7 @@ def make(host: Host, config: Config) -> BatchServer:
 
 
 def lines_waiting(driver: QueueDriver, tenants: Tenants, owner: str, model: str) -> int:
-    """Returns how many requests of class batch wait for the replicas of a model that `owner` may
+    """Return how many requests of class batch wait for the replicas of a model that `owner` may
     use.
 
     Requests that wait because of a limit of their key do not count, so that they do not delay the

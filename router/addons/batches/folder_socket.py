@@ -20,7 +20,7 @@ _NAME: Final = "socket"
 
 
 def listening(folder: Path) -> socket.socket:
-    """Returns the listening socket of the folder's owner. Raises OSError."""
+    """Return the listening socket of the folder's owner. Raises OSError."""
     withdraw(folder)
 
     def listen(sock: socket.socket, address: str) -> None:
@@ -37,7 +37,7 @@ def withdraw(folder: Path) -> None:
 
 
 def connected(folder: Path) -> socket.socket:
-    """Returns a connection to the process that has the folder. Raises OSError if there is none."""
+    """Return a connection to the process that has the folder. Raises OSError if there is none."""
     return _socket(folder, socket.socket.connect)
 
 

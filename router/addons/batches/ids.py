@@ -19,12 +19,12 @@ def new_batch_id() -> str:
 
 
 def is_id(text: str) -> bool:
-    """Returns whether a client's text is a valid ID. Only valid IDs are used as names on disk."""
+    """Return whether a client's text is a valid ID. Only valid IDs are used as names on disk."""
     return _ID.match(text) is not None
 
 
 def request_id(batch_id: str, line: int) -> str:
-    """Returns the request ID of a line of a batch file.
+    """Return the request ID of a line of a batch file.
 
     The ID is the same for each retry of the line, so the access log shows the retries.
     """

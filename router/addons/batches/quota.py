@@ -30,7 +30,7 @@ class Usage:
         self._owners: dict[str, tuple[int, int]] = {}
 
     def of(self, owner: str) -> tuple[int, int]:
-        """Returns the number of files and the number of bytes of one owner."""
+        """Return the number of files and the number of bytes of one owner."""
         return self._owners.get(owner, (0, 0))
 
     def add(self, owner: str, files: int, size: int) -> None:
@@ -52,7 +52,7 @@ def has_known_key(owner: str) -> bool:
 
 
 def keyless_part(rules: Batches, total: int) -> int:
-    """Returns how much of `total` all owners without a known key may use together."""
+    """Return how much of `total` all owners without a known key may use together."""
     return ceil(total * rules.keyless_share)
 
 

@@ -130,7 +130,7 @@ class UsageDatabase:
         return self._seen != before
 
     def amounts(self, tenant: str, day: int) -> list[Amount]:
-        """Returns the amounts of a tenant on a day, and in the week and the month of the day."""
+        """Return the amounts of a tenant on a day, and in the week and the month of the day."""
         spans = [
             (first_day_of(kind, number), first_day_of(kind, number + 1))
             for kind in (DAY, WEEK, MONTH)
@@ -150,7 +150,7 @@ class UsageDatabase:
         ]
 
     def totals(self, first: int, last: int) -> dict[str, dict[str, Used]]:
-        """Returns the usage from day `first` to day `last`, by tenant and class."""
+        """Return the usage from day `first` to day `last`, by tenant and class."""
         found: dict[str, dict[str, Used]] = {}
         for tenant, urgency, *figures in self._db.execute(
             f"SELECT tenant, class, {_SUMS} FROM usage WHERE day BETWEEN ? AND ? "
@@ -161,7 +161,7 @@ class UsageDatabase:
         return found
 
     def first_day(self, first: int, last: int) -> int | None:
-        """Returns the first day with rows from day `first` to day `last`."""
+        """Return the first day with rows from day `first` to day `last`."""
         found = self._db.execute(
             "SELECT MIN(day) FROM usage WHERE day BETWEEN ? AND ?", (first, last)
         ).fetchone()[0]

@@ -24,7 +24,7 @@ class Pending:
         self._rows_max = rows_max
 
     def row(self, day: int, tenant: str, urgency: str) -> Used:
-        """Returns the amounts to which a request is added."""
+        """Return the amounts to which a request is added."""
         row = self._rows.get((day, tenant, urgency))
         if row is None:
             if len(self._rows) >= self._rows_max:
@@ -33,7 +33,7 @@ class Pending:
         return row
 
     def take(self) -> Rows:
-        """Returns the amounts since the last call, and begins to collect anew."""
+        """Return the amounts since the last call, and begin to collect anew."""
         rows, self._rows = self._rows, {}
         return rows
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def described(spending: Spending, now: float, zone: TimeZone) -> dict[str, Any]:
-    """Returns each budget of a tenant: its limit, the used amount, and when it renews.
+    """Return each budget of a tenant: its limit, the used amount, and when it renews.
 
     `now`: seconds since 1970.
     """
@@ -38,7 +38,7 @@ def described(spending: Spending, now: float, zone: TimeZone) -> dict[str, Any]:
 
 
 def _amounts(spending: Spending, local: float) -> list[tuple[str, int, float, float]]:
-    """Returns (unit, kind of period, limit, used) for each budget of a tenant."""
+    """Return (unit, kind of period, limit, used) for each budget of a tenant."""
     day, now = day_of(local), monotonic()
     every: list[tuple[str, int, float, float]] = []
     for window in spending.windows:
@@ -49,7 +49,7 @@ def _amounts(spending: Spending, local: float) -> list[tuple[str, int, float, fl
 
 
 def families(budgets: Budgets, writer: UsageWriter | None) -> tuple[Source[Budgets], ...]:
-    """Returns the metrics of budgets, and of the usage file if there is one."""
+    """Return the metrics of budgets, and of the usage file if there is one."""
     sources = [Source(_OF_BUDGETS, lambda: budgets)]
     if writer is not None:
         errors = "Failed writes of the usage file, which are repeated."

@@ -164,7 +164,7 @@ class UsageWriter:
                     window.period(day).settle(float(used.prompt + used.output), used.cost)
 
     def _wanted(self, is_changed: bool, today: int) -> list[str]:
-        """Returns the tenants with budgets whose amounts in the file are not known."""
+        """Return the tenants with budgets whose amounts in the file are not known."""
         limited = self._budgets.keys.budgets
         if is_changed or today != self._read_on:
             # The clock may have jumped to another day, of which the file has amounts.
@@ -222,7 +222,7 @@ class UsageWriter:
             log_event(logging.WARNING, "old usage cannot be deleted", error=str(err))
 
     def _amounts(self, tenants: list[str], today: int) -> dict[str, list[Amount]]:
-        """Returns the amounts of these tenants, except those that have not used anything."""
+        """Return the amounts of these tenants, except those that have not used anything."""
 
         def read(file: UsageDatabase) -> dict[str, list[Amount]]:
             each = ((tenant, file.amounts(tenant, today)) for tenant in tenants)

@@ -21,7 +21,7 @@ _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
 def passed(environ: Mapping[str, str], pid: int) -> list[tuple[int, str]]:
-    """Returns the descriptor and the name of each socket that was passed to the process `pid`.
+    """Return the descriptor and the name of each socket that was passed to the process `pid`.
 
     Raises ConfigError if the variables contradict each other.
     """
@@ -38,7 +38,7 @@ def passed(environ: Mapping[str, str], pid: int) -> list[tuple[int, str]]:
 
 
 def take(environ: MutableMapping[str, str], pid: int) -> list[Listener]:
-    """Returns the sockets that systemd passed, and removes the variables from `environ`.
+    """Return the sockets that systemd passed, and remove the variables from `environ`.
 
     A socket whose name is no listener's name serves the listener whose configured address is the
     address of the socket. Raises ConfigError if a descriptor is not a listening stream socket.

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 
 
 def refusal(pid: int, successor: int, *, is_starting: bool, is_draining: bool) -> str:
-    """Returns why the process `pid` must not start a new process; "" if it may.
+    """Return why the process `pid` must not start a new process; "" if it may.
 
     `successor`: the process that has replaced this process; 0: none has.
     """
@@ -24,7 +24,7 @@ def refusal(pid: int, successor: int, *, is_starting: bool, is_draining: bool) -
 def awaited(
     ready_before: Iterable[str], configured: Iterable[str], ready_now: Iterable[str]
 ) -> frozenset[str]:
-    """Returns the replicas that a new process waits for before it takes over.
+    """Return the replicas that a new process waits for before it takes over.
 
     These are the replicas to which the old process can send requests, and the new process not yet.
     A replica that is not in the new process's fleet is not awaited.
@@ -35,7 +35,7 @@ def awaited(
 def unanswered(
     sources_before: Iterable[str], sources: Container[str], answering: Container[str]
 ) -> list[str]:
-    """Returns the sources of discovery that have answered the old process, and not yet the new one.
+    """Return the sources of discovery that have answered the old process, and not yet the new one.
 
     `sources`: the sources of the new process; a source that it does not have is not awaited.
     `answering`: those of them that have answered.
@@ -44,7 +44,7 @@ def unanswered(
 
 
 def may_take_over(ready_before: Iterable[str], ready_now: Iterable[str]) -> bool:
-    """Returns whether a new process that has waited long enough may take over.
+    """Return whether a new process that has waited long enough may take over.
 
     A process without a replica must not replace a process that serves requests.
     """

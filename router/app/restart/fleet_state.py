@@ -24,7 +24,7 @@ from router.fleet.replica import Replica
 
 
 def state_of(parts: Parts) -> FleetState:
-    """Returns the state of the fleet now."""
+    """Return the state of the fleet now."""
     duties: dict[str, int] = {}
     reclaims: dict[str, Reclaimed] = {}
     for replica in parts.fleet.members:

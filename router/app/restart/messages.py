@@ -60,7 +60,7 @@ class FleetState(msgspec.Struct, frozen=True):
     addons: dict[str, msgspec.Raw] = {}  # What addons pass on (`Addon.state`), by name.
 
     def without(self, ids: Collection[str]) -> FleetState:
-        """Returns this state without the duties and the reclaims of some replicas."""
+        """Return this state without the duties and the reclaims of some replicas."""
         duties = {name: duty for name, duty in self.duties.items() if name not in ids}
         reclaims = {name: each for name, each in self.reclaims.items() if name not in ids}
         return msgspec.structs.replace(self, duties=duties, reclaims=reclaims)
@@ -125,7 +125,7 @@ def sockets_of(listeners: Iterable[Listener]) -> tuple[Socket, ...]:
 
 
 def listener_of(one: Socket) -> Listener:
-    """Returns the inherited socket. Raises OSError."""
+    """Return the inherited socket. Raises OSError."""
     sock = socket.socket(fileno=one.fd)
     sock.set_inheritable(False)
     sock.setblocking(False)

@@ -54,7 +54,7 @@ class Predecessor:
 
     @classmethod
     def find(cls, environ: MutableMapping[str, str]) -> Predecessor | None:
-        """Returns the process that this process is to replace; `None`: there is none.
+        """Return the process that this process is to replace; `None`: there is none.
 
         Removes the variable from `environ`. Raises ConfigError if the variable is not from a
         router, or if the routers do not understand each other. The old process is told why.
@@ -82,7 +82,7 @@ class Predecessor:
         return self._begin.fleet
 
     def listeners(self) -> list[Listener]:
-        """Returns the listening sockets of the old process. Raises OSError."""
+        """Return the listening sockets of the old process. Raises OSError."""
         return [listener_of(one) for one in self._begin.sockets]
 
     def failed(self, why: str) -> None:

@@ -139,7 +139,7 @@ class Successor:
 
 
 def command(argv: Sequence[str], executable: str) -> list[str]:
-    """Returns the command that starts the program again.
+    """Return the command that starts the program again.
 
     `argv`: the command of this process. `executable`: its Python interpreter. An installed script
     is started itself, because a new version of it may name another interpreter.
@@ -150,7 +150,7 @@ def command(argv: Sequence[str], executable: str) -> list[str]:
 
 
 def _end(status: int) -> str:
-    """Returns how a process ended. `status` is negative if a signal ended it."""
+    """Return how a process ended. `status` is negative if a signal ended it."""
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"
     return f"ended with status {status}; its standard error says why"

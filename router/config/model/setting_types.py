@@ -34,7 +34,7 @@ Weight = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 
 
 def in_file(name: str) -> str:
-    """Returns the name in the configuration file of the field `name`."""
+    """Return the name in the configuration file of the field `name`."""
     return name.removesuffix("_s")
 
 

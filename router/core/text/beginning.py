@@ -10,7 +10,7 @@ _PADDING: Final = b" \t\r\n\0\xef\xbb\xbf\xff\xfe"
 
 
 def is_text(pieces: list[bytes]) -> bool:
-    """Returns whether a body begins like a JSON object or a form, in UTF-8, UTF-16 or UTF-32.
+    """Return whether a body begins like a JSON object or a form, in UTF-8, UTF-16 or UTF-32.
 
     Such a body is not compressed, whatever its Content-Encoding is. vLLM and SGLang ignore
     Content-Encoding, so they read the body. No compressed format that is in use begins so.

@@ -99,7 +99,7 @@ class ProbeResults:
             self._table.rebuild()
 
     def _learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> bool:
-        """Returns whether the table must be rebuilt."""
+        """Return whether the table must be rebuilt."""
         listed = frozenset(objects)
         if len(listed) >= MODELS_MOST and listed != replica.listed:
             self._table.on_event("models_left_out", replica)

@@ -29,7 +29,7 @@ class MemberActions(Protocol):
     """
 
     def show(self, replica_id: str) -> Mapping[str, Any]:
-        """Returns one replica, also while it finishes its requests after `remove`."""
+        """Return one replica, also while it finishes its requests after `remove`."""
 
     def add(self, entry: object) -> Mapping[str, Any]:
         """Adds a replica. `entry`: like an entry of `replicas` in the configuration file."""
@@ -52,25 +52,25 @@ class AdminActions(Protocol):
         """Changes of the fleet's members."""
 
     def ready(self) -> tuple[bool, str]:
-        """Returns whether the router accepts new requests, and if not, the reason."""
+        """Return whether the router accepts new requests, and if not, the reason."""
 
     def replicas(self) -> Sequence[Mapping[str, Any]]:
-        """Returns one mapping per replica, which can be encoded as JSON."""
+        """Return one mapping per replica, which can be encoded as JSON."""
 
     def hedging(self) -> Mapping[str, Any]:
-        """Returns the state of hedging as a mapping that can be encoded as JSON."""
+        """Return the state of hedging as a mapping that can be encoded as JSON."""
 
     def queue(self) -> Mapping[str, Any]:
-        """Returns the waiting requests by class and tenant, as a mapping for JSON."""
+        """Return the waiting requests by class and tenant, as a mapping for JSON."""
 
     def usage(self, first: int, last: int) -> Awaitable[Mapping[str, Any]]:
-        """Returns the usage of tenants from day `first` to day `last`, as a mapping for JSON.
+        """Return the usage of tenants from day `first` to day `last`, as a mapping for JSON.
 
         Raises Refused if the usage of single days is not known.
         """
 
     def usage_csv(self, first: int, last: int) -> Awaitable[bytes]:
-        """Returns the same usage as CSV, with a row for each day, tenant and class."""
+        """Return the same usage as CSV, with a row for each day, tenant and class."""
 
     def reload(self) -> Awaitable[str]:
         """Reads the configuration again. Returns the hash of the configuration in force.

@@ -37,7 +37,7 @@ def wants_text(request: web.Request) -> bool:
 def refused(
     status: int, code: str, message: str, problems: Sequence[str] | None = None
 ) -> web.Response:
-    """Returns an error: {"error": {"code", "message"}}, and its `problems` if there are any."""
+    """Return an error: {"error": {"code", "message"}}, and its `problems` if there are any."""
     error: dict[str, object] = {"code": code, "message": message}
     if problems is not None:
         error["problems"] = problems

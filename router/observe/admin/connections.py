@@ -172,5 +172,5 @@ class _Sliced(asyncio.Protocol):
         self._protocol.resume_writing()
 
     def __getattr__(self, name: str) -> Any:
-        """Returns any other method of the transport."""
+        """Return any other method of the transport."""
         return getattr(self._transport, name)

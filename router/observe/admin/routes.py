@@ -60,7 +60,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def build_probes(
     actions: AdminActions, collector: Collector, authority: Authority
 ) -> web.Application:
-    """Returns the aiohttp application with the routes that need no token: probes and scrapes."""
+    """Return the aiohttp application with the routes that need no token: probes and scrapes."""
     guard = _guarded(authority, asks_token=False)
     app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[guard])
     _add_probes(app.router, actions, collector)
@@ -93,7 +93,7 @@ def _add_probes(router: web.UrlDispatcher, actions: AdminActions, collector: Col
 
 
 def build(actions: AdminActions, collector: Collector, authority: Authority) -> web.Application:
-    """Returns the aiohttp application with all routes, which calls `actions` and `collector`."""
+    """Return the aiohttp application with all routes, which calls `actions` and `collector`."""
 
     async def index(request: web.Request) -> web.Response:
         return web.Response(text=_INDEX)
@@ -153,14 +153,14 @@ def build(actions: AdminActions, collector: Collector, authority: Authority) -> 
 
 
 def _guarded(authority: Authority, *, asks_token: bool = True) -> Middleware:
-    """Returns the middleware of every route.
+    """Return the middleware of every route.
 
     It refuses web pages, forwarded requests and requests without the token, reads the body within
     its limits, and turns every error into JSON.
     """
 
     def check(request: web.Request) -> web.Response | None:
-        """Returns the refusal of a request whose body is not read; `None`: it is answered."""
+        """Return the refusal of a request whose body is not read; `None`: it is answered."""
         headers = request.headers
         if request.method not in _SAFE and "Origin" in headers:
             return refused(403, "forbidden", "requests from web pages are refused")
@@ -207,7 +207,7 @@ def _guarded(authority: Authority, *, asks_token: bool = True) -> Middleware:
 
 
 def _help(err: web.HTTPException) -> str:
-    """Returns the message for an error of aiohttp: what to do, or the reason."""
+    """Return the message for an error of aiohttp: what to do, or the reason."""
     if isinstance(err, web.HTTPNotFound):
         return "there is no such path; GET / lists the paths"
     if isinstance(err, web.HTTPMethodNotAllowed):
@@ -225,13 +225,13 @@ def _accepts_gzip(codings: str) -> bool:
 
 
 def _path(request: web.Request) -> str:
-    """Returns the path of the request's route, or of the request if there is no route."""
+    """Return the path of the request's route, or of the request if there is no route."""
     resource = request.match_info.route.resource
     return request.path if resource is None else resource.canonical
 
 
 def _only(request: web.Request, field: str) -> str:
-    """Returns the value of a field; "" if there is none. Several values are joined by commas."""
+    """Return the value of a field; "" if there is none. Several values are joined by commas."""
     return ", ".join(request.headers.getall(field, ()))
 
 

@@ -30,7 +30,7 @@ class UsageQuery(NamedTuple):
 
 
 def read_query(pairs: Iterable[tuple[str, str]]) -> UsageQuery:
-    """Returns the query with these names and values. Raises Refused."""
+    """Return the query with these names and values. Raises Refused."""
     found: dict[str, str] = {}
     for name, value in pairs:
         if name not in _NAMES:

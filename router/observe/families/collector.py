@@ -50,7 +50,7 @@ class Collector(CollectorBase):
         self._running: dict[tuple[str, bool], asyncio.Task[bytes]] = {}  # The texts in progress.
 
     def describe(self) -> Iterable[Metric]:
-        """Returns nothing, because the sources may not be readable yet at registration."""
+        """Return nothing, because the sources may not be readable yet at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -59,7 +59,7 @@ class Collector(CollectorBase):
             yield from source.metrics()
 
     async def render(self, accept: str = "", is_zipped: bool = False) -> tuple[bytes, str]:
-        """Returns the text of all metrics, and its content type according to the Accept header.
+        """Return the text of all metrics, and its content type according to the Accept header.
 
         `is_zipped`: compress the text with gzip. Lets the event loop run after every family, and
         after every PIECE_SAMPLES samples of a large family. A scrape of a thousand replicas takes

@@ -117,12 +117,12 @@ def _made(family: Family[Any], values: Any) -> Metric:
 
 
 def _unit(name: str) -> str:
-    """Returns the unit of a family for OpenMetrics, which is the last part of the family's name."""
+    """Return the unit of a family for OpenMetrics, which is the last part of the family's name."""
     return next((unit for unit in ("seconds", "bytes") if name.endswith(f"_{unit}")), "")
 
 
 def _merged(values: Mapping[Any, float]) -> dict[tuple[str, ...], float]:
-    """Returns the values by label values. Values with equal labels are summed.
+    """Return the values by label values. Values with equal labels are summed.
 
     Above REPLICAS_MAX label values, the values of the others are summed as well.
     """

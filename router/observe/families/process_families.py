@@ -21,7 +21,7 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 def _memory_bytes(field: int) -> int | None:
-    """Returns a field of /proc/self/statm in bytes; None if the system has no /proc."""
+    """Return a field of /proc/self/statm in bytes; None if the system has no /proc."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[field]) * _PAGE_BYTES
@@ -30,13 +30,13 @@ def _memory_bytes(field: int) -> int | None:
 
 
 def resident_bytes() -> int | None:
-    """Returns the resident memory of this process in bytes; None if the system has no /proc."""
+    """Return the resident memory of this process in bytes; None if the system has no /proc."""
     return _memory_bytes(1)
 
 
 @cache
 def _started_at() -> float | None:
-    """Returns the time at which this process started; None if the system has no /proc."""
+    """Return the time at which this process started; None if the system has no /proc."""
     try:
         with open("/proc/self/stat", "rb") as file:
             # The second field, the name of the program, may contain spaces.

@@ -18,7 +18,7 @@ NAMED: Final = 200
 
 
 def named(usage: TenantUsage) -> dict[str, Used]:
-    """Returns the usage by tenant. All tenants without their own time series are summed."""
+    """Return the usage by tenant. All tenants without their own time series are summed."""
     tenants = usage.tenants
     found = {name: together(tenants[name]) for name in islice(tenants, NAMED)}
     for name in islice(tenants, NAMED, None):

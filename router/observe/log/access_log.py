@@ -158,7 +158,7 @@ class AccessLog:
         self._bytes = 0
 
     def _encoded(self, record: Record) -> bytes:
-        """Returns the line of a record. Lone surrogates become `?`.
+        """Return the line of a record. Lone surrogates become `?`.
 
         Returns no bytes if the record cannot be encoded.
         """

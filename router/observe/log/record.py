@@ -102,7 +102,7 @@ _DEFAULTS: dict[str, object] = {"attempts": []}
 
 
 def repaired(record: Record) -> dict[str, object]:
-    """Returns the fields of a record that cannot be encoded, without fields at their default.
+    """Return the fields of a record that cannot be encoded, without fields at their default.
 
     Lone surrogates, which cannot be encoded, become `?`.
     """

@@ -30,11 +30,11 @@ class Salter:
         self._last = most * EVERY
 
     def name(self, value: bytes) -> str:
-        """Returns the hash of `value` as twelve hexadecimal digits."""
+        """Return the hash of `value` as twelve hexadecimal digits."""
         return xxh3_64_hexdigest(value, self._seed)[:_LETTERS]
 
     def blocks(self, blocks: tuple[int, ...]) -> bytes:
-        """Returns six bytes for every second block of a prompt.
+        """Return six bytes for every second block of a prompt.
 
         The bytes are equal for two prompts that are equal up to the end of the block.
         """

@@ -40,7 +40,7 @@ _date: Final = _Date()
 
 
 def date() -> bytes:
-    """Returns the present time in the format of a Date field. It is formatted once per second."""
+    """Return the present time in the format of a Date field. It is formatted once per second."""
     second = int(time())
     if second != _date.second:
         _date.second = second
@@ -60,7 +60,7 @@ def response(
     head_only: bool = False,
     options: bytes = b"close",
 ) -> bytes:
-    """Returns a complete response.
+    """Return a complete response.
 
     `extra`: more header lines, each with its CRLF. `options`: the value of the Connection field
     without `keep_alive`.
@@ -94,7 +94,7 @@ def error_response(
     family: int = shapes.OPENAI,
     limits: bytes = b"",
 ) -> bytes:
-    """Returns a complete error response.
+    """Return a complete error response.
 
     `extra`: more header lines, each with its CRLF. `family`: the client's API, see `error_shapes`.
     `limits`: header lines, each with a CRLF before it.

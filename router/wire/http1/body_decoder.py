@@ -43,7 +43,7 @@ class Coding:
         self.is_over = False  # the end of the encoded data was read
 
     def step(self, data: bytes) -> bytes:
-        """Returns at most about `STEP` bytes. Raises an exception if the data is invalid."""
+        """Return at most about `STEP` bytes. Raises an exception if the data is invalid."""
         raise NotImplementedError
 
 
@@ -160,7 +160,7 @@ class BodyDecoder:
         self._is_last = True
 
     def read(self) -> bytes:
-        """Returns the next decoded bytes; b"" if there are none.
+        """Return the next decoded bytes; b"" if there are none.
 
         Raises RouterError (UNSUPPORTED_ENCODING, BAD_ENCODING, BAD_JSON).
         """
@@ -190,7 +190,7 @@ class BodyDecoder:
 
 
 def decoder_of(coding: bytes, *, is_json: bool, is_known: bool) -> BodyDecoder | None:
-    """Returns the decoder of a body with this Content-Encoding.
+    """Return the decoder of a body with this Content-Encoding.
 
     Returns `None` if the body is forwarded as it is: its coding means none, or it is not supported
     and the path is unknown.
@@ -206,7 +206,7 @@ def _is_supported(coding: bytes) -> bool:
 
 
 def _coding_of(name: bytes, first: int) -> Coding:
-    """Returns a coding. `first`: the first encoded byte. Raises RouterError."""
+    """Return a coding. `first`: the first encoded byte. Raises RouterError."""
     if name == b"gzip":
         return _Deflate(16 + zlib.MAX_WBITS)
     if name == b"deflate":
@@ -233,7 +233,7 @@ def _zstd() -> Any:
 
 
 def _brotli() -> Any:
-    """Returns the module; `None` if the package is not installed."""
+    """Return the module; `None` if the package is not installed."""
     try:
         import brotli
     except ImportError:

@@ -50,13 +50,13 @@ class Cors:
             self._preflight += _list(config.headers)
 
     def lines(self, origin: bytes | None) -> bytes:
-        """Returns the fields of a response to a request with this Origin."""
+        """Return the fields of a response to a request with this Origin."""
         if origin is None:
             return self._unread
         return self._by_origin.get(origin.lower(), self._others)
 
     def preflight(self, head: RequestHead) -> bytes:
-        """Returns the fields that the response to a preflight has besides `lines`.
+        """Return the fields that the response to a preflight has besides `lines`.
 
         "*" would not allow Authorization, so the requested names are repeated.
         """
@@ -67,12 +67,12 @@ class Cors:
 
 
 def cors_of(config: CorsConfig) -> Cors | None:
-    """Returns `None` if CORS is off."""
+    """Return `None` if CORS is off."""
     return Cors(config) if config.origins else None
 
 
 def is_preflight(head: RequestHead) -> bool:
-    """Returns whether a request with an Origin asks whether another request is allowed."""
+    """Return whether a request with an Origin asks whether another request is allowed."""
     return head.method == b"OPTIONS" and value_of(head.lines, _METHOD) is not None
 
 

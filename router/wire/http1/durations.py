@@ -36,7 +36,7 @@ _UNITS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"
 
 
 def timeout(value: bytes) -> float:
-    """Returns the seconds of an x-request-timeout-ms value. 0 or less means that no time is left.
+    """Return the seconds of an x-request-timeout-ms value. 0 or less means that no time is left.
 
     Raises RouterError (BAD_HEADER) if the value is unreadable.
     """
@@ -49,7 +49,7 @@ def timeout(value: bytes) -> float:
 
 
 def slo(name: str, value: bytes) -> float:
-    """Returns the seconds of the SLO in the header `name`, above 0.
+    """Return the seconds of the SLO in the header `name`, above 0.
 
     Raises RouterError (BAD_HEADER) if the value is invalid.
     """
@@ -62,14 +62,14 @@ def slo(name: str, value: bytes) -> float:
 
 
 def envoy(value: bytes) -> float:
-    """Returns the seconds of an x-envoy-expected-rq-timeout-ms value; infinity if it is 0 or
+    """Return the seconds of an x-envoy-expected-rq-timeout-ms value; infinity if it is 0 or
     unreadable.
     """
     return seconds(value) / 1000.0
 
 
 def grpc(value: bytes) -> float:
-    """Returns the seconds of a grpc-timeout value; infinity if it is 0 or unreadable."""
+    """Return the seconds of a grpc-timeout value; infinity if it is 0 or unreadable."""
     found = _GRPC.fullmatch(value)
     if found is None:
         return inf
@@ -77,5 +77,5 @@ def grpc(value: bytes) -> float:
 
 
 def seconds(value: bytes) -> float:
-    """Returns the number of seconds in `value`; infinity if it is 0 or unreadable."""
+    """Return the number of seconds in `value`; infinity if it is 0 or unreadable."""
     return (float(value) or inf) if _SECONDS.fullmatch(value) is not None else inf

@@ -67,7 +67,7 @@ class ErrorFacts(NamedTuple):
 
 
 def family_of(target: bytes, lines: list[bytes]) -> int:
-    """Returns the API family of a request. A priority before the path in the target is allowed.
+    """Return the API family of a request. A priority before the path in the target is allowed.
 
     Two APIs share the paths of models, so a header field in `lines` decides about them.
     """
@@ -82,12 +82,12 @@ def family_of(target: bytes, lines: list[bytes]) -> int:
 
 
 def of_router(err: RouterError) -> ErrorFacts:
-    """Returns the facts of an error that the router itself reports."""
+    """Return the facts of an error that the router itself reports."""
     return ErrorFacts(err.status, err.message, None, err.reason.value, err.param)
 
 
 def of_replica(status: int, body: bytes) -> ErrorFacts:
-    """Returns the facts of the error in a replica's response whose status is not 2xx."""
+    """Return the facts of the error in a replica's response whose status is not 2xx."""
     found = _read(body) if len(body) <= _READ_BYTES else {}
     message = found.get("message")
     if not isinstance(message, str) or not message:
@@ -103,7 +103,7 @@ def of_replica(status: int, body: bytes) -> ErrorFacts:
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    """Returns the JSON object with the members of the error, from an error body of any engine."""
+    """Return the JSON object with the members of the error, from an error body of any engine."""
     try:
         found = _decode(body)
     except NOT_JSON:
@@ -122,7 +122,7 @@ def _read(body: bytes) -> dict[str, Any]:
 
 
 def body_of(told: ErrorFacts, family: int, request_id: str = "") -> bytes:
-    """Returns an error as a complete JSON body."""
+    """Return an error as a complete JSON body."""
     if family == LINES:
         return _encode({"error": told.message})
     if family == ANTHROPIC:
@@ -131,7 +131,7 @@ def body_of(told: ErrorFacts, family: int, request_id: str = "") -> bytes:
 
 
 def event_of(told: ErrorFacts, family: int, request_id: str = "", number: int = 0) -> bytes:
-    """Returns an error as an event of a stream that has already begun.
+    """Return an error as an event of a stream that has already begun.
 
     The event contains the status, because the response's head has already been sent with another
     status. `number`: the number of events before the error.

@@ -148,7 +148,7 @@ class Sorter:
         self.memo: dict[bytes, tuple[int, bytes]] = {}
 
     def sort(self, line: bytes) -> tuple[int, bytes]:
-        """Returns the action for the field in `line`, and its value (empty for PASS)."""
+        """Return the action for the field in `line`, and its value (empty for PASS)."""
         name, _, value = line.partition(b":")
         lower = name.lower()
         action = self._known.get(lower, PASS)
@@ -169,17 +169,17 @@ RESPONSE: Final = Sorter(_RESPONSE, b"x-router-")
 
 
 def connection_tokens(value: bytes) -> list[bytes]:
-    """Returns the names in the value of a Connection field, in lower case."""
+    """Return the names in the value of a Connection field, in lower case."""
     return [t for t in (part.strip().lower() for part in value.split(b",")) if t]
 
 
 def name_of(line: bytes) -> bytes:
-    """Returns the name of the field in a header line, in lower case."""
+    """Return the name of the field in a header line, in lower case."""
     return line[: line.find(b":")].lower()
 
 
 def value_of(lines: list[bytes], begin: bytes) -> bytes | None:
-    """Returns the value of a header field; None if `lines` do not contain the field.
+    """Return the value of a header field; None if `lines` do not contain the field.
 
     `begin`: the field's name in lower case, and a colon.
     """
@@ -191,5 +191,5 @@ def value_of(lines: list[bytes], begin: bytes) -> bytes | None:
 
 
 def without(lines: list[bytes], names: frozenset[bytes] | set[bytes]) -> list[bytes]:
-    """Returns the header lines without those whose lower-case field name is in `names`."""
+    """Return the header lines without those whose lower-case field name is in `names`."""
     return [line for line in lines if name_of(line) not in names]

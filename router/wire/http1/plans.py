@@ -65,7 +65,7 @@ class Known(Generic[T]):
 
 
 def parts_of(raw: bytes) -> tuple[bytes, bytes, int]:
-    """Returns a head's bytes before and after the digits of its Content-Length, and the length.
+    """Return a head's bytes before and after the digits of its Content-Length, and the length.
 
     If the head has no Content-Length, the length is -1 and all bytes are in the first part. If the
     Content-Length is not only digits, both parts are empty, so the head is never remembered and
@@ -94,7 +94,7 @@ class Plans(Generic[T]):
         self.latest: Known[T] | None = None
 
     def find(self, raw: bytes) -> Known[T] | None:
-        """Returns the remembered head that is equal to `raw` except for the Content-Length digits.
+        """Return the remembered head that is equal to `raw` except for the Content-Length digits.
 
         A match does not prove that `raw` has the same length field: call `Known.match` next.
         """

@@ -174,7 +174,7 @@ def _request_line(line: bytes, limits: Limits) -> tuple[bytes, bytes, bool, byte
 
 
 def _count_forward(head: RequestHead, line: bytes, value: bytes) -> bytes:
-    """Returns the Max-Forwards line for the replica (RFC 9110 section 7.6.2).
+    """Return the Max-Forwards line for the replica (RFC 9110 section 7.6.2).
 
     The field counts only for OPTIONS. If no more forwards are allowed, the request becomes
     `OPTIONS *`, to which the router itself responds.
@@ -211,7 +211,7 @@ def _check_host(host: bytes | None) -> None:
 
 
 def _has_passed(via: bytes, name: bytes) -> bool:
-    """Returns whether `via` shows that the proxy `name` has already forwarded this request."""
+    """Return whether `via` shows that the proxy `name` has already forwarded this request."""
     for entry in via.split(b","):
         words = entry.split()
         if len(words) > 1 and words[1].lower() == name:
@@ -220,7 +220,7 @@ def _has_passed(via: bytes, name: bytes) -> bool:
 
 
 def _origin_form(target: bytes) -> tuple[bytes, bytes | None]:
-    """Returns the path and query of a target, and the host of an absolute target."""
+    """Return the path and query of a target, and the host of an absolute target."""
     if _TARGET.fullmatch(target):
         return target, None
     absolute = _ABSOLUTE.fullmatch(target)

@@ -147,7 +147,7 @@ class RequestReader:
 
     @property
     def started(self) -> bool:
-        """Returns whether a byte of the current request has arrived."""
+        """Return whether a byte of the current request has arrived."""
         return self._carry is not None or self.state != HEAD
 
     @property
@@ -162,7 +162,7 @@ class RequestReader:
         return len(self.early) if carry is None else len(self.early) + len(carry)
 
     def take_body(self) -> list[bytes]:
-        """Returns the pieces of the whole body, and removes them from the reader."""
+        """Return the pieces of the whole body, and remove them from the reader."""
         if self._small is not None:
             self._join_small(self._small)
         if self.head.decoder is not None:
@@ -286,7 +286,7 @@ class RequestReader:
         return data[end:] if end < len(data) else b""
 
     def _skip_blank(self, data: bytes) -> bytes | None:
-        """Returns `data` without the empty lines at its beginning; None if there are none.
+        """Return `data` without the empty lines at its beginning; None if there are none.
 
         `data` begins with a CR. Raises RouterError if, over all reads, the empty lines before one
         request have more than `_BLANK` bytes.
@@ -524,7 +524,7 @@ class RequestReader:
 
 
 def _may_be_utf_16(data: bytes) -> bool:
-    """Returns whether JSON may have another encoding than UTF-8, or a byte order mark.
+    """Return whether JSON may have another encoding than UTF-8, or a byte order mark.
 
     `data`: the first bytes. JSON in UTF-8 begins with a brace, and its next byte is not 0.
     """
@@ -532,7 +532,7 @@ def _may_be_utf_16(data: bytes) -> bool:
 
 
 def _chunk_size(line: bytes) -> int:
-    """Returns the size in a chunk-size line, which is passed without its line feed."""
+    """Return the size in a chunk-size line, which is passed without its line feed."""
     digits = line.partition(b";")[0] if len(line) > 2 else line
     digits = digits.removesuffix(b"\r")
     if _CHUNK_SIZE.fullmatch(digits) is None:  # `int` would accept `1_0`, ` 1` and `0x1`.

@@ -354,7 +354,7 @@ class ResponseReader:
 
 
 def _is_about_trailers(message: str) -> bool:
-    """Returns whether llhttp's error message reports a framing field in the trailers.
+    """Return whether llhttp's error message reports a framing field in the trailers.
 
     After the head of a chunked response, Content-Length or Transfer-Encoding can only be in the
     trailers.

@@ -18,7 +18,7 @@ _LONGEST: Final = 64  # maximum bytes of a value; no date is longer
 
 
 def seconds_of(value: bytes, wall_s: float) -> float | None:
-    """Returns the seconds to wait, from 0 to LONGEST_S; None if `value` is invalid.
+    """Return the seconds to wait, from 0 to LONGEST_S; None if `value` is invalid.
 
     `wall_s`: the present time in seconds since 1970.
     """

@@ -73,7 +73,7 @@ class FirstContent:
         self._cap = cap  # an unfinished event with more bytes than this counts as content
 
     def feed(self, data: bytes) -> EventKind:
-        """Returns the kind of the data so far: NOTHING until an event with content or an error."""
+        """Return the kind of the data so far: NOTHING until an event with content or an error."""
         if self._after_cr and data.startswith(b"\n"):
             data = data[1:]  # the CR at the end of the previous piece and this LF are one line end
         self._after_cr = data.endswith(b"\r") or (self._after_cr and not data)
@@ -100,7 +100,7 @@ class FirstContent:
 
 
 def is_comment(event: bytes) -> bool:
-    """Returns whether all lines are comments (WHATWG HTML section 9.2.6), such as `: ping`.
+    """Return whether all lines are comments (WHATWG HTML section 9.2.6), such as `: ping`.
 
     `event`: the lines between two blank lines, separated by LF.
     """
@@ -108,7 +108,7 @@ def is_comment(event: bytes) -> bool:
 
 
 def judge(event: bytes) -> EventKind:
-    """Returns the kind of one event, which is passed without the blank line that ends it."""
+    """Return the kind of one event, which is passed without the blank line that ends it."""
     if b"data:" not in event:
         return EventKind.NOTHING
     lines = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
@@ -145,7 +145,7 @@ def _judge_body(body: dict[str, Any]) -> EventKind:
 
 
 def _judge_error(error: object) -> EventKind:
-    """Returns the kind of an error event. The codes 429 and 503 mean BUSY.
+    """Return the kind of an error event. The codes 429 and 503 mean BUSY.
 
     TGI reports overload with the code 422 and a message. Other 4xx codes are errors that the client
     caused; they count as CONTENT, so they are forwarded.
@@ -173,7 +173,7 @@ _REPORT: Final = 16 * 1024  # maximum bytes of an error event that are searched 
 
 
 def is_error_line(data: bytes, at: int = 0) -> bool:
-    """Returns whether the line that begins at the index `at` begins with one of `ERROR_MARKS`."""
+    """Return whether the line that begins at the index `at` begins with one of `ERROR_MARKS`."""
     line = data[at : at + _MARK_BYTES] if at else data
     # Compiled, three calls take less time than one call with the tuple.
     if line.startswith(_DATA):
@@ -182,13 +182,13 @@ def is_error_line(data: bytes, at: int = 0) -> bool:
 
 
 def is_server_error(report: bytes) -> bool:
-    """Returns whether the engine caused the error: `report` has no code, or a code from 500 on."""
+    """Return whether the engine caused the error: `report` has no code, or a code from 500 on."""
     code = _CODE.search(report)
     return code is None or code.group(1) >= b"500"
 
 
 def _find_report(data: bytes) -> int:
-    """Returns the index of the line end before the mark of the first error event, or -1.
+    """Return the index of the line end before the mark of the first error event, or -1.
 
     An error event has a line that begins with one of the `ERROR_MARKS`, and `"error"` after it. An
     event with a mark but without `"error"` is skipped, so no byte is searched twice.
@@ -206,7 +206,7 @@ def _find_report(data: bytes) -> int:
 
 
 def find_error(events: bytes) -> int:
-    """Returns the index of the first event that reports an error; -1 if there is none.
+    """Return the index of the first event that reports an error; -1 if there is none.
 
     `events`: the bytes of one or more complete events.
     """
@@ -255,12 +255,12 @@ class ErrorWatch:
 
     @property
     def has_seen(self) -> bool:
-        """Returns whether an error was reported."""
+        """Return whether an error was reported."""
         return bool(self._report)
 
     @property
     def blames_server(self) -> bool:
-        """Returns whether an error was reported that the engine caused.
+        """Return whether an error was reported that the engine caused.
 
         The value may change until the stream has ended.
         """

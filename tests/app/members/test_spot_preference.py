@@ -12,7 +12,7 @@ OPEN = Priority(ceiling="critical")
 
 
 async def served(router: Router, priority: str, count: int = 4) -> list[int]:
-    """Returns how many of `count` requests of a class each replica served."""
+    """Return how many of `count` requests of a class each replica served."""
     before = [len(replica.requests) for replica in router.replicas]
     for _ in range(count):
         assert (await router.ask(chat(f"x-priority: {priority}"))).status == 200

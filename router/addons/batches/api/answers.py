@@ -24,12 +24,12 @@ _TYPES: Final = {
 
 
 def owner_of(request: web.Request) -> str:
-    """Returns the owner ID of a request; "" if the request has none."""
+    """Return the owner ID of a request; "" if the request has none."""
     return request.headers.get(OWNER, "")
 
 
 def secret_of(request: web.Request) -> Secret | None:
-    """Returns the client's credentials for replicas; None if the request has no credentials."""
+    """Return the client's credentials for replicas; None if the request has no credentials."""
     found = {name: request.headers[name] for name in _SECRETS if name in request.headers}
     return found or None
 
@@ -41,7 +41,7 @@ def json_answer(value: Any, status: int = 200) -> web.Response:
 
 
 def error_answer(status: int, code: str, message: str, param: str | None = None) -> web.Response:
-    """Returns an error response in OpenAI's format."""
+    """Return an error response in OpenAI's format."""
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return json_answer(
         {"error": {"message": message, "type": kind, "param": param, "code": code}}, status

@@ -89,7 +89,7 @@ def new_batch(body: bytes) -> NewBatch:
 
 
 def expires_after(anchor: str, seconds: int, param: str) -> int:
-    """Returns how long a file is kept, in seconds. Raises Refused if the values are invalid."""
+    """Return how long a file is kept, in seconds. Raises Refused if the values are invalid."""
     if anchor != "created_at":
         raise Refused(400, "invalid_anchor", "The anchor must be created_at.", f"{param}.anchor")
     if not HOUR_S <= seconds <= EXPIRES_MAX_S:
@@ -99,7 +99,7 @@ def expires_after(anchor: str, seconds: int, param: str) -> int:
 
 
 def limit_of(query: Mapping[str, str], usual: int, most: int) -> int:
-    """Returns the number of entries on one page of a list. Raises Refused if it is invalid."""
+    """Return the number of entries on one page of a list. Raises Refused if it is invalid."""
     text = query.get("limit")
     if text is None:
         return usual
@@ -117,7 +117,7 @@ def is_oldest_first(query: Mapping[str, str]) -> bool:
 
 
 def filename_of(given: str | None) -> str:
-    """Returns a file name that is only displayed. On disk the file has another name."""
+    """Return a file name that is only displayed. On disk the file has another name."""
     name = (given or "").replace("\\", "/").rpartition("/")[2]
     plain = printable(name, "_")[:FILENAME_CHARS]
     return plain.encode("utf-8", "replace").decode() or "file.jsonl"

@@ -97,7 +97,7 @@ class Form:
             raise _bad("The form has no end: its last boundary is missing.")
 
     def take(self) -> bytearray:
-        """Returns the bytes of the file that were read so far, and removes them from the form.
+        """Return the bytes of the file that were read so far, and remove them from the form.
 
         The last bytes of an unfinished form are kept, because they may belong to a delimiter.
         """
@@ -182,7 +182,7 @@ class _Parts:
 
 
 def read_head(lines: list[tuple[bytes, bytes]]) -> tuple[str, str]:
-    """Returns the field name of a part, and the name of its file, from the part's header lines.
+    """Return the field name of a part, and the name of its file, from the part's header lines.
 
     `lines` has the name, in lower case, and the value of each header line.
 

@@ -34,7 +34,7 @@ def file_object(file: File) -> dict[str, Any]:
 
 
 def batch_object(batch: Batch) -> dict[str, Any]:
-    """Returns a batch in OpenAI's format. JSON values of its database row are not decoded."""
+    """Return a batch in OpenAI's format. JSON values of its database row are not decoded."""
     errors = None
     if batch.errors:
         errors = {"object": "list", "data": msgspec.Raw(batch.errors.encode())}
@@ -67,7 +67,7 @@ def batch_object(batch: Batch) -> dict[str, Any]:
 
 
 def page(objects: Sequence[dict[str, Any]], has_more: bool) -> dict[str, Any]:
-    """Returns one page of a list in OpenAI's format."""
+    """Return one page of a list in OpenAI's format."""
     return {
         "object": "list",
         "data": objects,
@@ -78,14 +78,14 @@ def page(objects: Sequence[dict[str, Any]], has_more: bool) -> dict[str, Any]:
 
 
 def errors_column(errors: Sequence[LineError]) -> str:
-    """Returns the errors in a batch file in the format in which the store keeps them."""
+    """Return the errors in a batch file in the format in which the store keeps them."""
     return _encode(
         [{"code": e.code, "message": e.message, "param": e.param, "line": e.line} for e in errors]
     ).decode()
 
 
 def answered(request_id: str, custom_id: str, status: int, body: msgspec.Raw | str) -> bytes:
-    """Returns the line of a result file for a request that got a response, with its newline."""
+    """Return the line of a result file for a request that got a response, with its newline."""
     return _line(
         request_id,
         custom_id,
@@ -95,12 +95,12 @@ def answered(request_id: str, custom_id: str, status: int, body: msgspec.Raw | s
 
 
 def unanswered(request_id: str, custom_id: str, code: str, message: str) -> bytes:
-    """Returns the line of a result file for a request without a response, with its newline."""
+    """Return the line of a result file for a request without a response, with its newline."""
     return _line(request_id, custom_id, None, {"code": code, "message": message})
 
 
 def as_json(body: bytes) -> msgspec.Raw | None:
-    """Returns `body` without line breaks, to be part of a line of JSON; None if it is not JSON."""
+    """Return `body` without line breaks, to be part of a line of JSON; None if it is not JSON."""
     if not is_json(body):
         return None
     # Line breaks can be removed, because JSON has them only outside of strings.

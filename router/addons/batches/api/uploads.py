@@ -99,7 +99,7 @@ async def receive(content: StreamReader, form: Form, upload: Upload, worker: Wor
 
 
 def described(form: Form, upload: Upload, owner: str, rules: Batches) -> File:
-    """Returns the file that the form of an upload describes. Raises Refused."""
+    """Return the file that the form of an upload describes. Raises Refused."""
     if form.filename is None:
         raise Refused(400, "missing_required_parameter", "The form has no file.", "file")
     fields = form.fields

@@ -30,7 +30,7 @@ class ConcurrencyWindow:
         self._cut_at = -1.0
 
     def admits(self, now: float) -> bool:
-        """Returns whether one more line may be sent now."""
+        """Return whether one more line may be sent now."""
         return now >= self.resumes_at and self.under_way < int(self.window)
 
     def left(self) -> None:

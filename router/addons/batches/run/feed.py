@@ -13,7 +13,7 @@ from router.addons.batches.store.store import Store
 
 
 class Feed:
-    """Returns the lines of one batch file in their order, each line once."""
+    """Return the lines of one batch file in their order, each line once."""
 
     def __init__(self, batch: Batch, store: Store, blobs: BlobStore, longest: int) -> None:
         self._batch = batch
@@ -25,7 +25,7 @@ class Feed:
         self.is_over = False
 
     def take(self) -> list[Line]:
-        """Returns the next lines. The list may be empty before the end; `is_over` marks the end.
+        """Return the next lines. The list may be empty before the end; `is_over` marks the end.
 
         Raises OSError and sqlite3.Error. Raises Unusable if the file is not the file that was
         validated.

@@ -69,7 +69,7 @@ class Job:
         return size
 
     def wants_lines(self, now: float) -> bool:
-        """Returns whether more lines should be read from the file now.
+        """Return whether more lines should be read from the file now.
 
         Returns False before `reads_at`, and while `AGAIN_MOST` lines wait for a retry.
         """
@@ -82,12 +82,12 @@ class Job:
         return self.feed.is_over and not self._fresh and not self._again and not self.tasks
 
     def next_due(self, now: float) -> float:
-        """Returns the time of the next retry or of `reads_at`; NEVER if neither is to come."""
+        """Return the time of the next retry or of `reads_at`; NEVER if neither is to come."""
         again = self._again[0][0] if self._again else NEVER
         return min((at for at in (again, self.reads_at) if at > now), default=NEVER)
 
     def next(self, now: float) -> Line | None:
-        """Returns the next line to send. The line stays in the job until `pop` is called."""
+        """Return the next line to send. The line stays in the job until `pop` is called."""
         if self._again and self._again[0][0] <= now:
             return self._again[0][2]
         if self._fresh and len(self._again) < AGAIN_MOST:

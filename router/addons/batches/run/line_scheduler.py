@@ -38,7 +38,7 @@ class LineScheduler(Generic[T]):
                 return
 
     def next(self, is_ready: Callable[[T], bool]) -> T | None:
-        """Returns the next batch for which `is_ready` is true; None if no batch is ready.
+        """Return the next batch for which `is_ready` is true; None if no batch is ready.
 
         The batch goes to the end of its owner's queue, and the owner to the end of the queue of
         owners.

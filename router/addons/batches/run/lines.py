@@ -85,7 +85,7 @@ _decode_names = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 class Readable(Protocol):
     def read(self, size: int) -> bytes:
-        """Returns the next bytes; an empty result means the end of the file. Raises OSError."""
+        """Return the next bytes; an empty result means the end of the file. Raises OSError."""
 
 
 class Cutter:
@@ -119,7 +119,7 @@ class Cutter:
             self._refuse()
 
     def _cut(self, piece: bytes) -> list[bytes]:
-        """Returns the lines that end in `piece`. An empty piece ends the file and its last line."""
+        """Return the lines that end in `piece`. An empty piece ends the file and its last line."""
         if not piece:
             self.is_over = True
             last = b"".join(self._rest)
@@ -175,7 +175,7 @@ def parse(number: int, raw: bytes, endpoint: str) -> Line:
 
 
 def _without_priority(body: bytes) -> bytes:
-    """Returns a JSON object without its members `priority`. Raises Unusable."""
+    """Return a JSON object without its members `priority`. Raises Unusable."""
     scan = MemberScan(("priority",))
     for at in range(0, len(body), PIECE):  # the compiled scan holds the interpreter's lock
         scan.feed(body[at : at + PIECE])
@@ -189,7 +189,7 @@ def _no_json() -> Unusable:
 
 
 def is_json(data: bytes) -> bool:
-    """Returns whether `data` is valid JSON."""
+    """Return whether `data` is valid JSON."""
     try:
         _decode_any(data)
     except NOT_JSON:

@@ -10,7 +10,7 @@ from router.addons.batches.run.verdict import Verdict, judge
 def outcome_of(
     request_id: str, custom_id: str, answer: Answer, is_last: bool
 ) -> tuple[Verdict, bytes]:
-    """Returns the verdict on a batch line, and its line of the result file.
+    """Return the verdict on a batch line, and its line of the result file.
 
     The line of the result file is b"" if the batch line is sent again. If `is_last`, the batch line
     is not sent again, except for the verdict BUSY. For a response of some megabytes, the call takes

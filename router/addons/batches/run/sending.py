@@ -224,7 +224,7 @@ class Sending:
         _check_done(job)
 
     def _idle_s(self) -> float | None:
-        """Returns the seconds until the task must check again; None: it waits until it is woken."""
+        """Return the seconds until the task must check again; None: it waits until it is woken."""
         if self._recorder.is_stuck:
             return self._trouble_s
         now = monotonic()

@@ -21,7 +21,7 @@ _AGAIN = frozenset({408, 425, 499, 500, 502, 504, 507, 508})
 
 
 def judge(status: int) -> Verdict:
-    """Returns the verdict for an HTTP status. An error that is not temporary is final."""
+    """Return the verdict for an HTTP status. An error that is not temporary is final."""
     if 200 <= status < 300:
         return Verdict.DONE
     if status in _BUSY:
@@ -30,7 +30,7 @@ def judge(status: int) -> Verdict:
 
 
 def backoff_s(attempts: int, chance: float) -> float:
-    """Returns the seconds to wait after this many attempts (from 1).
+    """Return the seconds to wait after this many attempts (from 1).
 
     `chance` is a random number from 0 to 1, so that lines are not sent again all at once.
     """

@@ -55,7 +55,7 @@ class BlobStore:
         return Reading(self.path(name))
 
     def draft(self, name: str) -> Draft:
-        """Returns a new unfinished file. Its `keep` replaces an existing file with that name."""
+        """Return a new unfinished file. Its `keep` replaces an existing file with that name."""
         return Draft(self, name)
 
     def remove(self, name: str) -> None:
@@ -84,7 +84,7 @@ class Reading:
         self._file: BinaryIO | None = None
 
     def read(self, size: int) -> bytes:
-        """Returns the next bytes; an empty result means the end of the file."""
+        """Return the next bytes; an empty result means the end of the file."""
         if self._file is None:
             self._file = self._path.open("rb", buffering=0)
         return self._file.read(size)

@@ -82,7 +82,7 @@ class Store:
     def files(
         self, owner: str, after: str | None, limit: int, purpose: str | None, oldest_first: bool
     ) -> list[File]:
-        """Returns at most `limit` files of a list, from the first file after the file `after`."""
+        """Return at most `limit` files of a list, from the first file after the file `after`."""
         words = "SELECT * FROM files WHERE owner = ?"
         values: list[object] = [owner]
         if purpose is not None:
@@ -93,7 +93,7 @@ class Store:
         ]
 
     def user_of(self, file_id: str) -> str | None:
-        """Returns the ID of an unfinished batch that needs the file; None if no batch does."""
+        """Return the ID of an unfinished batch that needs the file; None if no batch does."""
         row = self._db.execute(
             f"SELECT id FROM batches WHERE input_file = ? AND status IN {_PENDING}", (file_id,)
         ).fetchone()
@@ -108,7 +108,7 @@ class Store:
             self.usage.add(owner, -1, -size)
 
     def names(self) -> set[str]:
-        """Returns the names that files in the folder may have, including future result files."""
+        """Return the names that files in the folder may have, including future result files."""
         db = self._db
         found = {str(row[0]) for row in db.execute("SELECT id FROM files")}
         for row in db.execute(
@@ -118,7 +118,7 @@ class Store:
         return found
 
     def outdated(self, now: int) -> list[str]:
-        """Returns the expired files that no batch needs."""
+        """Return the expired files that no batch needs."""
         rows = self._db.execute(
             "SELECT id FROM files WHERE expires_at <= ? AND id NOT IN"
             f" (SELECT input_file FROM batches WHERE status IN {_PENDING})",
@@ -149,7 +149,7 @@ class Store:
         return Batch(*row)
 
     def batches(self, owner: str, after: str | None, limit: int) -> list[Batch]:
-        """Returns at most `limit` batches older than the batch `after`, newest first."""
+        """Return at most `limit` batches older than the batch `after`, newest first."""
         words = "SELECT * FROM batches WHERE owner = ?"
         return [Batch(*row) for row in self._page(words, [owner], "batches", after, limit, False)]
 
@@ -158,7 +158,7 @@ class Store:
         return [Batch(*row) for row in rows]
 
     def unfinished_of(self, owner: str) -> tuple[int, int, int]:
-        """Returns the number of unfinished batches of this owner, of all owners without a known
+        """Return the number of unfinished batches of this owner, of all owners without a known
         key, and of all owners.
         """
         (own, keyless, all_) = self._db.execute(
@@ -259,7 +259,7 @@ class Store:
                     )
 
     def recorded(self, number: int, first: int, last: int) -> set[int]:
-        """Returns the numbers of the lines from `first` to `last` that have a result."""
+        """Return the numbers of the lines from `first` to `last` that have a result."""
         rows = self._db.execute(
             "SELECT line FROM results WHERE batch = ? AND line BETWEEN ? AND ?",
             (number, first, last),
@@ -283,7 +283,7 @@ class Store:
     # -- cleaning up --------------------------------------------------------------------------
 
     def spent(self) -> list[int]:
-        """Returns the ended batches whose line results are still in the database."""
+        """Return the ended batches whose line results are still in the database."""
         rows = self._db.execute(
             "SELECT DISTINCT batch FROM results WHERE batch NOT IN"
             f" (SELECT number FROM batches WHERE status IN {_PENDING})"
