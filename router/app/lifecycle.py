@@ -25,7 +25,7 @@ from router.app.emulated_fleet import EmulatedFleet, FleetError
 from router.app.file_watch import FileWatch, files_of
 from router.app.listeners import ADMIN, DATA, PROBES, Listener, Listeners
 from router.app.members import Members
-from router.app.parts import Parts, config_hash
+from router.app.parts import Parts, config_hash, failed
 from router.app.reload import Files
 from router.app.restart import fleet_state
 from router.app.restart.messages import FleetState
@@ -181,7 +181,6 @@ class App:
             Source(spot_families.FAMILIES, lambda: parts.reclaims),
             Source(discovery_families.FAMILIES, lambda: self.discovered),
             Source(families.LIFECYCLE, lambda: state),
-            *(source for addon in parts.addons.values() for source in addon.families),
         ]
         queue = parts.queue
         if queue is not None:
@@ -256,7 +255,10 @@ class App:
             await asyncio.sleep(0)
         await self.servers.stop()
         for addon in parts.addons.values():
-            await addon.close()
+            try:
+                await addon.close()
+            except Exception as err:
+                failed(err)
         parts.sweeper.close()
         parts.fleet_log.close()
         parts.log.close()

@@ -153,7 +153,9 @@ class Parts:
         self.aborter = Aborter(config.aborts, Asker(token, config.via))
         self.dispatcher.aborter = self.aborter
         self.addons: dict[str, Addon] = {}  # By name.
-        self.addons = self.new_addons(config, self.keys)
+        self.add_addons(self.new_addons(config, self.keys))
+        for addon in self.addons.values():
+            addon.adopt(config, token)
 
     def new_addons(self, config: Config, keys: Sequence[KeyLine]) -> dict[str, Addon]:
         """Makes the addons that a configuration needs and that do not exist. Raises ConfigError."""
@@ -162,8 +164,14 @@ class Parts:
             make = getattr(load(name, setting), "make", None)
             if make is not None and name not in self.addons:
                 found[name] = make(self, config)
-                found[name].adopt(config, self.upstream.token)
         return found
+
+    def add_addons(self, made: dict[str, Addon]) -> None:
+        """Adds new addons, and their metrics. Cannot fail."""
+        self.addons.update(made)
+        for name, addon in made.items():
+            for number, source in enumerate(addon.families):
+                self.metrics.added[f"{name} {number}"] = source
 
     def connect_within(self) -> asyncio.Protocol:
         """Creates the protocol for a connection from an addon inside this process."""

@@ -197,7 +197,7 @@ def commit(parts: Parts, prepared: Prepared, servers: Servers) -> None:
     parts.context.adopt(config, prepared.orders, prepared.upstream.token)
     parts.dispatcher.apply_keys()
     change_members(parts, parts.fleet.members, prepared.wanted, prepared.made)
-    parts.addons.update(prepared.addons)
+    parts.add_addons(prepared.addons)
     parts.adopt_upstream()
     parts.reclaims.rules = config.spot
     parts.discovery.adopt(config)

@@ -64,7 +64,7 @@ class Host(Protocol):
 class Addon:
     """An addon's part in the life of one router. A method that is not overridden does nothing."""
 
-    families: Sequence[Source[Any]] = ()  # Its metrics, if it exists at the start.
+    families: Sequence[Source[Any]] = ()  # Its metrics.
 
     @property
     def running(self) -> int:

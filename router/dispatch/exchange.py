@@ -20,6 +20,7 @@ The exchange decides what is sent to the client and when; its `Reply` writes the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Final
 
 from mypy_extensions import trait
 
@@ -59,6 +60,9 @@ from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import ResponseReader
 from router.wire.replica import PAUSE_CLIENT
 from router.wire.sweep import NEVER
+
+# A client that leaves within this time after `[DONE]` shows the time of the whole answer.
+_LEAVES_WITHIN_S: Final = 0.1
 
 
 @trait
@@ -487,8 +491,12 @@ class Exchange(ProxiedRequest, ClientExchange):
             winner = self.driver.state.winner if self.reply.has_done else None
             is_read = reason is Reason.CLIENT_GONE and self._stall_due == NEVER
             if winner is not None and winner in self.driver.state.live and is_read:
-                # The engine has not ended its response yet, and the client did not wait for it.
-                self._end_whole(winner, self.reply.status, monotonic())
+                # The engine has not ended its response yet, and the client did not wait for it. If
+                # the client stayed idle before it left, the time is not that of the answer.
+                now = monotonic()
+                if now - self.reply.last_at > _LEAVES_WITHIN_S:
+                    winner.is_timed = False
+                self._end_whole(winner, self.reply.status, now)
                 return
             self._estimate_work()
         except Exception as err:

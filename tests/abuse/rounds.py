@@ -62,14 +62,14 @@ def plain(answers: int) -> Iterator[Client]:
         yield Client(chat(model=PAIR if index % 3 else BAD, stream=index % 2 == 0))
 
 
-def run_round(runner: asyncio.Runner, victim: Victim, seed: int, crowds: int) -> None:
-    """Run this number of crowds of this seed. A failure shows the smallest crowd that reproduces
+def run_round(runner: asyncio.Runner, victim: Victim, seed: int, count: int) -> None:
+    """Run `count` crowds of this seed. A failure shows the smallest crowd that reproduces
     it.
     """
 
     @hypothesis.seed(seed)
     @settings(
-        max_examples=crowds,
+        max_examples=count,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

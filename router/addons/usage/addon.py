@@ -39,7 +39,6 @@ class UsageAddon(Addon):
         return {"budget_holds": len(self.budgets.holds)}
 
     def adopt(self, config: Config, token: str | None) -> None:
-        """Also called for a reload that is not in force yet. Then no key had a budget before."""
         keys, zone = self._dispatcher.tenants.keyring, TimeZone(config.usage.time_zone)
         self.budgets.adopt(keys, prices_of(config), zone)
         self._accounts.cuts_spent = config.usage.cut_spent

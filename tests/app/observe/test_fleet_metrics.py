@@ -28,12 +28,18 @@ async def test_the_replica_that_is_down_has_the_value_0() -> None:
     async with running(json_ok, json_ok) as router:
         assert await samples(router, UP, "replica") == {"r0": 1, "r1": 1}
         assert await samples(router, "hedgerow_replica_inflight", "replica") == {"r0": 0, "r1": 0}
-        assert await samples(router, "hedgerow_replica_kv_tokens", "replica") == {}, "unknown"
         port = router.replicas[1].port
         await router.replicas[1].stop_listening()
         await become(router, UP, {"r0": 1, "r1": 0})
         router.replicas[1].start(port)
         await become(router, UP, {"r0": 1, "r1": 1})
+
+
+@scenario
+async def test_what_is_unknown_has_no_value() -> None:
+    async with running(json_ok, quiet_control_plane="a poll shows the size") as router:
+        router.app.parts.fleet.replicas["r0"].kv_tokens = None
+        assert await samples(router, "hedgerow_replica_kv_tokens", "replica") == {}
 
 
 @scenario

@@ -33,7 +33,7 @@ from tests.harness.messages import (
     token,
 )
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import running, scenario
+from tests.harness.running import running, scenario, virtual_scenario
 
 ABSENT = object()
 VLLM = {"engine": "vllm", "priority": "none"}  # the router adds nothing else to a body
@@ -495,3 +495,25 @@ async def test_a_client_that_leaves_after_done_has_a_complete_answer(
         assert await router.reason() == "ok"
         (replica,) = router.app.parts.fleet.replicas.values()
         assert (replica.inflight, replica.health.failures) == (0, 0)
+
+
+@pytest.mark.parametrize("waits_s", [0.0, 20.0])
+@virtual_scenario
+async def test_a_client_that_stays_idle_after_done_teaches_no_speed(waits_s: float) -> None:
+    async def behave(connection: ReplicaConnection) -> None:
+        request = await connection.recv_request()
+        await connection.send(SSE_HEAD)
+        for data in stream_of("vllm", request.json()):
+            await asyncio.sleep(0.01)
+            await connection.send(chunk(data))
+        await connection.expect_close()
+
+    async with running(behave, replica=VLLM) as router:
+        client = await router.send(chat(stream=True))
+        while b"[DONE]" not in client.received:
+            await client.fill()
+        await asyncio.sleep(waits_s)
+        client.rst()
+        assert await router.reason() == "ok"
+        (replica,) = router.app.parts.fleet.replicas.values()
+        assert (replica.tpot_s is None) == (waits_s > 0.0)

@@ -13,10 +13,10 @@ import pytest
 
 from router.addons.usage.wall_clock import WallClock
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Classes, CriticalClass, Hedging, Price
+from router.config.model import AccessLog, Classes, CriticalClass, Hedging, Price
 from router.config.model import Usage as UsageConfig
 from router.core import clock
-from router.core.errors import Reason
+from router.core.errors import ConfigError, Reason
 from router.core.periods import DAY_S, NAMES, seconds_to_next
 from tests.addons.usage.app.helpers import budgets_of, used
 from tests.app.pages import page
@@ -296,6 +296,22 @@ async def test_a_budget_that_a_reload_adds_counts_what_was_used_before(tmp_path:
         assert (await router.ask(chat(ACME), "POST")).status == 200
         found = await scrape(router.app.admin_port)
         assert "hedgerow_tenant_budget_used_ratio" not in {name for name, _ in found}
+
+
+@scenario
+async def test_a_reload_that_adds_the_first_keys_and_fails_changes_nothing(tmp_path: Path) -> None:
+    async with running(tells) as router:
+        before, log = router.app.parts.dispatcher.completion.accounts, router.config.access_log
+        added = keys(tmp_path, tokens_per_month=USED)
+        router.change(keys=added, access_log=AccessLog(path="/proc/none/log"))
+        with pytest.raises(ConfigError, match="cannot be written"):
+            await router.app.reload()
+        assert router.app.parts.dispatcher.completion.accounts is before
+        router.change(access_log=log)
+        await router.app.reload()
+        await router.ask(chat(ACME), "POST")
+        found = await scrape(router.app.admin_port)
+        assert "hedgerow_tenant_budget_used_ratio" in {name for name, _ in found}
 
 
 @scenario
