@@ -11,7 +11,8 @@ Tickets of the same worth go in the order of the policy, then by arrival.
 Two limits bound the wait of a ticket that is skipped. The first ticket is skipped at most a
 configured number of times. Only tickets go before it that have waited for at least `PASSES` times
 its own wait. So while requests arrive as fast as they are served, no ticket waits longer than
-1 / `PASSES` times its wait in the policy's order.
+1 / `PASSES` times its wait in the policy's order. For class batch only the first limit holds: its
+tokens per second count, not its waits.
 
 The first few tickets of a class queue form a list, which is used until half of its tickets have
 left. The prefix of a ticket is looked up after it is listed, and again after `REFRESH_S` seconds;
@@ -69,9 +70,11 @@ def _is_better(ticket: Ticket, other: Ticket, place: object) -> bool:
 class Shortlist:
     """The first few tickets of one class queue, and which replicas hold their prefixes."""
 
-    __slots__ = ("_entries", "_homes", "_listed", "_most", "_new", "_old", "size")
+    __slots__ = ("_entries", "_homes", "_listed", "_most", "_new", "_old", "_passes", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, passes: float) -> None:
+        """`passes`: the share of the first ticket's wait that others must have waited."""
+        self._passes = passes
         # Maximum number of listed tickets; 0: no ticket was chosen by its prefix yet.
         self.size = 0
         self._listed: dict[Ticket, None] = {}  # The listed tickets; all of them wait.
@@ -206,7 +209,7 @@ class Shortlist:
         if self._new:
             self._look_up(self._new, NEW_ASKED, pool, now)
         # Only tickets that arrived until then have waited long enough to go before the first one.
-        until = now - PASSES * (now - first.arrival)
+        until = now - self._passes * (now - first.arrival)
         chosen = self._top(place, place, line, until, now)
         anywhere = self._top(_ANYWHERE, place, line, until, now)
         if chosen is None or (anywhere is not None and _is_better(anywhere, chosen, place)):

@@ -20,7 +20,7 @@ from mypy_extensions import trait
 from policies.queueing.base import BaseLine
 from policies.queueing.ticket import INFINITY, Ticket
 from router.admission.concurrency import Concurrency, LimitedQueue
-from router.admission.waiting.affinity import Shortlist
+from router.admission.waiting.affinity import PASSES, Shortlist
 from router.core.urgency import BATCH
 
 # If the list `_young` begins with more outdated entries than this number, they are removed.
@@ -57,7 +57,8 @@ class ClassQueue:
         self.lost_at = -INFINITY
         self.count = 0
         self.looking = 0  # The number of tickets whose prompt prefix can be looked up.
-        self.short = Shortlist()  # The first few tickets of the line, for prefix affinity.
+        # The first few tickets of the line, for prefix affinity.
+        self.short = Shortlist(0.0 if urgency == BATCH else PASSES)
         # One queue for each API key that has a limit and has tickets here.
         self.keys: dict[Concurrency, KeyQueue] = {}
         # Tickets that are not starved, by arrival. Entries before the index `_first` are outdated.

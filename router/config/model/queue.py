@@ -84,7 +84,8 @@ class Queue(Frozen, frozen=True):
     # is in its cache. 0: cached prefixes do not change the order.
     affinity: CountOrNone = 64
     # How often other requests with a longer cached prefix may be sent before a request that is
-    # next. Only requests that have waited for at least a quarter of its wait may be sent before it.
+    # next. Only requests that have waited for at least a quarter of its wait may be sent before it,
+    # apart from requests of class batch.
     skips: CountOrNone = 16
     # Use the timeout that SDKs send in a header as the deadline of requests that are not streamed.
     sdk_timeouts: bool = True

@@ -15,6 +15,7 @@ import pytest
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import Ticket
 from router.admission.waiting.affinity import NEW_ASKED, OLD_ASKED, REFRESH_S
+from router.core.urgency import BATCH, LOW
 from tests.admission.world import Spot, World, config, holds
 
 NARROW = {"prefill_tokens": 0}
@@ -97,6 +98,16 @@ def test_a_ticket_is_passed_only_by_tickets_with_a_quarter_of_its_wait(holders: 
     assert free_one(world, spots[0]) is first
     world.run(1.0)
     assert [free_one(world, spots[0]) for _ in range(2)] == [newest, *late][:2]
+
+
+@pytest.mark.parametrize("urgency", [LOW, BATCH])
+def test_only_in_class_batch_a_new_ticket_passes_one_that_waited_long(urgency: int) -> None:
+    spot = Spot("one")
+    world = closed(spot)
+    first = world.come(number=float(urgency), tokens=1000, output=10)
+    world.run(10.0)
+    newest = world.come(number=float(urgency), tokens=1000, output=10, look=holds({spot: 5}))
+    assert free_one(world, spot) is (newest if urgency == BATCH else first)
 
 
 def test_a_wait_is_at_most_four_times_that_by_arrival() -> None:

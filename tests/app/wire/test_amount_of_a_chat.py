@@ -21,7 +21,7 @@ from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, role
 from tests.harness.replica import ReplicaConnection
 from tests.harness.running import running, scenario
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 QUIET: Final = "each probe and poll would count its own files and objects"
 IS_COMPILED: Final = not exchange.__file__.endswith(".py")
 
