@@ -24,8 +24,8 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from router.config.decode import decode
-from router.config.model.priority import ClassName
 from router.config.model.setting_types import Count, Weight
+from router.config.model.tenants import ClassName
 from router.config.problems import Problems
 from router.core.unreadable import NOT_JSON
 

@@ -12,7 +12,7 @@ from router.config.file_checks import FIELD_NAME
 from router.config.key_files import read_keys
 from router.config.keys import KeyLine, KeysProblem, ModelBudgets
 from router.config.model import Config
-from router.config.model.usage import ANY
+from router.config.model.tenants import ANY
 from router.config.problems import Problems
 from router.core.addons import is_installed
 from router.core.time_zone import TimeZone

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from router.config.model import Config, Price
-from router.config.model.usage import ANY
+from router.config.model.tenants import ANY
 
 _MILLION: Final = 1e6
 

@@ -4,37 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from router.config.model.aborts import Aborts
-from router.config.model.access_log import AccessLog
-from router.config.model.admin import Admin
-from router.config.model.batches import Batches
-from router.config.model.bodies import Bodies
 from router.config.model.classes import Classes
-from router.config.model.continuation import Continuation
-from router.config.model.cors import Cors
-from router.config.model.discovery import Discovery
-from router.config.model.drain import Drain
-from router.config.model.emulate import Emulator
-from router.config.model.health import Health
-from router.config.model.hedging import Hedging
-from router.config.model.keys import Keys
-from router.config.model.limits import Limits
-from router.config.model.models import ModelRoute
-from router.config.model.polling import Polling
-from router.config.model.pools import Pool
-from router.config.model.prefix import Prefix
-from router.config.model.priority import Priority
+from router.config.model.clients import Bodies, Cors, Limits, Timeouts, Tls
+from router.config.model.process import AccessLog, Admin, Batches, Drain, Emulator
 from router.config.model.queue import Queue
-from router.config.model.regions import Regions
-from router.config.model.replicas import Replica
-from router.config.model.retry import Retry
-from router.config.model.routing import Routing
+from router.config.model.replicas import Aborts, Discovery, Health, Polling, Replica, Spot, Upstream
+from router.config.model.routing import (
+    Continuation,
+    Hedging,
+    ModelRoute,
+    Pool,
+    Prefix,
+    Regions,
+    Retry,
+    Routing,
+)
 from router.config.model.setting_types import Frozen, Restart
-from router.config.model.spot import Spot
-from router.config.model.timeouts import Timeouts
-from router.config.model.tls import Tls
-from router.config.model.upstream import Upstream
-from router.config.model.usage import Usage
+from router.config.model.tenants import Keys, Priority, Usage
 
 
 class Config(Frozen, frozen=True):

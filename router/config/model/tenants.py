@@ -1,12 +1,80 @@
-"""Declares the section `usage`: token counts, prices, and the file that keeps them."""
+"""Declares the keys of clients, their priorities, and what their tokens cost."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 
 from router.config.model.setting_types import Amount, Frozen, Restart, Seconds
+from router.fleet.engines.common.registry import DIALECTS
+
+
+class Keys(Frozen, frozen=True):
+    """API keys. A key is sent in `Authorization: Bearer`, `x-api-key`, `api-key` or
+    `x-goog-api-key`."""
+
+    # The file with the hashes of the API keys. `hedgerow key` prints a line for it. The file is
+    # read again at every reload.
+    file: str | None = None
+    # A folder whose files have lines of the same form, such as a mounted Kubernetes secret with one
+    # file for each key. Its keys are used in addition to those of `file`.
+    folder: str | None = None
+    required: bool = False  # A request without a known key returns 401.
+    forward: bool = False  # Forward the client's key to the replica.
+    # The header that names the user of a key. Without the header, the body's `user` names the user.
+    user_header: str = "x-user-id"
+    names_users: bool = False  # Requests without a known key may also name users.
+
+
+# The priority classes, the most urgent class first.
+ClassName = Literal["critical", "high", "normal", "low", "batch"]
+if TYPE_CHECKING:
+    Dialect = str
+else:  # the names of dialects come from the files in router/fleet/engines
+    # The meaning of a number in a body's `priority`. engine: the meaning that the model's engines
+    # give it.
+    Dialect = Literal[("engine", "hedgerow", *DIALECTS)]
+
+
+class PriorityRule(Frozen, frozen=True):
+    """A rule that gives requests a priority class. Every condition that is set must match."""
+
+    priority: ClassName  # The priority class of the requests that match.
+    header: str = ""  # The name of a header field that must be present. "": no condition.
+    # The value that the header field must have. "": any value. `nightly-*`: any value that begins
+    # with `nightly-`.
+    value: str = ""
+    # The model's name. "": any model. `name-*`: any model whose name begins with `name-`.
+    model: str = ""
+    # The network of the client's address, such as 10.0.0.0/8. "": any network. Behind proxies of
+    # `trusted_proxies`, it is the address that they forward. A longer IPv6 prefix than /64 matches
+    # its whole /64, because a client may use all of it.
+    network: str = ""
+
+
+def _tiers() -> dict[str, ClassName]:
+    return {"enterprise": "high", "pro": "normal", "free": "low"}
+
+
+class Priority(Frozen, frozen=True):
+    """Which priority class a request gets."""
+
+    default: ClassName = "normal"  # The priority class of a request if nothing else sets it.
+    # The most urgent class that a request can get. The API key or its tier can set another ceiling.
+    ceiling: ClassName = "high"
+    # The meaning of a number in a body's `priority`. engine: as the model's engines read it.
+    # hedgerow: from 0 (critical) to 4 (batch). Otherwise: as the named engine reads it.
+    dialect: Dialect = "engine"
+    dialects: dict[str, Dialect] = {}  # Other values of `dialect` for single models, by model name.
+    rules: tuple[PriorityRule, ...] = ()  # The first rule that matches a request applies.
+    # The priority class of requests, by the tier of their API key.
+    tiers: dict[str, ClassName] = msgspec.field(default_factory=_tiers)
+    # The priority class for each value of the body's `service_tier`. Empty: the field is ignored.
+    service_tier: dict[str, ClassName] = {}
+    # A user's next request is less urgent while the user has other requests pending.
+    steps: bool = True
+
 
 ANY: Final = "*"  # The name of the price of all models that have no price of their own.
 
