@@ -12,9 +12,9 @@ from bench.plan.fleet import Controller, Seen
 from bench.plan.traffic import DAY, STEP_S, WEEK, Demand
 from bench.plan.world import THROUGHPUT, Counts, PoolKey, World
 from router.lab.plan.decision.advise import advise
-from router.lab.plan.decision.demand_ahead import steps
+from router.lab.plan.decision.present import steps
 from router.lab.plan.forecasts.backtest import choose, methods
-from router.lab.plan.forecasts.forecast import Forecast
+from router.lab.plan.forecasts.method import Forecast
 from router.lab.plan.observed import Observed, Place, Series
 from router.lab.plan.types_file import ModelSpeed, ReplicaType, Shift, Types
 

@@ -12,18 +12,21 @@ from contextlib import closing
 from itertools import islice
 from typing import Final
 
-from router.lab.audit.assemble import assemble
-from router.lab.audit.blame import Blame
-from router.lab.audit.crowd import Crowd
-from router.lab.audit.findings import Findings
-from router.lab.audit.parties import HEAD_ROWS, By, Party, namer, told_by
-from router.lab.audit.reading import Progress, Reading
-from router.lab.audit.residency import Stay, stay_of
-from router.lab.audit.roster import Roster
-from router.lab.audit.rows import Row, rows
+from router.lab.audit.blame import Blame, Roster, Tally
+from router.lab.audit.findings import Findings, assemble
+from router.lab.audit.parties import HEAD_ROWS, By, Crowd, Party, namer, told_by
+from router.lab.audit.residency import (
+    END,
+    START,
+    Progress,
+    Reading,
+    Row,
+    Stay,
+    rows,
+    stay_of,
+    sweep,
+)
 from router.lab.audit.survey import Survey
-from router.lab.audit.sweep import END, START, sweep
-from router.lab.audit.tally import Tally
 from router.lab.traces.lines import Lines
 
 NAMED: Final = 64  # maximum number of parties that are listed separately

@@ -1,4 +1,14 @@
-"""A request's stay at the replica that answered it: its arrival, wait, prefill, decoding and end.
+"""Reads access logs as stays of requests at replicas, and as events in order of time.
+
+Reads lines of Hedgerow's access log as rows with replica, tokens and times.
+
+Decodes only the fields needed for an audit or a fit; a prompt's blocks are skipped. Incomplete
+lines are skipped and counted: a disk was full, or the log is still being written. Events of the
+router between the lines are skipped.
+
+Must never hold more than one line, and never accept a line with an invalid value.
+
+A request's stay at the replica that answered it: its arrival, wait, prefill, decoding and end.
 
 The log has the times of arrival, first token and end, and the duration of the answering attempt.
 This duration gives the time of dispatch to the replica. No log separates waiting from prefill
@@ -11,20 +21,102 @@ Only streams show the time of their first token. For other answers the time of t
 computed back from their end, with the fleet's usual time per token.
 
 Times are seconds since 1970. Must never hold more stays than `STAYS_MAX`.
+
+Yields all events at all replicas, in order of time.
+
+The events of a stay are: start (the request is sent to the replica), begin of the prefill, first
+token, end. Simultaneous events are in the order of the stays' starts. But an end is before a start,
+because a request that ends when another arrives does not delay it.
+
+Must never hold more than the running stays.
+
+Reads one or several logs once: yields the stays of requests at replicas, and reports progress.
+
+Stays are in the order of their starts. Several logs are those of several routers in front of one
+fleet, or the parts of a rotated log. Must never hold more rows of each log than `residency.InOrder`
+holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from heapq import heappop, heappush, merge
 from math import inf
 from sys import intern
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from router.core.errors import Reason
+from router.core.unreadable import NOT_JSON
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.intake.prompt import GENERATES
-from router.lab.audit.rows import Row
+from router.lab.simulator.traffic import TraceError
+from router.lab.traces.format import (
+    INCOMPLETE,
+    TIME_MAX,
+    Milliseconds,
+    Tokens,
+    bad_json,
+    check_incomplete,
+    is_event,
+)
+from router.lab.traces.lines import Lines
+
+
+class Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
+    """One request, with the fields of `router.observe.log.record.Record`.
+
+    `ts` and `reason` are in every line: a file without them is not an access log.
+    """
+
+    ts: Annotated[float, msgspec.Meta(ge=0.0, le=TIME_MAX)]  # arrival, seconds since 1970
+    reason: str
+    client: str = ""
+    kind: str = ""
+    model: str | None = None
+    stream: bool = False
+    replica: str = ""
+    attempts: list[tuple[str, str, str, Milliseconds]] = []  # (replica, kind, reason, duration)
+    ttft_ms: Milliseconds | None = None
+    duration_ms: Milliseconds = 0.0
+    bytes_in: Annotated[int, msgspec.Meta(ge=0)] = 0
+    priority: str = ""
+    tenant: str = ""
+    prompt_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    cached_tokens: Tokens | None = None
+    estimated_tokens: Tokens = 0
+    queue_ms: Milliseconds | None = None
+
+    @property
+    def ended(self) -> float:
+        return self.ts + self.duration_ms * 1e-3
+
+
+def rows(lines: Lines) -> Iterator[Row]:
+    """Yield all rows in the order of the file, which is the order in which the requests ended.
+
+    Raises TraceError.
+    """
+    decode = msgspec.json.Decoder(Row).decode
+    unreadable: TraceError | None = None  # about the first incomplete line
+    is_empty = True
+    for line in lines:
+        try:
+            row = decode(line)
+        except NOT_JSON as err:
+            if not is_event(line):
+                check_incomplete(lines, line, err)
+                unreadable = unreadable or bad_json(lines, err)
+            continue
+        if row.kind or not is_event(line):
+            is_empty = False
+            yield row
+    if is_empty and unreadable is not None:
+        raise unreadable
+
 
 STAYS_MAX: Final = 500_000  # maximum number of stays held while the log is sorted: about 200 MB
 SLACK_S: Final = 5.0  # seconds of tolerance for lines written in batches, and for clock adjustments
@@ -154,3 +246,97 @@ class InOrder:
                 yield stay
         while held:
             yield heappop(held)[2]
+
+
+START: Final = 0
+PREFILL: Final = 1
+FIRST: Final = 2
+END: Final = 3
+
+
+def sweep(stays: Iterable[Stay]) -> Iterator[tuple[float, int, Stay]]:
+    """Yield (time, event, stay) in order of time, from stays in the order of their starts.
+
+    A stay's `prefill` and `first` are read after its START was yielded, so the caller may change
+    them when it gets START. If a stay comes too late, its START has the time of the latest event.
+    """
+    heap: list[tuple[float, int, int, Stay]] = []
+    order = 0
+    clock = -1.0
+    for stay in stays:
+        while heap and heap[0][0] <= stay.start:
+            clock, _, what, one = heappop(heap)
+            yield clock, what, one
+        clock = max(clock, stay.start)
+        yield clock, START, stay
+        for what, at in ((PREFILL, stay.prefill), (FIRST, stay.first), (END, stay.end)):
+            heappush(heap, (max(at, clock), order, what, stay))
+            order += 1
+    while heap:
+        clock, _, what, stay = heappop(heap)
+        yield clock, what, stay
+
+
+Progress = Callable[[float], None]  # called with the share of the log that was read, 0 to 1
+
+_TELL_EVERY: Final = 1024  # rows between two calls of `Progress`
+
+
+class Reading:
+    """One pass over the logs. Use it as a context manager, and iterate over `stays` once.
+
+    Raises OSError for an unreadable file.
+    """
+
+    def __init__(self, paths: Sequence[str], on_progress: Progress | None = None) -> None:
+        self._on_progress = on_progress
+        self._orders: list[InOrder] = []
+        with ExitStack() as opened:
+            self._files = [Lines(path) for path in paths]
+            for lines in self._files:
+                opened.callback(lines.close)
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def stays(
+        self, of: Callable[[Iterable[Row]], Iterator[Stay]], longest_s: float | None = None
+    ) -> Iterator[Stay]:
+        """Yield the stays that `of` makes from each file's rows.
+
+        `longest_s`: the duration of the longest stay in seconds; None: not known.
+        """
+        self._orders = [InOrder(of(self._rows(lines)), longest_s) for lines in self._files]
+        if len(self._orders) == 1:
+            return iter(self._orders[0])
+        return merge(*self._orders, key=_start)
+
+    @property
+    def late(self) -> int:
+        """Number of stays that came too late to be sorted by their starts."""
+        return sum(order.late for order in self._orders)
+
+    @property
+    def incomplete(self) -> int:
+        """Number of incomplete lines, which were skipped."""
+        return sum(lines.notes.get(INCOMPLETE, 0) for lines in self._files)
+
+    def error(self, problem: str) -> TraceError:
+        """An error that names the line that was read last, and its file."""
+        return self._files[-1].error(problem)
+
+    def _rows(self, lines: Lines) -> Iterator[Row]:
+        tell = self._on_progress
+        for number, row in enumerate(rows(lines)):
+            if tell is not None and number % _TELL_EVERY == 0:
+                places = [file.position() for file in self._files]
+                tell(sum(read for read, _ in places) / max(sum(size for _, size in places), 1))
+            yield row
+
+
+def _start(stay: Stay) -> float:
+    return stay.start

@@ -19,7 +19,7 @@ from router.lab.replay.report.files import replace_file, why_not_writable
 from router.lab.replay.report.status_line import StatusLine
 
 if TYPE_CHECKING:
-    from router.lab.plan.output.server import GaugeServer
+    from router.lab.plan.output.gauges import GaugeServer
     from router.lab.plan.planning import Planned
     from router.lab.plan.sources.prometheus_api import Fetch
 
@@ -39,7 +39,7 @@ def main(args: argparse.Namespace, *, sleep: Callable[[float], None] = time.slee
             return _plan(args, None)
         return _repeat(args, None, every_s, sleep)
 
-    from router.lab.plan.output.server import GaugeServer
+    from router.lab.plan.output.gauges import GaugeServer
 
     try:
         server = GaugeServer(*args.serve)
@@ -143,7 +143,7 @@ def _made(args: argparse.Namespace, progress: _Progress | None) -> Planned:
 
 
 def _fetch(args: argparse.Namespace) -> Fetch:
-    from router.lab.plan.sources.http_fetch import basic, bearer, fetcher
+    from router.lab.plan.sources.prometheus_api import basic, bearer, fetcher
 
     authorization = ""
     if args.token_file is not None:
@@ -156,9 +156,8 @@ def _fetch(args: argparse.Namespace) -> Fetch:
 def _write(args: argparse.Namespace, made: Planned, server: GaugeServer | None) -> int:
     from router.core.text.table import plain
     from router.lab.plan.output import gauges
-    from router.lab.plan.output.columns import table
     from router.lab.plan.output.document import document
-    from router.lab.plan.output.page import page
+    from router.lab.plan.output.page import page, table
     from router.lab.plan.output.words import facts, findings
 
     now_s = time.time()

@@ -9,7 +9,14 @@ from typing import Final
 from router.config.address import split_host_port
 from router.config.units import seconds
 from router.lab.flags import positive
-from router.lab.plan.choices import ALL, HEDGEROW, METHODS
+
+ALL: Final = "all"  # the mean of all forecast methods
+SEASONAL: Final = "seasonal"
+ARIMA: Final = "arima"
+METHODS: Final = (ALL, SEASONAL, ARIMA)
+
+HEDGEROW: Final = "hedgerow"  # Hedgerow's own counters in Prometheus.
+
 
 WINDOW_S: Final = 900.0
 HISTORY_S: Final = 28 * 86400.0

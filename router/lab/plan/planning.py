@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from router.lab.plan.choices import ALL, ARIMA
-from router.lab.plan.decision.advice import Advice
-from router.lab.plan.decision.advise import advise
-from router.lab.plan.decision.demand_ahead import steps
+from router.lab.plan.decision.advise import Advice, advise
+from router.lab.plan.decision.present import steps
+from router.lab.plan.flags import ALL, ARIMA
 from router.lab.plan.forecasts.arima import Arima
 from router.lab.plan.forecasts.backtest import choose, methods
-from router.lab.plan.forecasts.forecast import Forecast
-from router.lab.plan.forecasts.method import Method
+from router.lab.plan.forecasts.method import Forecast, Method
 from router.lab.plan.observed import Observed, Place
 from router.lab.plan.types_file import Types
 

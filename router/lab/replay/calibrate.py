@@ -20,10 +20,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import Final
 
-from router.lab.audit.reading import Progress, Reading
-from router.lab.audit.residency import Stay, stay_of
-from router.lab.audit.rows import Row
-from router.lab.audit.sweep import sweep
+from router.lab.audit.residency import Progress, Reading, Row, Stay, stay_of, sweep
 from router.lab.emulator.core.timing import PROFILES, Timing
 from router.lab.replay.calibration.fit import Fit
 from router.lab.replay.calibration.parts import (

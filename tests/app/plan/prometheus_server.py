@@ -17,8 +17,7 @@ from typing import Final
 
 import pytest
 
-from router.lab.plan.sources.http_fetch import basic, fetcher
-from router.lab.plan.sources.prometheus_api import Fetch
+from router.lab.plan.sources.prometheus_api import Fetch, basic, fetcher
 from tests.places import CERT, KEY
 
 PASSWORD: Final = "me:secret"

@@ -11,8 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from router.lab.plan.sources.http_fetch import basic, bearer, fetcher
-from router.lab.plan.sources.prometheus_api import PrometheusError
+from router.lab.plan.sources.prometheus_api import PrometheusError, basic, bearer, fetcher
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -17,9 +17,14 @@ from typing import Any
 import pytest
 
 from router.lab.plan.observed import Observed, Place
-from router.lab.plan.sources.http_fetch import basic, fetcher
 from router.lab.plan.sources.prometheus import read
-from router.lab.plan.sources.prometheus_api import POINTS_MAX, Prometheus, PrometheusError
+from router.lab.plan.sources.prometheus_api import (
+    POINTS_MAX,
+    Prometheus,
+    PrometheusError,
+    basic,
+    fetcher,
+)
 from router.lab.plan.sources.question import Question
 from router.lab.plan.types_file import parse
 from tests.app.plan.prometheus_server import (

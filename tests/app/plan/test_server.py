@@ -11,8 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from router.lab.plan.command import add_arguments, main
-from router.lab.plan.output.gauges import DESIRED, registry
-from router.lab.plan.output.server import GaugeServer
+from router.lab.plan.output.gauges import DESIRED, GaugeServer, registry
 from tests.app.plan.test_http_fetch import Handler, serving
 from tests.lab.plan.output.plans import plan
 

@@ -23,7 +23,7 @@ from bench.plan.contestants import (
 from bench.plan.fleet import Outcome
 from bench.plan.traffic import DAY, STEP_S, WEEK, Demand, seeded
 from bench.plan.world import THROUGHPUT, World
-from router.lab.plan.forecasts.forecast import Forecast
+from router.lab.plan.forecasts.method import Forecast
 
 KNOBS = (1.0, 0.9, 0.8, 0.7, 0.6)
 

@@ -24,7 +24,7 @@ from bench.plan.contestants import (
 from bench.plan.fleet import Outcome
 from bench.plan.found import MARK, Row, judge
 from bench.plan.traffic import DAY, STEP_S, WEEK, Demand, seeded
-from router.lab.plan.forecasts.day_profile import DayProfile
+from router.lab.plan.forecasts.method import DayProfile
 
 
 def row(contestant: str, *hours: float) -> Row:

@@ -11,7 +11,7 @@ from bench.plan.fleet import Seen
 from bench.plan.planner import forecast_week, plan_controller, types_of
 from bench.plan.traffic import DAY, STEP_S, WEEK, Demand, seeded
 from bench.plan.world import THROUGHPUT, Counts, PoolKey, World
-from router.lab.plan.forecasts.forecast import Forecast
+from router.lab.plan.forecasts.method import Forecast
 
 FULL = THROUGHPUT * STEP_S
 KEY = PoolKey("", "gpu")

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from router.lab.audit.alone import Alone, Curve
+from router.lab.audit.survey import Alone, Curve
 
 
 def true_s(tokens: int) -> float:

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.lab.audit.blame import Blame, Wait
-from router.lab.audit.residency import Stay, stay_of
-from router.lab.audit.rows import Row
-from router.lab.audit.sweep import sweep
+from router.lab.audit.residency import Row, Stay, stay_of, sweep
 
 A, B, C = 0, 1, 2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.lab.audit.crowd import Crowd
+from router.lab.audit.parties import Crowd
 
 
 def test_the_peak_has_its_first_time_and_running_times_add_up() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.lab.audit.heavy import Heavy
+from router.lab.audit.parties import Heavy
 
 
 @given(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from router.lab.audit.heavy import Heavy
-from router.lab.audit.parties import OTHERS, Party, label, namer, told_by
-from router.lab.audit.roster import CLASSES_MAX, Roster
-from router.lab.audit.rows import Row
+from router.lab.audit.blame import CLASSES_MAX, Roster
+from router.lab.audit.parties import OTHERS, Heavy, Party, label, namer, told_by
+from router.lab.audit.residency import Row
 from router.lab.audit.survey import PartyFigures
 
 

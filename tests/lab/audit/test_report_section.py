@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from router.lab.audit.blame import Parts
 from router.lab.audit.findings import (
     Findings,
     PairFinding,
@@ -12,7 +13,6 @@ from router.lab.audit.findings import (
     ReplicaFinding,
 )
 from router.lab.audit.report_section import report_text
-from router.lab.audit.tally import Parts
 
 EPOCH = 1_772_366_400.0
 

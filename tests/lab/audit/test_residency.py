@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.lab.audit.residency import SLACK_S, InOrder, Stay, stay_of
-from router.lab.audit.rows import Row
+from router.lab.audit.residency import SLACK_S, InOrder, Row, Stay, stay_of
 
 
 def row(**fields: object) -> Row:

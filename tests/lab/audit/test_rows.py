@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from router.lab.audit.rows import Row, rows
+from router.lab.audit.residency import Row, rows
 from router.lab.simulator.traffic import TraceError
 from router.lab.traces.format import INCOMPLETE
 from router.lab.traces.lines import Lines

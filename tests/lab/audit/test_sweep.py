@@ -5,9 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.lab.audit.residency import Stay, stay_of
-from router.lab.audit.rows import Row
-from router.lab.audit.sweep import END, FIRST, PREFILL, START, sweep
+from router.lab.audit.residency import END, FIRST, PREFILL, START, Row, Stay, stay_of, sweep
 
 
 def stay(start: float, prefill: float, first: float, end: float, replica: str = "r0") -> Stay:

@@ -4,23 +4,198 @@ A place is a model in a region. If the forecast of a place is not trusted, the p
 replicas that the reactive rule asks for; the integer program plans all other places. If the present
 replicas are unknown, only the demand decides: costs of starts, lead times and cool-downs are
 ignored. All functions are pure.
+
+Finds the constraint that decides the number of replicas of a place (a model in a region).
+
+If one replica less would still serve the demand within the limits, the demand is not the
+constraint. Then a minimum, or a reason why no replica may stop, keeps the replica. If not all
+demand is served, the lead time, a maximum or a total prevents more replicas. All functions are
+pure.
+
+Computes the share of a place's slots that class batch may use until the next plan.
+
+The share leaves room for the upper bound of the forecast demand, with the demand that other regions
+move to the place. The busiest coming segment decides, so the share falls before a rush: as soon as
+the rush is within the time that the plan must last. The router applies the share as
+`classes.batch.slots`. All functions are pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from router.lab.plan.decision.advice import Advice, PlaceAdvice, PoolAdvice
-from router.lab.plan.decision.batch_share import batch_share
-from router.lab.plan.decision.binding import MAXIMUM, binding
-from router.lab.plan.decision.demand_ahead import loaded, planned_windows, segments
-from router.lab.plan.decision.present import COOLDOWN, QUEUE, Present, present
+from router.lab.plan.decision.present import (
+    COOLDOWN,
+    QUEUE,
+    Present,
+    loaded,
+    planned_windows,
+    present,
+    segments,
+)
 from router.lab.plan.decision.problem import PlanError, Pool, PoolId, Problem, Solution
 from router.lab.plan.decision.reactive import reactive
 from router.lab.plan.decision.solve import solve
-from router.lab.plan.forecasts.forecast import Forecast
+from router.lab.plan.forecasts.method import Forecast
 from router.lab.plan.observed import Observed, Place
 from router.lab.plan.types_file import ReplicaType, Types
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAdvice:
+    """The advice for the replicas of one type that serve a model in a region."""
+
+    id: PoolId
+    now: int | None  # number of running replicas; None: unknown
+    planned: int
+    reactive: int | None  # number by the reactive rule; None: the present number is unknown
+    cost: float  # cost of one replica per hour
+    start: float  # cost of one start
+
+    @property
+    def matters(self) -> bool:
+        """Whether there is a replica now, in the plan, or by the reactive rule."""
+        return bool(self.now or self.planned or self.reactive)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceAdvice:
+    """The advice for a model in a region."""
+
+    place: Place
+    forecast: Forecast
+    prompt_share: float  # prompt tokens as a share of the forecast tokens
+    binding: str  # the constraint that decides the number of replicas
+    short: float  # share of the demand that is not served within the limits, at the worst time
+    shifted: Mapping[str, float]  # share of the demand that is served in another region, by region
+    # Tokens/s that the planned replicas serve at the utilisation limit, with this share of prompt
+    # tokens.
+    capacity: float
+    # Highest tokens/s that the plan must serve: the forecast demand and the waiting requests.
+    peak: float
+    # True: no replica was full when its throughput was measured. Then the capacity is a lower
+    # bound, and no more replicas are advised than run now.
+    is_at_least: bool
+    # Utilisation of the present replicas in the last window; None: unknown.
+    utilisation: float | None
+    # The share of the slots that class batch may use until the next plan; None: the forecast is not
+    # trusted.
+    batch_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The whole plan: the advice for all pools and all models and regions."""
+
+    pools: Sequence[PoolAdvice]
+    places: Sequence[PlaceAdvice]
+    period_s: float
+    window_s: float
+    now_s: float  # end of the last window, on the clock of the source
+    gap: float  # the cost is above the lowest possible cost by at most this share
+    notes: Sequence[str]
+
+    def cost(self, of: str) -> float | None:
+        """Return the cost per hour of the replicas; None: their number is unknown.
+
+        `of`: "planned", "reactive" or "now".
+        """
+        found = 0.0
+        for pool in self.pools:
+            count: int | None = getattr(pool, of)
+            if count is None:
+                return None
+            found += count * pool.cost
+        return found
+
+    def start_cost(self, of: str) -> float | None:
+        """Return the cost of starting the missing replicas; None: their number is unknown.
+
+        `of`: "planned" or "reactive".
+        """
+        found = 0.0
+        for pool in self.pools:
+            count: int | None = getattr(pool, of)
+            if count is None or pool.now is None:
+                return None
+            found += max(0, count - pool.now) * pool.start
+        return found
+
+
+def batch_share(problem: Problem, solution: Solution, place: Place) -> float:
+    """Return the share, from 0 to 1; 0 if no replica serves, or if demand is not served."""
+    pools = [pool for pool in problem.pools if pool.id.place == place]
+    found = 1.0
+    for number, segment in enumerate(problem.segments):
+        serving = busy = 0.0
+        for pool in pools:
+            count = solution.replicas[pool.id]
+            serving += count if pool.id.type in segment.starting else min(count, pool.now)
+            busy += solution.used[number].get(pool.id, 0.0)
+        if serving <= 0.0 or solution.short[number].get(place, 0.0) > 0.0:
+            return 0.0
+        found = min(found, 1.0 - busy / serving)
+    return max(0.0, found)
+
+
+DEMAND, MINIMUM, MAXIMUM = "demand", "minimum", "maximum"
+LEAD, NOTHING = "lead time", "no demand"
+_TOLERANCE: Final = 1e-6
+
+
+def binding(
+    problem: Problem, solution: Solution, place: Place, minimums: dict[str, int], bar: str
+) -> str:
+    """Return the constraint.
+
+    `minimums`: the minimum number of replicas by type; `bar`: why no replica of the place may stop,
+    or "".
+    """
+    pools = [pool for pool in problem.pools if pool.id.place == place]
+    late = [number for number, short in enumerate(solution.short) if short.get(place, 0.0) > 0.0]
+    if late:
+        return _limit(problem, solution, pools, late)
+    idle = [pool for pool in pools if _is_idle(problem, solution, pool)]
+    for pool in idle:
+        if solution.replicas[pool.id] <= minimums[pool.id.type]:
+            return MINIMUM
+        if bar and solution.replicas[pool.id] <= pool.now:
+            return bar
+    if not any(solution.replicas[pool.id] for pool in pools):
+        is_moved = any(source == place for source, _ in solution.shifted)
+        return DEMAND if is_moved else NOTHING
+    return DEMAND
+
+
+def _limit(problem: Problem, solution: Solution, pools: Sequence[Pool], late: Sequence[int]) -> str:
+    """Return why there are not more replicas in the segments with unserved demand."""
+    startable = [
+        pool
+        for pool in pools
+        if any(pool.id.type in problem.segments[number].starting for number in late)
+    ]
+    if not startable:
+        return LEAD
+    for pool in startable:
+        total = problem.totals.get((pool.id.type, pool.id.place.region))
+        if solution.replicas[pool.id] < pool.high and total is not None:
+            return f"total of {pool.id.type}"
+    return MAXIMUM
+
+
+def _is_idle(problem: Problem, solution: Solution, pool: Pool) -> bool:
+    """Whether one replica less would serve the demand of every segment."""
+    count = solution.replicas[pool.id]
+    if not count:
+        return False
+    for segment, used in zip(problem.segments, solution.used, strict=True):
+        serving = count if pool.id.type in segment.starting else min(count, pool.now)
+        if used.get(pool.id, 0.0) > problem.utilisation * (serving - 1) + _TOLERANCE:
+            return False
+    return True
+
 
 AT_LEAST = "no full replica"  # the binding constraint if the throughput is only a lower bound
 REACTIVE = "reactive rule"  # the binding constraint of places for which the reactive rule decides

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from router.lab.plan.decision.closed_form import needed
+from router.lab.plan.decision.solve import needed
 from router.lab.plan.types_file import Reactive
 
 

@@ -22,10 +22,14 @@ from math import inf
 from typing import Final
 
 from router.lab.plan.forecasts.arima import Arima
-from router.lab.plan.forecasts.day_profile import DayProfile
-from router.lab.plan.forecasts.forecast import Backtest, Forecast
-from router.lab.plan.forecasts.method import Fitted, Method
-from router.lab.plan.forecasts.seasonal_naive import SeasonalNaive
+from router.lab.plan.forecasts.method import (
+    Backtest,
+    DayProfile,
+    Fitted,
+    Forecast,
+    Method,
+    SeasonalNaive,
+)
 
 DAY_S: Final = 86400.0
 BAND: Final = 0.9  # share of the held-out values at or below the upper bound of the band

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from router.lab.plan.decision.advice import PlaceAdvice, PoolAdvice
+from router.lab.plan.decision.advise import PlaceAdvice, PoolAdvice
 from router.lab.plan.output.words import facts, findings
 from router.lab.plan.planning import Planned
 

@@ -3,13 +3,21 @@
 `hedgerow_plan_desired_replicas` is the number of replicas that an autoscaler should set. An old
 plan must not be used, so queries should compare `hedgerow_plan_timestamp_seconds` with the current
 time.
+
+Serves the gauges of the newest plan over HTTP, for Prometheus or KEDA's metrics-api scaler.
+
+Before the first plan, /metrics has no series. Must never: make a plan, or wait for one.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from threading import Thread
+from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest, start_http_server
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from router.lab.plan.decision.advise import REACTIVE
 from router.lab.plan.planning import Planned
@@ -96,3 +104,38 @@ def registry(made: Planned, at_s: float) -> CollectorRegistry:
 def text(made: Planned, at_s: float) -> str:
     """Return the gauges in Prometheus' text format, for node_exporter's textfile collector."""
     return generate_latest(registry(made, at_s)).decode()
+
+
+class GaugeServer:
+    """The HTTP server of the gauges. Set `plan` to publish a plan.
+
+    The constructor begins to listen, and raises OSError if it cannot.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.plan: CollectorRegistry | None = None
+        registry = CollectorRegistry()
+        registry.register(_Newest(self))
+        self._server: Any
+        self._thread: Thread
+        self._server, self._thread = start_http_server(port, host, registry)
+
+    @property
+    def port(self) -> int:
+        port: int = self._server.server_port
+        return port
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Newest(Collector):
+    def __init__(self, server: GaugeServer) -> None:
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        plan = self._server.plan
+        if plan is not None:
+            yield from plan.collect()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from router.core.text.table import number
-from router.lab.plan.decision.advice import Advice, PlaceAdvice
-from router.lab.plan.decision.advise import REACTIVE
+from router.lab.plan.decision.advise import REACTIVE, Advice, PlaceAdvice
 from router.lab.plan.planning import Planned
 from router.lab.replay.report.words import seconds
 

@@ -12,7 +12,7 @@ from typing import Final
 from router.core.urgency import BATCH, CLASSES
 from router.fleet.engines.common.counters import Counters
 from router.fleet.engines.common.registry import ENGINES
-from router.lab.plan.choices import HEDGEROW
+from router.lab.plan.flags import HEDGEROW
 from router.lab.plan.observed import Place
 from router.lab.plan.sources.prometheus_api import Sampled
 

@@ -20,8 +20,7 @@ from math import inf
 from random import Random
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from router.lab.audit.residency import Stay
-from router.lab.audit.sweep import END, FIRST, PREFILL, START
+from router.lab.audit.residency import END, FIRST, PREFILL, START, Stay
 from router.lab.sketch import Sketch
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from router.lab.plan.forecasts.forecast import Backtest, Forecast
+from router.lab.plan.forecasts.method import Backtest, Forecast
 from router.lab.plan.observed import Observed, Place, Series
 from router.lab.plan.types_file import Types, parse
 

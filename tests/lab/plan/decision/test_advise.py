@@ -8,11 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from router.lab.plan.decision.advice import Advice
-from router.lab.plan.decision.advise import REACTIVE, advise
-from router.lab.plan.decision.binding import DEMAND, LEAD, MAXIMUM, MINIMUM
+from router.lab.plan.decision.advise import DEMAND, LEAD, MAXIMUM, MINIMUM, REACTIVE, Advice, advise
 from router.lab.plan.decision.problem import PlanError
-from router.lab.plan.forecasts.forecast import Forecast
+from router.lab.plan.forecasts.method import Forecast
 from router.lab.plan.observed import Observed, Place, Series
 from router.lab.plan.types_file import Types, parse
 from tests.lab.plan.decision.fleets import (

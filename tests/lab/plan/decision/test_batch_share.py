@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from router.lab.plan.decision.advise import advise
-from router.lab.plan.forecasts.forecast import Forecast
+from router.lab.plan.forecasts.method import Forecast
 from router.lab.plan.observed import Observed, Place
 from router.lab.plan.types_file import Types, parse
 from tests.lab.plan.decision.fleets import PLACE, RATE, WINDOW_S, forecast, observed, types

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from router.lab.plan.decision import closed_form, program
+from router.lab.plan.decision import program, solve
 from router.lab.plan.observed import Place
 from tests.examples import examples
 from tests.lab.plan.decision.problems import pool, problem, segment
@@ -24,14 +24,14 @@ def load(amount: float) -> dict[tuple[str, str, str], float]:
 )
 def test_the_replicas_for_a_load(amount: float, utilisation: float, count: int) -> None:
     one = problem(pool(), segments=(segment(load(amount)),), utilisation=utilisation)
-    assert closed_form.applies(one)
-    assert closed_form.solve(one).replicas == {pool().id: count}
+    assert solve.applies(one)
+    assert solve.closed_form(one).replicas == {pool().id: count}
 
 
 def test_limits_hold() -> None:
     low = problem(pool(low=4), segments=(segment(load(2.5)),))
-    assert closed_form.solve(low).replicas == {pool().id: 4}
-    high = closed_form.solve(problem(pool(high=2), segments=(segment(load(4.0)),)))
+    assert solve.closed_form(low).replicas == {pool().id: 4}
+    high = solve.closed_form(problem(pool(high=2), segments=(segment(load(4.0)),)))
     assert high.replicas == {pool().id: 2}
     assert high.short == [{PLACE: pytest.approx(0.5)}]
 
@@ -39,7 +39,7 @@ def test_limits_hold() -> None:
 def test_a_start_cannot_serve_before_its_lead_time() -> None:
     early = segment(load(5.0), "other")
     late = segment(load(3.0), "gpu", first=1, end=2)
-    found = closed_form.solve(problem(pool(now=4), segments=(early, late)))
+    found = solve.closed_form(problem(pool(now=4), segments=(early, late)))
     assert found.replicas == {pool().id: 4}  # none is started in vain, none is stopped too early
     assert found.short == [{PLACE: pytest.approx(0.2)}, {}]
 
@@ -62,4 +62,4 @@ def test_the_closed_form_is_the_program(
         segments=(segment(load(early), "other"), segment(load(late), "gpu", first=1, end=2)),
         utilisation=utilisation,
     )
-    assert closed_form.solve(one).replicas == program.solve(one).replicas
+    assert solve.closed_form(one).replicas == program.solve(one).replicas

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.lab.plan.decision.demand_ahead import loaded, segments
-from router.lab.plan.decision.present import present
+from router.lab.plan.decision.present import loaded, present, segments
 from router.lab.plan.types_file import parse
 from tests.lab.plan.decision.fleets import PLACE, RATE, REQUESTS, WINDOW_S, forecast, observed
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import scipy.optimize
 
-from router.lab.plan.decision.highs import Columns, minimise
+from router.lab.plan.decision.program import Columns, minimise
 
 
 def knapsack(least: float) -> Columns:

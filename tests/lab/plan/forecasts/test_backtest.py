@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from router.lab.plan.forecasts.backtest import BAND, Chosen, choose, held_out, methods
-from router.lab.plan.forecasts.method import Fitted, Method
-from router.lab.plan.forecasts.seasonal_naive import SeasonalNaive
+from router.lab.plan.forecasts.method import Fitted, Method, SeasonalNaive
 from tests.lab.plan.forecasts.curves import DAY, WINDOW_S, daily, unpredictable
 
 SEASONAL = SeasonalNaive(DAY, "day")

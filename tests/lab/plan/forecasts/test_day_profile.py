@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.lab.plan.forecasts.day_profile import DayProfile
-from router.lab.plan.forecasts.seasonal_naive import SeasonalNaive
+from router.lab.plan.forecasts.method import DayProfile, SeasonalNaive
 from tests.lab.plan.forecasts.curves import DAY, daily
 
 METHOD = DayProfile(DAY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from router.core.text.table import plain
-from router.lab.plan.output.columns import table
+from router.lab.plan.output.page import table
 from router.lab.plan.output.words import facts, findings
 from tests.lab.plan.output.plans import plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.lab.plan.sources.gaps import filled, gaps
+from router.lab.plan.sources.prometheus import filled, gaps
 
 
 @pytest.mark.parametrize(

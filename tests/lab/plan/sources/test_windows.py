@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from router.lab.plan.observed import Place
-from router.lab.plan.sources import windows
-from router.lab.plan.sources.windows import OTHER, Windows
+from router.lab.plan.sources import access_logs
+from router.lab.plan.sources.access_logs import OTHER, Windows
 
 PLACE = Place("m", "eu")
 
@@ -32,8 +32,8 @@ def test_windows_begin_at_multiples_of_their_length_also_before_zero() -> None:
 
 
 def test_the_numbers_of_places_and_windows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "PLACES_MAX", 1)
-    monkeypatch.setattr(windows, "WINDOWS_MAX", 10)
+    monkeypatch.setattr(access_logs, "PLACES_MAX", 1)
+    monkeypatch.setattr(access_logs, "WINDOWS_MAX", 10)
     counted = Windows(60.0)
     counted.add(counted.place("m", "eu"), 0.0, 1.0, 1.0, 1.0)
     assert counted.place("m", "eu") == PLACE
