@@ -16,8 +16,7 @@ from bench.gain.score import Slo
 from bench.gain.traffic import Law, Window
 from router.config.model import Config
 from router.config.varied import varied
-from router.lab.emulator.core.core_config import CoreConfig
-from router.lab.emulator.core.timing import PROFILES
+from router.lab.emulator.core.timing import PROFILES, CoreConfig
 from router.lab.simulator.router import TOKEN_BYTES
 from router.lab.simulator.scenario import Scenario, equal
 

@@ -15,9 +15,8 @@ import msgspec
 
 from router.core.unreadable import NOT_JSON
 from router.lab.simulator.traffic import Arrival
-from router.lab.traces.format import TOKENS_MAX, bad_json, bad_length
 from router.lab.traces.hedgerow import ODD
-from router.lab.traces.lines import Lines
+from router.lab.traces.lines import TOKENS_MAX, Lines, bad_json, bad_length
 
 BLOCK_TOKENS: Final = 512
 _64: Final = (1 << 64) - 1

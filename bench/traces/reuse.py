@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from router.lab.simulator.traffic import Arrival, Traffic
-from router.lab.traces.facts import Reuse
+from router.lab.traces.trace import Reuse
 
 
 def reuse_bound(traffic: Traffic, capacity_blocks: int) -> Reuse:

@@ -29,7 +29,7 @@ from router.core.lease import Lease, poll_begins, poll_counted, poll_failed
 from router.core.replica_load import ReplicaLoad
 from router.core.ttft_estimate import TtftEstimates
 from router.fleet.learned_capacity import LearnedCapacity
-from router.lab.emulator.http.gauges import Gauges, LaggingGauges
+from router.lab.emulator.statistics import Gauges, LaggingGauges
 from tests.tickets import looked_up, make_ticket
 
 

@@ -36,8 +36,7 @@ from bench.traces import PublicTrace
 from bench.traces.reuse import reuse_bound
 from router.config.varied import varied
 from router.core.text.table import Column, build
-from router.lab.emulator.core.core_config import CoreConfig
-from router.lab.emulator.core.timing import PROFILES
+from router.lab.emulator.core.timing import PROFILES, CoreConfig
 from router.lab.replay.report.slo import Slo
 from router.lab.simulator.router import TOKEN_BYTES
 from router.lab.simulator.scenario import Scenario, equal

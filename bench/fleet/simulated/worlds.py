@@ -15,8 +15,7 @@ from typing import Any, Literal
 from bench.fleet import capacity
 from bench.fleet.simulated import oracle
 from router.config.varied import varied
-from router.lab.emulator.core.core_config import CoreConfig
-from router.lab.emulator.core.timing import PROFILES
+from router.lab.emulator.core.timing import PROFILES, CoreConfig
 from router.lab.simulator.scenario import Fault, Polls, Scenario, equal, resized
 from router.lab.simulator.traffic import Arrival, Traffic
 from router.lab.simulator.workloads import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.fleet.report import aligned, markdown_table
 from bench.fleet.truth.rows import Range, Row, Truth
 from router.core.text.table import number
-from router.lab.replay.truth.errors import error_of, error_text
+from router.lab.replay.truth.judged import error_of, error_text
 
 _HEAD = ("", "unit", "measured", "", "simulated", "", "error")
 _BEYOND = "beyond HTTP"

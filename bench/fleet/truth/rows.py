@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from router.lab.replay.truth.errors import error_of, error_text
+from router.lab.replay.truth.judged import error_of, error_text
 
 VERSION = 1  # version of the file format; increased when a field changes its meaning
 

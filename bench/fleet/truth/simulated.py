@@ -14,7 +14,7 @@ from bench.fleet.truth.outcomes import NOTHING, Outcomes
 from bench.fleet.truth.traffic import ScriptTraffic
 from router.config.model import Prefix
 from router.config.varied import varied
-from router.lab.emulator.core.core_config import CoreConfig
+from router.lab.emulator.core.timing import CoreConfig
 from router.lab.simulator.scenario import Scenario, equal
 from router.lab.simulator.simulation import Simulation
 

@@ -15,7 +15,7 @@ from bench.priority import traffic as law
 from bench.priority.orders import rules
 from router.config.model import Config
 from router.config.varied import varied
-from router.lab.emulator.core.core_config import CoreConfig
+from router.lab.emulator.core.timing import CoreConfig
 from router.lab.simulator.router import TOKEN_BYTES
 from router.lab.simulator.scenario import Scenario, equal
 from router.lab.simulator.traffic import Arrival

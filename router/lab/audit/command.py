@@ -10,7 +10,7 @@ import argparse
 import sys
 
 from router.lab.flags import count
-from router.lab.replay.report.status_line import StatusLine
+from router.lab.replay.report.words import StatusLine
 
 _CANNOT_RUN, _MISTAKE = 1, 2
 _TOP = 10

@@ -53,16 +53,16 @@ from router.core.unreadable import NOT_JSON
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.intake.prompt import GENERATES
 from router.lab.simulator.traffic import TraceError
-from router.lab.traces.format import (
+from router.lab.traces.lines import (
     INCOMPLETE,
     TIME_MAX,
+    Lines,
     Milliseconds,
     Tokens,
     bad_json,
     check_incomplete,
     is_event,
 )
-from router.lab.traces.lines import Lines
 
 
 class Row(msgspec.Struct, gc=False, rename={"priority": "class"}):

@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from router.lab.plan.flags import add_arguments
-from router.lab.replay.report.files import replace_file, why_not_writable
-from router.lab.replay.report.status_line import StatusLine
+from router.lab.replay.report.words import StatusLine, replace_file, why_not_writable
 
 if TYPE_CHECKING:
     from router.lab.plan.output.gauges import GaugeServer

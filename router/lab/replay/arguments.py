@@ -3,12 +3,17 @@ functions are pure.
 
 Each function parses the text of one flag. It raises ArgumentTypeError with a message for the user;
 argparse prints the flag's name before the message.
+
+Makes the configurations to compare: copies of one configuration with other policies.
+
+The routing, order and hedging policies can be replaced. All functions are pure. Must never: change
+any other setting.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +22,8 @@ import yaml
 from policies.contract import PolicyConfigError, make_policy
 from policies.hedging.contract import make_policy as make_hedging
 from policies.queueing.contract import make_order
+from router.config.model import Config
+from router.config.varied import varied
 from router.lab.emulator.core.timing import Timing
 from router.lab.flags import number, whole
 from router.lab.simulator.scenario import Fault
@@ -138,3 +145,59 @@ def fault(text: str) -> Fault:
         )
     except ValueError as err:
         raise ArgumentTypeError(f"{text!r}: {err}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A configuration and its label in reports."""
+
+    label: str
+    config: Config
+
+
+def as_configured(config: Config) -> Candidate:
+    """Return the unchanged configuration as a candidate."""
+    return Candidate(config.routing.policy, config)
+
+
+def candidates(
+    base: Config,
+    policies: Sequence[Choice],
+    orders: Sequence[Choice],
+    hedges: Sequence[Choice],
+) -> list[Candidate]:
+    """Return every combination of the given policies as a candidate.
+
+    For an empty sequence, the policy of `base` is kept. A routing policy replaces the routing
+    policies of all models. An order policy of the queue and a hedging policy keep the other
+    settings of their sections of the configuration.
+    """
+    found = []
+    for policy in policies or (None,):
+        routed = base if policy is None else _routed(base, policy)
+        for order in orders or (None,):
+            queued = routed if order is None else _queued(routed, order)
+            for hedge in hedges or (None,):
+                config = queued if hedge is None else _hedged(queued, hedge)
+                label = base.routing.policy if policy is None else policy.label
+                label += "" if order is None else f", queue {order.label}"
+                label += "" if hedge is None else f", hedging {hedge.label}"
+                found.append(Candidate(label, config))
+    return found
+
+
+def _routed(base: Config, choice: Choice) -> Config:
+    routing = {"policy": choice.name, "options": dict(choice.options), "models": {}}
+    return varied(base, routing=routing)
+
+
+def _queued(base: Config, choice: Choice) -> Config:
+    if choice.name == OFF:
+        return varied(base, queue={"enabled": False})
+    return varied(
+        base, queue={"enabled": True, "policy": choice.name, "options": dict(choice.options)}
+    )
+
+
+def _hedged(base: Config, choice: Choice) -> Config:
+    return varied(base, hedging={"policy": choice.name, "options": dict(choice.options)})

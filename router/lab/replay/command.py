@@ -24,23 +24,20 @@ from router.config.problems import said
 from router.config.varied import varied
 from router.core.errors import ConfigError
 from router.core.text.table import build, plain
-from router.lab.replay.candidates import Candidate, as_configured, candidates
+from router.lab.replay.arguments import Candidate, as_configured, candidates
 from router.lab.replay.described import facts_of
 from router.lab.replay.engine_model import engine_model
 from router.lab.replay.flags import add_arguments
 from router.lab.replay.job import Source
-from router.lab.replay.keys import keys_of
+from router.lab.replay.logged_fleet import keys_of, read
 from router.lab.replay.plan import Plan
-from router.lab.replay.reading import read
 from router.lab.replay.report.columns import of_parts, of_runs, parts_of
 from router.lab.replay.report.document import document
-from router.lab.replay.report.files import replace_file, why_not_writable
 from router.lab.replay.report.findings import findings
-from router.lab.replay.report.html import page
+from router.lab.replay.report.html import of_truth, page
 from router.lab.replay.report.run import Replay
-from router.lab.replay.report.status_line import StatusLine
-from router.lab.replay.report.truth import of_truth
-from router.lab.replay.truth.trust import trust_of
+from router.lab.replay.report.words import StatusLine, replace_file, why_not_writable
+from router.lab.replay.truth.judged import trust_of
 from router.lab.replay.workers import Broken, Refused, run_all
 
 __all__ = ["add_arguments", "main"]

@@ -15,8 +15,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from router.lab.emulator.core.core_config import CoreConfig
-from router.lab.emulator.core.timing import PROFILES, Timing
+from router.lab.emulator.core.timing import PROFILES, CoreConfig, Timing
 from router.lab.replay.flags import KV_TOKENS, PROFILE, SLOTS
 from router.lab.replay.logged_fleet import LoggedGroup
 from router.lab.replay.workers import Refused

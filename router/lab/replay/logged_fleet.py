@@ -7,20 +7,34 @@ requests, zone, node, region and pool in the configuration.
 
 At most `REPLICAS_MAX` replicas and `MODELS_MAX` models per replica are kept, and the
 answers in progress. Must never: guess a size that is not in the log.
+
+Reads a trace once, and collects its statistics, its fleet and its tenants.
+
+Finds the API keys of the configuration that belong to the tenants of a log.
+
+A log has salted hashes of the tenants. A hash in the log equals the hash of a key's name only if
+both are made with the same `access_log.salt`. Without this setting, the router draws a new salt at
+each start, and the tenants cannot be matched.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from math import inf
 from typing import Final
 
+from router.config.key_files import read_keys
+from router.config.keys import KeyLine, KeysProblem
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
+from router.core.errors import ConfigError
+from router.intake.flow import key_tenant
 from router.lab.simulator.arrival import Arrival
+from router.lab.traces import Trace, TraceFacts, describe
+from router.observe.log.salt import Salter
 
 REPLICAS_MAX: Final = 10_000
 MODELS_MAX: Final = 1000  # maximum number of models of one replica
@@ -216,3 +230,77 @@ def numbers(groups: Sequence[LoggedGroup]) -> Iterator[tuple[int, str]]:
     for number, group in enumerate(groups):
         for name in group.replicas:
             yield number, name
+
+
+TENANTS_MAX: Final = 100_000
+_PROGRESS_EVERY: Final = 4096  # requests between two calls of `on_progress`
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The statistics, the fleet and the tenants of a trace."""
+
+    facts: TraceFacts
+    fleet: LoggedFleet
+    tenants: frozenset[str]  # tenants with a known key; at most `TENANTS_MAX`
+
+
+def read(trace: Trace, on_progress: Callable[[float], None] | None) -> Seen:
+    """Read a trace once. `on_progress` is called with the share that has been read.
+
+    Raises TraceError, OSError, and ValueError for a trace without requests.
+    """
+    watched = _Watched(trace, on_progress)
+    facts = describe(watched)
+    return Seen(replace(facts, notes=trace.notes()), watched.fleet, frozenset(watched.tenants))
+
+
+class _Watched:
+    """Traffic that yields the requests of a trace and collects its fleet and tenants."""
+
+    def __init__(self, trace: Trace, on_progress: Callable[[float], None] | None) -> None:
+        self.name = trace.name
+        self.block_tokens = trace.block_tokens
+        self.fleet = LoggedFleet()
+        self.tenants: set[str] = set()
+        self._trace = trace
+        self._on_progress = on_progress
+
+    def __iter__(self) -> Iterator[Arrival]:
+        for number, arrival in enumerate(self._trace):
+            self.fleet.add(arrival)
+            if arrival.is_known and len(self.tenants) < TENANTS_MAX:
+                self.tenants.add(arrival.tenant)
+            if self._on_progress is not None and number % _PROGRESS_EVERY == 0:
+                self._on_progress(self._trace.share())
+            yield arrival
+
+    def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
+        return ()
+
+
+def keys_of(config: Config, tenants: Collection[str]) -> tuple[dict[str, KeyLine], str]:
+    """Return the keys by tenant of the log, and a text for the report.
+
+    The text is "" if no keys are configured. Raises ConfigError for an invalid keys file.
+    """
+    if config.keys.file is None and config.keys.folder is None:
+        return {}, ""
+    try:
+        lines = read_keys(config.keys)
+    except KeysProblem as err:
+        raise ConfigError([f"keys.{err.field}: {err}"]) from None
+    if not config.access_log.salt:
+        return {}, (
+            "not simulated: access_log.salt is not set, so tenants of the log cannot be matched to "
+            "keys; all tenants have the same weight"
+        )
+    salter = Salter(config.access_log.salt, 0)
+    found = {}
+    for line in lines:
+        tenant = key_tenant(salter.name, line.name)
+        if tenant in tenants:
+            found[tenant] = line
+    if not found:
+        return {}, "no tenant of the log has a key: was it written with another access_log.salt?"
+    return found, f"weights and limits of {len(found):,} of {len(tenants):,} tenants with keys"

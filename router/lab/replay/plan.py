@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from router.config.keys import KeyLine
-from router.lab.replay.candidates import Candidate
+from router.lab.replay.arguments import Candidate
 from router.lab.replay.engine_model import EngineModel
 from router.lab.replay.job import Job, Source
 from router.lab.replay.logged_fleet import LoggedGroup, numbers

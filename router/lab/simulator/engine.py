@@ -4,6 +4,11 @@ Each message between router and engine takes `network_s` seconds in each directi
 advances from event to event. `next_event` is evaluated again after every change to the core.
 
 Must never: decide what happens to a request, or access more of a router than its attempts.
+
+A request that a client sends directly to a simulated engine (`scenario.Neighbour`).
+
+The client uses no router. It waits for the answer and never disconnects. Must never: be seen by a
+router, except in the engine's metrics.
 """
 
 from __future__ import annotations
@@ -18,15 +23,14 @@ from mypy_extensions import mypyc_attr
 
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
-from router.lab.emulator.core.core_config import CoreConfig
 from router.lab.emulator.core.engine_core import FINISHED, EngineCore
 from router.lab.emulator.core.kv_events import Cleared
 from router.lab.emulator.core.request import Request
-from router.lab.emulator.core.timing import Timing
+from router.lab.emulator.core.timing import CoreConfig, Timing
 from router.lab.simulator.clock import Clock
-from router.lab.simulator.engine_totals import EngineTotals
 from router.lab.simulator.kv_feed import KvFeed
-from router.lab.simulator.scenario import Fault, Straggling
+from router.lab.simulator.scenario import Fault, Neighbour, Straggling
+from router.lab.simulator.totals import EngineTotals
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -365,3 +369,43 @@ class SimulatedEngine:
         self._apply_slowdown(now)
         if self._freezes:
             core.stall(now)
+
+
+class NeighbourRequest(EngineAttempt):
+    """A request of a client that uses no router. The simulation waits for the request's end."""
+
+    __slots__ = ("_clock", "_number")
+
+    def __init__(self, number: int, neighbour: Neighbour, clock: Clock) -> None:
+        super().__init__(
+            f"neighbour {number}",
+            neighbour.prompt_tokens,
+            neighbour.output_tokens,
+            (),
+            0,
+            None,
+            False,
+        )
+        self._clock = clock
+        self._number = number
+
+    def identity(self) -> tuple[int, int]:
+        return self._number, 0
+
+    def connected(self) -> None:
+        return
+
+    def not_connected(self, now: float) -> None:
+        self._clock.unfinished -= 1
+
+    def first_token(self, now: float) -> None:
+        return
+
+    def finished(self, now: float) -> None:
+        self._clock.unfinished -= 1
+
+    def refused(self, now: float) -> None:
+        self._clock.unfinished -= 1
+
+    def lost(self, now: float) -> None:
+        self._clock.unfinished -= 1

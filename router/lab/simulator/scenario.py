@@ -12,8 +12,7 @@ from typing import Final, Literal
 
 from router.config.keys import KeyLine
 from router.config.model import Config
-from router.lab.emulator.core.core_config import CoreConfig
-from router.lab.emulator.core.timing import Timing
+from router.lab.emulator.core.timing import CoreConfig, Timing
 
 NETWORK_S: Final = 0.0005  # one-way network delay in seconds, typical within one data centre
 _64_BITS: Final = (1 << 64) - 1

@@ -21,17 +21,14 @@ from router.admission.rules import Rules
 from router.core.errors import Reason
 from router.fleet.membership import Duty
 from router.lab.simulator.clock import Clock
-from router.lab.simulator.engine import SimulatedEngine
+from router.lab.simulator.engine import NeighbourRequest, SimulatedEngine
 from router.lab.simulator.hedges import Hedges
-from router.lab.simulator.neighbour import NeighbourRequest
 from router.lab.simulator.outcome import Outcome
-from router.lab.simulator.probes import SimulatedProber
-from router.lab.simulator.queue_counts import counted
 from router.lab.simulator.recorder import LoadRecorder, Recorder
 from router.lab.simulator.router import SimulatedRouter
 from router.lab.simulator.scenario import Fault, Group, Neighbour, Scenario
-from router.lab.simulator.signals import SimulatedPoller
-from router.lab.simulator.totals import Totals
+from router.lab.simulator.signals import SimulatedPoller, SimulatedProber
+from router.lab.simulator.totals import Totals, counted
 from router.lab.simulator.traffic import Arrival, ContinuesAfterFailure, Traffic
 
 # A function that is called after each arrival, with the simulated time in seconds and the numbers

@@ -10,7 +10,6 @@ Must never: hold a whole file in memory, or read the text of a prompt.
 """
 
 from router.lab.traces.closed_loop import ClosedLoop
-from router.lab.traces.facts import TraceFacts, describe
-from router.lab.traces.trace import Trace
+from router.lab.traces.trace import Trace, TraceFacts, describe
 
 __all__ = ["ClosedLoop", "Trace", "TraceFacts", "describe"]

@@ -40,21 +40,21 @@ from router.core.errors import DISCONNECTED, KEY_LIMITS, Reason
 from router.core.unreadable import NOT_JSON
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.intake.prompt import GENERATES
-from router.lab.simulator.logged import Logged
+from router.lab.simulator.arrival import Logged
 from router.lab.simulator.traffic import Arrival
-from router.lab.traces.format import (
+from router.lab.traces.lines import (
     HEAD_BYTES,
     HEAD_ROWS,
     TOKENS_MAX,
+    Lines,
     Milliseconds,
     Tokens,
     bad_length,
+    by_arrival,
     check_incomplete,
     is_event,
     keys_of,
 )
-from router.lab.traces.lines import Lines
-from router.lab.traces.order import by_arrival
 
 # 4xx statuses that depend on the load, not on the request itself.
 _LOAD: Final = frozenset({408, 429, 499})

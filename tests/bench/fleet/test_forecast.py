@@ -9,10 +9,9 @@ from random import Random
 import pytest
 
 from bench.fleet.forecast import first_token_s
-from router.lab.emulator.core.core_config import CoreConfig
 from router.lab.emulator.core.engine_core import FIRST_TOKEN, EngineCore
 from router.lab.emulator.core.request import Request
-from router.lab.emulator.core.timing import PROFILES
+from router.lab.emulator.core.timing import PROFILES, CoreConfig
 
 TIMING = PROFILES["realistic"]
 CONFIG = CoreConfig(max_num_seqs=6, max_num_batched_tokens=512, num_blocks=600, token_events=False)

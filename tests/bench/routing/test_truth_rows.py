@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bench.fleet.truth.rows import Row, Truth
-from router.lab.replay.truth.errors import error_of
+from router.lab.replay.truth.judged import error_of
 
 
 @pytest.mark.parametrize(

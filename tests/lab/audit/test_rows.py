@@ -10,8 +10,7 @@ import pytest
 
 from router.lab.audit.residency import Row, rows
 from router.lab.simulator.traffic import TraceError
-from router.lab.traces.format import INCOMPLETE
-from router.lab.traces.lines import Lines
+from router.lab.traces.lines import INCOMPLETE, Lines
 from router.observe.log.record import Record
 
 GOOD = b'{"ts":1.5,"id":"a","reason":"ok","replica":"r0","duration_ms":20.0}\n'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.lab.emulator.adapters import AdapterPool
+from router.lab.emulator.engine import AdapterPool
 
 
 def test_the_least_recently_used_adapter_is_replaced() -> None:

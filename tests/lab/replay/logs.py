@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from router.core.errors import Reason
-from router.lab.emulator.core.core_config import CoreConfig
-from router.lab.emulator.core.timing import PROFILES, Timing
+from router.lab.emulator.core.timing import PROFILES, CoreConfig, Timing
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.scenario import Group, Scenario
 from router.lab.simulator.simulation import simulate

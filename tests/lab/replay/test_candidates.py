@@ -7,7 +7,7 @@ import msgspec
 from router.config.model import Config, Hedging, PolicyChoice, Queue
 from router.config.varied import varied
 from router.lab.replay import arguments as words
-from router.lab.replay.candidates import candidates
+from router.lab.replay.arguments import candidates
 
 BASE = varied(
     routing={"policy": "p2c", "options": {}, "models": {"m": PolicyChoice(policy="random")}},

@@ -14,8 +14,7 @@ from router.config.model import Config
 from router.config.varied import varied
 from router.lab.replay.engine_model import EngineModel, engine_model
 from router.lab.replay.flags import KV_TOKENS, SLOTS, add_arguments
-from router.lab.replay.logged_fleet import LoggedGroup
-from router.lab.replay.reading import read
+from router.lab.replay.logged_fleet import LoggedGroup, read
 from router.lab.replay.workers import Refused
 from router.lab.simulator.scenario import NETWORK_S, Scenario, equal
 from router.lab.traces import Trace

@@ -11,7 +11,7 @@ from router.config.varied import varied
 from router.core.errors import ConfigError
 from router.intake.flow import Flows
 from router.intake.keys import Key
-from router.lab.replay.keys import keys_of
+from router.lab.replay.logged_fleet import keys_of
 from router.observe.log.salt import Salter
 
 LINES = [KeyLine(name=name, hash=f"sha256:{number:064x}") for number, name in enumerate("abc")]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from router.config.model import Config, Replica
 from router.lab.replay.logged_fleet import REPLICAS_MAX, LoggedFleet, LoggedGroup
-from router.lab.simulator.arrival import Arrival
-from router.lab.simulator.logged import Logged
+from router.lab.simulator.arrival import Arrival, Logged
 
 Said = tuple[str, str, int | None, int | None]  # replica, model, slots, KV
 

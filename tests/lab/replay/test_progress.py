@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from router.lab.replay.progress import CLOCK_EVERY, EVERY_S, ProgressLine
+from router.lab.replay.job import CLOCK_EVERY, EVERY_S, ProgressLine
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.workloads import Unique
 from tests.lab.simulator.worlds import BLOCK, Kept, world

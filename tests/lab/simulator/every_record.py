@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from router.config.model import Config, Hedging, Preemption, Queue
-from router.lab.emulator.core.core_config import CoreConfig
-from router.lab.emulator.core.timing import PROFILES
+from router.lab.emulator.core.timing import PROFILES, CoreConfig
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.scenario import Fault, Polls, Scenario, Straggling, equal
 from router.lab.simulator.simulation import simulate

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from router.fleet.replica import Replica
-from router.lab.emulator.core.core_config import CoreConfig
-from router.lab.emulator.core.timing import PROFILES
+from router.lab.emulator.core.timing import PROFILES, CoreConfig
 from router.lab.simulator.scenario import Fault, Scenario, equal
 from router.lab.simulator.simulation import Simulation
 from router.lab.simulator.workloads import Lengths, Unique

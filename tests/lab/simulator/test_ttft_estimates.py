@@ -8,8 +8,7 @@ import pytest
 
 from router.config.model import Classes, ClassSettings, Queue
 from router.core.errors import Reason
-from router.lab.emulator.core.core_config import CoreConfig
-from router.lab.emulator.core.timing import PROFILES
+from router.lab.emulator.core.timing import PROFILES, CoreConfig
 from router.lab.simulator.scenario import equal
 from router.lab.simulator.simulation import Simulation
 from router.lab.simulator.workloads import Lengths, Unique

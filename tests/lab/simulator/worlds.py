@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from router.config.varied import varied
-from router.lab.emulator.core.core_config import CoreConfig
-from router.lab.emulator.core.timing import Timing
+from router.lab.emulator.core.timing import CoreConfig, Timing
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.router import TOKEN_BYTES
 from router.lab.simulator.scenario import Scenario, equal

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason
-from router.lab.simulator.logged import Logged
+from router.lab.simulator.arrival import Logged
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.scenario import Fault
 from router.lab.simulator.simulation import simulate

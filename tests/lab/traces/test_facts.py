@@ -11,7 +11,7 @@ import pytest
 
 from router.lab.simulator.traffic import Arrival
 from router.lab.traces import Trace, describe
-from router.lab.traces.facts import _Distinct
+from router.lab.traces.trace import _Distinct
 from tests.lab.traces.helpers import SAMPLE
 
 

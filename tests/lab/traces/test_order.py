@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.lab.simulator.traffic import TraceError
-from router.lab.traces import order
-from router.lab.traces.lines import Lines
-from router.lab.traces.order import by_arrival
+from router.lab.traces import lines as log_lines
+from router.lab.traces.lines import Lines, by_arrival
 
 Row = tuple[float, float, int, str]
 
@@ -65,7 +64,7 @@ def test_no_more_is_held_than_is_allowed(lines: Lines, monkeypatch: pytest.Monke
 
     next(by_arrival(lines, rows(0), 10, 1e9))
     assert read == 11
-    monkeypatch.setattr(order, "HELD_BLOCKS", 50)
+    monkeypatch.setattr(log_lines, "HELD_BLOCKS", 50)
     next(by_arrival(lines, rows(10), window_s=1e9))
     assert read == 6
     # Returned rows are not held any more: a limit of three rows is enough to the end.

@@ -25,13 +25,11 @@ from __future__ import annotations
 
 from typing import Final, Generic, TypeVar
 
-from router.lab.emulator.core.core_config import CoreConfig
 from router.lab.emulator.core.kv_events import Cleared, KvEvent
-from router.lab.emulator.core.leap import Leap
+from router.lab.emulator.core.leap import Leap, step_s
 from router.lab.emulator.core.request import DECODING, NEW, PREFILLING, WAITING, Request
 from router.lab.emulator.core.scheduler import Scheduler
-from router.lab.emulator.core.step_time import step_s
-from router.lab.emulator.core.timing import Timing
+from router.lab.emulator.core.timing import CoreConfig, Timing
 
 __all__ = ["FINISHED", "FIRST_TOKEN", "TOKEN", "CoreConfig", "EngineCore", "Request"]
 

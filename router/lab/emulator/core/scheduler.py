@@ -22,11 +22,10 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from router.lab.emulator.core.batch import Batch
-from router.lab.emulator.core.core_config import CoreConfig
 from router.lab.emulator.core.kv import Block, KvPool
 from router.lab.emulator.core.kv_events import KvEvent, Stored
-from router.lab.emulator.core.queue import Queue
-from router.lab.emulator.core.request import DECODING, ENDED, PREFILLING, WAITING, Request
+from router.lab.emulator.core.request import DECODING, ENDED, PREFILLING, WAITING, Queue, Request
+from router.lab.emulator.core.timing import CoreConfig
 
 R = TypeVar("R", bound=Request)
 

@@ -21,9 +21,8 @@ from router.lab.emulator.http.bodies import Refusal
 from router.lab.emulator.http.faults import Faults
 from router.lab.emulator.http.job import Job
 from router.lab.emulator.http.personas.base import Persona
-from router.lab.emulator.http.replies import json_response
 from router.lab.emulator.http.shapes.base import Shape, encode
-from router.lab.emulator.http.sse import Stream, forever
+from router.lab.emulator.http.sse import Stream, forever, json_response
 
 _BROKEN = "EngineCore encountered an issue. See stack trace for the root cause."
 

@@ -27,11 +27,9 @@ from router.lab.emulator.http.faults import FaultError, Faults
 from router.lab.emulator.http.job import Job
 from router.lab.emulator.http.personas.base import Persona
 from router.lab.emulator.http.prepare import Preparation
-from router.lab.emulator.http.replies import Answered, json_response
 from router.lab.emulator.http.shapes.base import encode
-from router.lab.emulator.http.shapes.messages import MessagesShape
-from router.lab.emulator.http.shapes.responses import ResponsesShape
-from router.lab.emulator.http.sse import reset
+from router.lab.emulator.http.shapes.responses import MessagesShape, ResponsesShape
+from router.lab.emulator.http.sse import Answered, json_response, reset
 
 # Maximum number of responses that are kept for GET /v1/responses/{id}. The oldest is dropped first.
 _STORED = 1024

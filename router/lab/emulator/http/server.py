@@ -17,14 +17,13 @@ from router.lab.emulator.engine import Engine
 from router.lab.emulator.http import faults as fault
 from router.lab.emulator.http import text
 from router.lab.emulator.http.bodies import Refusal, TokenizeBody, decode
-from router.lab.emulator.http.embeddings import Embeddings
 from router.lab.emulator.http.generate import Generation, Handler
 from router.lab.emulator.http.personas import persona_of
 from router.lab.emulator.http.personas.base import Persona
-from router.lab.emulator.http.pooling import Pooling
+from router.lab.emulator.http.pooling import Embeddings, Pooling
 from router.lab.emulator.http.ranks import AllRanks, add_routes
-from router.lab.emulator.http.replies import Answered, json_response, json_value
 from router.lab.emulator.http.shapes.base import encode
+from router.lab.emulator.http.sse import Answered, json_response, json_value
 
 _BODY_BYTES = 256 * 1024 * 1024
 KEEP_ALIVE_S = 5.0  # uvicorn's default: the server closes a connection that is idle for longer

@@ -3,6 +3,8 @@
 aiohttp's own `write` is a coroutine, so it would need a task that wakes for each token. aiohttp
 writes the head and the end of the answer. The chunks between them are written directly to the
 transport. Writes do not wait for a slow client, because `max_model_len` limits an answer's length.
+
+Functions for short answers that are not streamed.
 """
 
 from __future__ import annotations
@@ -11,9 +13,31 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import msgspec
 from aiohttp import HttpVersion11, web
+
+
+def json_response(body: bytes, status: int = 200, **headers: str) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
+
+
+def json_value(value: Any, status: int = 200) -> web.Response:
+    return json_response(msgspec.json.encode(value), status)
+
+
+def text_response(text: str, content_type: str = "text/plain; charset=utf-8") -> web.Response:
+    return web.Response(body=text.encode(), headers={"content-type": content_type})
+
+
+class Answered(Exception):
+    """Raised to end a handler; the client gets the given response."""
+
+    def __init__(self, response: web.Response) -> None:
+        super().__init__()
+        self.response = response
+
 
 _RST_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s
 

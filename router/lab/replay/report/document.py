@@ -13,7 +13,7 @@ from typing import Any
 
 from router.lab.replay.report.findings import findings
 from router.lab.replay.report.run import Replay, Run
-from router.lab.replay.truth.trust import Trust
+from router.lab.replay.truth.judged import Trust
 
 VERSION = 1  # incremented when a field changes its meaning
 

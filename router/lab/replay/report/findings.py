@@ -11,8 +11,7 @@ from math import inf, isfinite
 from router.core.text.table import number
 from router.lab.replay.report.run import Replay, Run
 from router.lab.replay.report.words import seconds
-from router.lab.replay.truth.judged import QUANTILES
-from router.lab.replay.truth.trust import Figures, not_ranked
+from router.lab.replay.truth.judged import QUANTILES, Figures, not_ranked
 
 _SHARE_MIN = 0.99  # a fleet is large enough if this share of requests is within the SLO
 

@@ -1,17 +1,42 @@
-"""Builds the page of a replay from its plots and from the tables and sentences of the command."""
+"""Builds the page of a replay from its plots and from the tables and sentences of the command.
+
+Builds the table that compares the log with the simulation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from router.core.errors import Reason
-from router.core.text.table import Column, build, plain
+from router.core.text.table import Column, Table, build, plain
 from router.lab.page import page as whole
 from router.lab.replay.report import plots
 from router.lab.replay.report.columns import of_parts, of_runs, parts_of
 from router.lab.replay.report.findings import findings
 from router.lab.replay.report.run import Replay, Run
-from router.lab.replay.report.truth import of_truth
+from router.lab.replay.truth.judged import Row, Trust
+
+
+def of_truth(truth: Trust) -> Table:
+    """Return a table with one row per figure. A figure with too large an error is marked with
+    "off".
+    """
+    off = set(truth.off)
+
+    def error(row: Row) -> str:
+        return f"{row.error_text}{' off' if row in off else ''}"
+
+    columns: list[Column[Row]] = [
+        Column("part", "second half", text=lambda row: row.part),
+        Column("figure", "figure", text=lambda row: row.name),
+        Column("unit", "unit", text=lambda row: row.unit),
+        Column("requests", "requests", value=lambda row: row.requests),
+        Column("logged", "logged", value=lambda row: row.logged),
+        Column("simulated", "simulated", value=lambda row: row.simulated),
+        Column("error", "error", text=error),
+    ]
+    return build(truth.rows, columns, group=lambda row: row.part)
+
 
 _NOTE = (
     "In quantiles, a request without a complete answer counts as slower than all others (∞); means "

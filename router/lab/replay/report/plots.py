@@ -12,9 +12,8 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING, Any
 
 from router.lab.page import Plot, figure, from_zero
-from router.lab.replay.report.group import Group
+from router.lab.replay.report.group import Bin, Group
 from router.lab.replay.report.run import Replay, Run
-from router.lab.replay.report.series import Bin
 from router.lab.replay.report.words import seconds
 from router.lab.sketch import Sketch
 

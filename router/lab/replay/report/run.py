@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from router.lab.replay.report.summary import Summary
-from router.lab.replay.truth.judged import Row
-from router.lab.replay.truth.trust import Trust
+from router.lab.replay.truth.judged import Row, Trust
 from router.lab.simulator.scenario import Scenario
 
 

@@ -12,8 +12,7 @@ from typing import Any
 from mypy_extensions import mypyc_attr
 
 from router.core.errors import Reason
-from router.lab.replay.report.group import Group
-from router.lab.replay.report.series import Bin, Series
+from router.lab.replay.report.group import Bin, Group, Series
 from router.lab.replay.report.slo import Slo
 from router.lab.simulator.outcome import Outcome
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.lab.emulator.core.histogram import Histogram
+from router.lab.emulator.statistics import Histogram
 
 
 def test_a_value_on_a_bound_counts_as_below_it() -> None:

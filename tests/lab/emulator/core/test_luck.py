@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.lab.emulator.core.luck import Luck
-from router.lab.emulator.http.faults import NONE, FaultPlan, Faults
+from router.lab.emulator.http.faults import NONE, FaultPlan, Faults, Luck
 
 KEYS = [f"request {n}" for n in range(2000)]
 UNLUCKY = Faults(straggle=10.0, probability=0.2)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.lab.emulator.core.queue import Queue
-from router.lab.emulator.core.request import Request
+from router.lab.emulator.core.request import Queue, Request
 
 steps = st.lists(st.tuples(st.sampled_from(["push", "pop", "drop"]), st.integers(0, 5)))
 

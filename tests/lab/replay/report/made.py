@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from router.config.varied import varied
 from router.core.errors import Reason
-from router.lab.emulator.core.core_config import CoreConfig
-from router.lab.emulator.core.timing import PROFILES
+from router.lab.emulator.core.timing import PROFILES, CoreConfig
 from router.lab.replay.report.run import Replay, Run
 from router.lab.replay.report.slo import Slo
 from router.lab.replay.report.summary import Summary

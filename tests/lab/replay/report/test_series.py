@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.lab.replay.report.series import Series
+from router.lab.replay.report.group import Series
 
 times = st.lists(st.floats(0.0, 1e7), min_size=1, max_size=60)
 

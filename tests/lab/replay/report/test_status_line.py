@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.lab.replay.report.status_line import StatusLine
+from router.lab.replay.report.words import StatusLine
 
 ERASE = "\r\033[K"
 

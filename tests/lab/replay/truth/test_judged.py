@@ -8,8 +8,7 @@ import pytest
 
 from router.core.errors import Reason
 from router.lab.replay.truth.judged import REQUESTS_MIN, Half, Judged, Row
-from router.lab.simulator.arrival import Arrival
-from router.lab.simulator.logged import Logged
+from router.lab.simulator.arrival import Arrival, Logged
 from router.lab.simulator.outcome import Outcome
 
 HALF = Half(

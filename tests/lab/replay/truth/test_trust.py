@@ -6,8 +6,7 @@ from math import inf
 
 import pytest
 
-from router.lab.replay.truth.judged import Row
-from router.lab.replay.truth.trust import not_ranked, trust_of
+from router.lab.replay.truth.judged import Row, not_ranked, trust_of
 
 
 def row(

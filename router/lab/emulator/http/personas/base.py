@@ -1,6 +1,9 @@
 """The interface of a persona: the differences between engines. The default is vLLM's behaviour.
 
 Constant properties of an engine are attributes; decisions are methods.
+
+The part that the personas of SGLang and TensorRT-LLM share: answers in OpenAI's format with an
+engine's own details, and error objects that are not nested.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 from time import time
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 from aiohttp import web
@@ -18,8 +21,9 @@ from router.lab.emulator.core.kv_events import KvEvent
 from router.lab.emulator.engine import Engine
 from router.lab.emulator.http.bodies import Body, Refusal
 from router.lab.emulator.http.job import Job
-from router.lab.emulator.http.replies import json_response, json_value, text_response
 from router.lab.emulator.http.shapes.base import Shape, Usage, nested_error
+from router.lab.emulator.http.shapes.openai import OpenAiShape, Style
+from router.lab.emulator.http.sse import json_response, json_value, text_response
 
 
 class Killer(Protocol):
@@ -210,3 +214,19 @@ def whole_number(value: Any, param: str = "priority") -> int:
 
 def now_s() -> int:
     return int(time())
+
+
+class FlatPersona(Persona):
+    style: ClassVar[Style]
+
+    def chat(self, id: str, model: str, created: int, jobs: list[Job], usage: Usage) -> Shape:
+        return OpenAiShape(self.style, True, id, model, created, jobs, usage)
+
+    def completion(
+        self, id: str, model: str, created: int, jobs: list[Job], usage: Usage, echo: str
+    ) -> Shape:
+        return OpenAiShape(self.style, False, id, model, created, jobs, usage, echo=echo)
+
+    def refusal(self, refusal: Refusal) -> web.Response:
+        error = flat_error(refusal.status, refusal.message, refusal.type, refusal.param)
+        return json_value(error, refusal.status)

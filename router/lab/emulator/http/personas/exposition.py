@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from router.lab.emulator.core.histogram import Histogram
+from router.lab.emulator.statistics import Histogram
 
 
 def _escaped(value: str) -> str:

@@ -17,9 +17,9 @@ from router.lab.emulator.http.bodies import Refusal
 from router.lab.emulator.http.job import Job
 from router.lab.emulator.http.personas.base import Killer, Leaving, Persona, now_s
 from router.lab.emulator.http.personas.exposition import Exposition
-from router.lab.emulator.http.replies import json_value
 from router.lab.emulator.http.shapes.base import Shape, Usage
 from router.lab.emulator.http.shapes.openai import OpenAiShape, Style
+from router.lab.emulator.http.sse import json_value
 
 # llama.cpp's HTTP_POLLING_SECONDS: the interval at which it checks for disconnected clients.
 _POLL_S = 1.0

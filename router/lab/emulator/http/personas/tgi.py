@@ -12,15 +12,15 @@ from typing import Any
 
 from aiohttp import web
 
-from router.lab.emulator.core.histogram import Histogram
 from router.lab.emulator.engine import Engine
 from router.lab.emulator.http.bodies import Refusal
 from router.lab.emulator.http.job import Job
 from router.lab.emulator.http.personas.base import Killer, Leaving, Persona
 from router.lab.emulator.http.personas.exposition import Exposition
-from router.lab.emulator.http.replies import json_value
 from router.lab.emulator.http.shapes.base import DONE, Shape, Usage, encode
 from router.lab.emulator.http.shapes.openai import OpenAiShape, Style
+from router.lab.emulator.http.sse import json_value
+from router.lab.emulator.statistics import Histogram
 
 _STREAM_STATUS = 422  # the status in each error event of a stream, even if the queue is full
 _BUCKETS = tuple(0.0001 * 1.5**k for k in range(1, 36))

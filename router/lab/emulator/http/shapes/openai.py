@@ -3,16 +3,32 @@
 These engines use OpenAI's basic format and differ in details, which a `Style` lists. The details
 are taken from the engines' source code. A stream's first and last chunks differ most often in a way
 that makes clients fail.
+
+The part that vLLM's chat and completion streams share: the chunks, and where usage is sent.
+
+The format of /v1/chat/completions: the first chunk has the role, the others have content.
+
+The last chunk with content also has the finish reason.
+
+The format of /v1/completions: all chunks have text; no chunk has a role.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from router.lab.emulator.http.job import Job
-from router.lab.emulator.http.shapes.base import DONE, Shape, Usage, around, data, encode
+from router.lab.emulator.http.shapes.base import (
+    DONE,
+    FINGERPRINT,
+    Shape,
+    Usage,
+    around,
+    data,
+    encode,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,3 +185,174 @@ class OpenAiShape(Shape):
             del choice["delta"]
             choice["message"] = {"role": "assistant", "content": self.text(index)}
         return choice
+
+
+class ChunkShape(Shape):
+    kind: ClassVar[str]  # value of the field `object` of a chunk
+    field: ClassVar[bytes]  # name of the field that contains a token's text
+
+    def __init__(
+        self, id: str, model: str, created: int, jobs: list[Job], usage: Usage = Usage.NEVER
+    ) -> None:
+        super().__init__(id, model, created, jobs)
+        self._usage = usage
+        self._around = [
+            around(data(self._chunk([self._choice(index, "")])), self.field)
+            for index in range(len(jobs))
+        ]
+
+    def _choice(self, index: int, text: str, reason: str | None = None) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _chunk(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": self.kind,
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+            **more,
+        }
+
+    def token(self, piece: bytes, choice: int) -> bytes:
+        if self._usage is Usage.ALWAYS:
+            chunk = self._chunk([self._choice(choice, piece.decode("ascii"))])
+            return data({**chunk, "usage": self.usage_so_far()})
+        before, behind = self._around[choice]
+        return before + piece + behind
+
+    def last(self, piece: bytes, choice: int) -> bytes:
+        reason = self.jobs[choice].finish_reason
+        more: dict[str, Any] = {}
+        if self._usage is Usage.ALWAYS:
+            more["usage"] = self.usage_so_far()
+        # If a stream reports usage, vLLM sends the fingerprint in the final chunk with the usage.
+        if self._usage is Usage.NEVER:
+            more["system_fingerprint"] = FINGERPRINT
+        return data(self._chunk([self._choice(choice, piece.decode("ascii"), reason)], **more))
+
+    def closing(self) -> bytes:
+        if self._usage is Usage.NEVER:
+            return DONE
+        return data(self._chunk([], usage=self.usage(), system_fingerprint=FINGERPRINT)) + DONE
+
+
+class ChatShape(ChunkShape):
+    kind = "chat.completion.chunk"
+    field = b"content"
+
+    def _choice(self, index: int, text: str, reason: str | None = None) -> dict[str, Any]:
+        choice: dict[str, Any] = {
+            "index": index,
+            "delta": {"content": text},
+            "logprobs": None,
+            "finish_reason": reason,
+        }
+        if reason is not None:
+            choice["stop_reason"] = self.jobs[index].stop_string
+        choice["token_ids"] = None
+        return choice
+
+    def opening(self) -> bytes:
+        more: dict[str, Any] = {"prompt_token_ids": None, "prompt_text": None}
+        if self._usage is Usage.ALWAYS:
+            more["usage"] = {**self.usage_so_far(), "completion_tokens": 0}
+        return b"".join(
+            data(
+                self._chunk(
+                    [
+                        {
+                            "index": index,
+                            "delta": {"role": "assistant", "content": ""},
+                            "logprobs": None,
+                            "finish_reason": None,
+                        }
+                    ],
+                    **more,
+                )
+            )
+            for index in range(len(self.jobs))
+        )
+
+    def whole(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "chat.completion",
+            "created": self.created,
+            "model": self.model,
+            "choices": [self._whole_choice(index) for index in range(len(self.jobs))],
+            "service_tier": None,
+            "system_fingerprint": FINGERPRINT,
+            "usage": self.usage(),
+            "prompt_logprobs": None,
+            "prompt_token_ids": None,
+            "kv_transfer_params": None,
+        }
+
+    def _whole_choice(self, index: int) -> dict[str, Any]:
+        job = self.jobs[index]
+        message = {
+            "role": "assistant",
+            "content": self.text(index),
+            "refusal": None,
+            "annotations": None,
+            "audio": None,
+            "function_call": None,
+            "reasoning": None,
+        }
+        return {
+            "index": index,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": job.finish_reason,
+            "stop_reason": job.stop_string,
+            "token_ids": None,
+        }
+
+
+class CompletionShape(ChunkShape):
+    kind = "text_completion"
+    field = b"text"
+
+    def __init__(
+        self,
+        id: str,
+        model: str,
+        created: int,
+        jobs: list[Job],
+        usage: Usage = Usage.NEVER,
+        echo: str = "",
+    ) -> None:
+        super().__init__(id, model, created, jobs, usage)
+        self._echo = echo
+
+    def _choice(self, index: int, text: str, reason: str | None = None) -> dict[str, Any]:
+        return {
+            "index": index,
+            "text": text,
+            "logprobs": None,
+            "finish_reason": reason,
+            "stop_reason": self.jobs[index].stop_string if reason else None,
+            "prompt_token_ids": None,
+            "token_ids": None,
+        }
+
+    def opening(self) -> bytes:
+        if not self._echo:
+            return b""
+        return b"".join(
+            data(self._chunk([self._choice(index, self._echo)])) for index in range(len(self.jobs))
+        )
+
+    def whole(self) -> dict[str, Any]:
+        choices = [
+            self._choice(index, self._echo + self.text(index), job.finish_reason)
+            for index, job in enumerate(self.jobs)
+        ]
+        return self._chunk(
+            choices,
+            service_tier=None,
+            system_fingerprint=FINGERPRINT,
+            usage=self.usage(),
+            kv_transfer_params=None,
+        )

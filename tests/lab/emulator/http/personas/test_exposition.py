@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from router.lab.emulator.core.histogram import Histogram
 from router.lab.emulator.http.personas.exposition import Exposition, merged
+from router.lab.emulator.statistics import Histogram
 
 
 def test_labels_are_sorted_and_escaped_and_numbers_are_floats() -> None:
