@@ -32,7 +32,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from bench.overhead import install
+from bench.overhead import packaged
 from bench.overhead.packaged import Litellm, SglangRouter
 from router.lab.overhead import shapes
 from router.lab.overhead.processes import Placement
@@ -262,8 +262,8 @@ def main() -> int:
     parser.add_argument("--routers", nargs="+", default=[peer.name for peer in ROUTERS])
     arguments = parser.parse_args()
     if arguments.install:
-        for package in (install.SGLANG_ROUTER, install.LITELLM):
-            install.install(package)
+        for package in (packaged.SGLANG_ROUTER, packaged.LITELLM):
+            packaged.install(package)
     # Some routers also try other protocols than HTTP/1.1 at the engines.
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL)
     arguments.runs.parent.mkdir(parents=True, exist_ok=True)

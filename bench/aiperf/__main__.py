@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.overhead.install import Package, found, install
+from bench.overhead.packaged import Package, found, install
 from router.lab.overhead.processes import free_port, start, stop, wait_for
 
 AIPERF = Package("aiperf", "0.13.0", "aiperf")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench.findings import written
+from bench.findings import found
 from bench.findings.found import Found
 from bench.overhead.goals import missed
 from router.lab.replay.workers import Broken, Refused
@@ -17,17 +17,17 @@ from router.lab.replay.workers import Broken, Refused
 def measured(
     run: Callable[[], Sequence[Found]],
     args: argparse.Namespace,
-    content: Callable[[Sequence[Found]], Any] = written.plain,
+    content: Callable[[Sequence[Found]], Any] = found.plain,
 ) -> int:
     """Run a bench, print its results and judge its goals. `args` has the options of
-    `written.add_arguments` and the option `quick`. `content`: what the JSON file holds.
+    `found.add_arguments` and the option `quick`. `content`: what the JSON file holds.
 
     Returns the exit code. 0: measured; 1: a run failed, or a goal was missed in a run without
     `--quick`; 2: an argument or an input file is invalid.
     """
     try:
         founds = run()
-        written.write(founds, content(founds), args)
+        found.write(founds, content(founds), args)
     except (Refused, ValueError) as err:
         return mistake(str(err))
     except OSError as err:

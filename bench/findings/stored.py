@@ -14,14 +14,27 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from bench.findings.sources import digest
 from router.lab.replay.workers import Task, run_all
+
+_ROOT: Final = Path(__file__).parents[2]
+
+
+@cache
+def digest(*folders: str) -> str:
+    """Return the SHA-256 hash of all Python files below these folders, in hexadecimal."""
+    found = sha256()
+    for folder in folders:
+        for path in sorted((_ROOT / folder).rglob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()
+
 
 _SOURCES: Final = ("router", "policies", "bench")
 _HEAD: Final = '{"run": '  # each line of the file begins with these bytes

@@ -11,8 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from bench.findings.intervals import LEVEL
-from bench.fleet.goals import ttft_mean, ttft_p99
-from bench.fleet.paired import Figure, Paired
+from bench.fleet.goals import Figure, Paired, ttft_mean, ttft_p99
 from bench.fleet.run import SLO_FACTOR, Row, Workload
 from bench.fleet.scenarios import Outcome
 from bench.overhead.goals import Verdict

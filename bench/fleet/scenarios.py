@@ -19,8 +19,7 @@ from typing import Any
 
 from bench.fleet import capacity, engines, run, workloads
 from bench.fleet.contestants import Ready
-from bench.fleet.prose import text
-from bench.fleet.script import Conversation, Script, Turn
+from bench.fleet.script import Conversation, Script, Turn, text
 from bench.fleet.statistics import differences, hotspot
 from router.lab.overhead.processes import free_port
 from router.lab.overhead.routers import PeerError, Running, Site

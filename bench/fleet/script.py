@@ -3,11 +3,17 @@
 A single request is a conversation of one turn. A script can be generated in one process, sent to
 another as JSON, and played there against any router. So every router gets the same conversations at
 the same times.
+
+Generates text of a given length with little CPU. Two texts differ from the first word on.
 """
 
 from __future__ import annotations
 
+from random import Random
+
 import msgspec
+
+from router.lab.overhead.shapes import filler
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -78,3 +84,16 @@ ROLE_TOKENS = 3
 
 def message_tokens(text: str) -> int:
     return ROLE_TOKENS + -(-len(text.encode()) // TOKEN_BYTES)
+
+
+_PAGE = filler(1 << 18)
+
+
+def text(rng: Random, tokens: int, title: str) -> str:
+    """Return `tokens` tokens of text that begins with `title`. Different titles share no prefix.
+
+    Two texts with the same `title` may still differ after the title.
+    """
+    size = tokens * TOKEN_BYTES
+    start = rng.randrange(len(_PAGE) - size) if size < len(_PAGE) else 0
+    return f"{title}: {_PAGE[start : start + size]}"[:size]

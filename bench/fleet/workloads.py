@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from math import exp, log
 from random import Random
 
-from bench.fleet.prose import text
-from bench.fleet.script import Conversation, Script, Turn
+from bench.fleet.script import Conversation, Script, Turn, text
 
 GROUPS, USERS = 150, 5
 PREFIX_TOKENS, QUESTION_TOKENS = 3000, 600  # half of llm-d's 6,000 and 1,200

@@ -9,15 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench.findings import written
 from bench.findings.command import measured, usable_cpus
 from bench.findings.found import Found
+from bench.findings.found import add_arguments as add_output
 from bench.findings.stored import show
-from bench.gain.contestants import ALL
 from bench.gain.found import Row, found
-from bench.gain.task import Task
-from bench.gain.traffic import law
-from bench.gain.world import AZURE, KV_TOKENS, LOADS, MOONCAKE, REPLICAS, World
+from bench.gain.world import ALL, AZURE, KV_TOKENS, LOADS, MOONCAKE, REPLICAS, Task, World, law
 from router.lab.flags import count
 from router.lab.replay.workers import run_all
 
@@ -34,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--requests", type=count, default=REQUESTS, metavar="N", help="per window")
     add("--jobs", type=count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
-    written.add_arguments(parser)
+    add_output(parser)
 
 
 def main(args: argparse.Namespace) -> int:

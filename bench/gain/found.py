@@ -14,10 +14,7 @@ from typing import Final
 from bench.findings.found import Found
 from bench.findings.intervals import LEVEL, ratio
 from bench.findings.judged import judged_interval
-from bench.gain.contestants import BASELINES, OURS, Contestant
-from bench.gain.score import Score
-from bench.gain.traffic import SHARES
-from bench.gain.world import PROFILE, REPLICAS, World
+from bench.gain.world import BASELINES, OURS, PROFILE, REPLICAS, SHARES, Contestant, Score, World
 from bench.overhead.goals import Verdict
 from router.core.text.table import Column, build
 

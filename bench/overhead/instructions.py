@@ -35,9 +35,8 @@ from typing import Final
 import uvloop
 
 from bench.overhead.goals import excess
-from bench.overhead.marks import SHIM, Counter
 from bench.overhead.parts import PARTS, Part
-from bench.overhead.works import WORKS, with_sums
+from bench.overhead.works import SHIM, WORKS, Counter, with_sums
 from router.core.build import is_compiled
 
 WARM: Final = 500  # operations of each part before the count, which fill all caches

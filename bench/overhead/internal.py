@@ -23,9 +23,8 @@ from typing import Any, cast
 
 import uvloop
 
-from bench.overhead.marks import Clock
 from bench.overhead.memory import Router
-from bench.overhead.works import WORKS, with_sums
+from bench.overhead.works import WORKS, Clock, with_sums
 from router.intake.body import read_fields
 from router.lab.overhead import shapes
 from router.lab.overhead.processes import Orderly

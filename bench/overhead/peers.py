@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from typing import ClassVar
 
-from bench.overhead import install
+from bench.overhead import packaged
 from router.lab.overhead.routers import Hedgerow, Peer, PeerError
 
 
@@ -28,7 +28,7 @@ class SystemPeer(Peer):
         found = shutil.which(self.name_of_program, path=places)
         if found is not None:
             return found
-        unpacked = install.unpacked(self.name_of_program)
+        unpacked = packaged.unpacked(self.name_of_program)
         if unpacked is None:
             raise PeerError(
                 f"`{self.name_of_program}` is not installed (Debian: apt install "
@@ -37,7 +37,7 @@ class SystemPeer(Peer):
         return str(unpacked / "usr/sbin" / self.name_of_program)
 
     def env(self) -> dict[str, str]:
-        return install.libraries(self.name_of_program)
+        return packaged.libraries(self.name_of_program)
 
     def said(self, option: str) -> str:
         """Run the program with `option` alone and return its output (stdout and stderr)."""
@@ -69,7 +69,7 @@ class HedgerowTls(Hedgerow):
     tls = True
 
     def config(self) -> dict[str, object]:
-        cert, key = install.certificate(self.site.folder)
+        cert, key = packaged.certificate(self.site.folder)
         return {**super().config(), "tls": {"cert": str(cert), "key": str(key)}}
 
 

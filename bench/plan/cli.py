@@ -11,15 +11,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bench.findings import written
 from bench.findings.command import measured, usable_cpus
 from bench.findings.found import Found
+from bench.findings.found import add_arguments as add_output
 from bench.findings.intervals import PAIRS_MIN
 from bench.findings.stored import Store, show
-from bench.plan.case import REGIONS_CASE, WEEK_CASE, Case, Run, Task
 from bench.plan.contestants import LEADS_S
-from bench.plan.found import found
-from bench.plan.traffic import bursts
+from bench.plan.fleet import bursts
+from bench.plan.found import REGIONS_CASE, WEEK_CASE, Case, Run, Task, found
 from router.lab.flags import count
 from router.lab.replay.workers import Refused
 
@@ -35,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--runs", metavar="FILE", type=Path, help="keep finished runs here, to continue later")
     add("--quick", action="store_true", help="one seed and lead time, for figures of no worth")
     add("--jobs", type=count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
-    written.add_arguments(parser)
+    add_output(parser)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench.findings import written
+from bench.findings import found
 from bench.findings.command import measured, usable_cpus
 from bench.findings.found import Found
 from bench.predictors import logged, simulated, timings
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=1, help="of everything random (default: 1)")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
     add("--jobs", type=count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
-    written.add_arguments(parser)
+    found.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:

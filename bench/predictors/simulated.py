@@ -13,11 +13,11 @@ from typing import Literal
 
 from bench.findings.found import Found
 from bench.findings.stored import show
-from bench.fleet.simulated.measured import Measured
 from bench.fleet.simulated.worlds import (
     FLEET,
     TWO_SPEEDS,
     WARM,
+    Measured,
     World,
     chat,
     routed,

@@ -9,6 +9,8 @@ half are judged.
 Least squares is the usual offline fit, without weights. The prefill of one prompt of L tokens takes
 a + b L + c L^2. For a batch, the terms of its prompts are added. A decode step of B sequences takes
 d0 + d1 B + d2 * context.
+
+Ordinary least squares for a few coefficients: a fit for comparison with the learner.
 """
 
 from __future__ import annotations
@@ -21,11 +23,41 @@ from random import Random
 
 from bench.findings.found import Found
 from bench.predictors.errors import Errors
-from bench.predictors.least_squares import least_squares
 from policies.engine_speed import EngineSpeed
 from router.core.prediction_error import PredictionError
 from router.core.speed_learner import SpeedLearner, SpeedSample
 from router.core.text.table import Column, build
+
+
+def least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+    """Return the coefficients for which `rows` times the coefficients fits `values` best.
+
+    Each column is scaled so that its largest value is 1, which reduces rounding errors. Raises
+    ValueError if the rows do not determine the coefficients.
+    """
+    if not rows:
+        raise ValueError("no rows to fit")
+    size = len(rows[0])
+    scales = [max(abs(row[n]) for row in rows) or 1.0 for n in range(size)]
+    scaled = [[row[n] / scales[n] for n in range(size)] for row in rows]
+    # The normal equations; the last column is the right-hand side.
+    system = [
+        [
+            *(sum(row[i] * row[j] for row in scaled) for j in range(size)),
+            sum(row[i] * value for row, value in zip(scaled, values, strict=True)),
+        ]
+        for i in range(size)
+    ]
+    for column in range(size):
+        pivot = max(range(column, size), key=lambda i: abs(system[i][column]))
+        if abs(system[pivot][column]) < 1e-12 * len(rows):
+            raise ValueError("the rows do not determine the coefficients")
+        system[column], system[pivot] = system[pivot], system[column]
+        for i in range(size):
+            if i != column:
+                factor = system[i][column] / system[column][column]
+                system[i] = [a - factor * b for a, b in zip(system[i], system[column], strict=True)]
+    return [system[n][size] / system[n][n] / scales[n] for n in range(size)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,8 @@ from typing import Final
 from bench.findings.found import Found
 from bench.findings.intervals import LEVEL
 from bench.findings.stored import Store, show
-from bench.fleet.simulated.measured import Measured
-from bench.fleet.simulated.worlds import FLEET, WARM, World
-from bench.promise import goals
+from bench.fleet.simulated.worlds import FLEET, WARM, Measured, World
+from bench.promise import coverage
 from bench.promise.coverage import Coverage, Recorded, mean_columns
 from router.config.model import Config
 from router.core.conformal import COVERAGE
@@ -129,7 +128,7 @@ def found(runs: Sequence[Run], count: int) -> Found:
         "Goals are judged by the interval of the mean, which contains "
         f"{LEVEL:.0%} of the resampled means.",
         build(rows, mean_columns(), group=_scenario),
-        verdicts=goals.judge_runs(rows),
+        verdicts=coverage.judge_runs(rows),
         figures={
             "runs": [
                 {"seed": run.seed, "classes": [one.as_json() for one in run.classes]}

@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from bench.findings import written
+from bench.findings import found
 from bench.findings.command import measured, usable_cpus
 from bench.findings.intervals import PAIRS_MIN
 from bench.promise import cases
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--runs", metavar="FILE", type=Path, help="keep finished runs here, to continue later")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
     add("--jobs", type=count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
-    written.add_arguments(parser)
+    found.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:

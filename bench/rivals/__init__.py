@@ -3,6 +3,6 @@
 Importing this package registers them. They are not installed. `bench/RESULTS.md` has their figures.
 """
 
-from bench.rivals import kv_occupancy, least_inflight, linear_cost, preble
+from bench.rivals import linear_cost, preble
 
 __all__ = ["kv_occupancy", "least_inflight", "linear_cost", "preble"]

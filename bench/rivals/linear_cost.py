@@ -13,6 +13,23 @@ metrics do not all take the same replica.
 Dynamo knows the decode blocks of each sequence. Here decode is the larger of two estimates: the KV
 cache in use (`kv_usage`), which includes long contexts, and the load times the mean context of a
 request. If the KV usage is unknown, the second estimate is used.
+
+Send each request to the replica with the most free KV cache per running or waiting request.
+
+Source: Llumnix (OSDI'24), freeness F = (free blocks - blocks of waiting requests) / batch, inverted
+into a cost: (load / weight + 1) / free share. F itself would be wrong if the free blocks are
+negative, because a larger batch would make the shortage look smaller. Here the free share has a
+minimum instead, so that full replicas are compared by their load.
+
+The KV usage is an estimate that includes prompts still to be prefilled. The load is updated at each
+choice. So the load spreads a burst also if the estimate does not change, because the size of the KV
+cache is unknown or the prompts are cached.
+
+Send each request to the replica with the fewest requests under way, relative to its weight.
+
+The rule is that of HAProxy's `leastconn` and nginx's `least_conn`. Ties are broken at random. In an
+idle fleet all replicas are tied. If the first replica were always taken, that replica would get
+all the light traffic, from every router.
 """
 
 from __future__ import annotations
@@ -103,3 +120,54 @@ class LinearCost(RoutingPolicy):
             self._context += _SHARE * (tokens - self._context)
         else:
             self._context = tokens
+
+
+_LEAST_FREE = 0.02  # a replica with a smaller free share would preempt, so it counts as full
+
+
+@policy("kv_occupancy")
+@dataclass(slots=True)
+class KvOccupancy(RoutingPolicy):
+    """The least (load / weight + 1) / free share of the KV cache.
+
+    A replica that does not report its usage gets the mean usage of the others. If such a replica
+    counted as empty, it would get every request; if it counted as full, it would get no request. If
+    no replica reports its usage, the policy chooses like `least_load`.
+    """
+
+    def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
+        free = [
+            None if c.kv_usage is None else max(1.0 - c.kv_usage, _LEAST_FREE) for c in candidates
+        ]
+        known = [share for share in free if share is not None]
+        usual = sum(known) / len(known) if known else 1.0
+        costs = [
+            (c.load / c.weight + 1.0) / (usual if share is None else share)
+            for c, share in zip(candidates, free, strict=True)
+        ]
+        return Pick(draw(lowest(candidates, costs), ctx.rng), "kv_occupancy" if known else "load")
+
+
+@policy("least_inflight")
+@dataclass(slots=True)
+class LeastInflight(RoutingPolicy):
+    """The replica with the least inflight / weight; ties are broken by a draw in proportion to the
+    weights."""
+
+    def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
+        best = candidates[0]
+        least = float("inf")
+        tied = 0.0  # the summed weights of all replicas at `least`; 0: only one replica so far
+        for candidate in candidates:
+            load = candidate.inflight / candidate.weight
+            if load < least:
+                best = candidate
+                least = load
+                tied = 0.0
+            elif load == least:
+                # Weighted reservoir sampling of one item (Chao 1982): the new candidate replaces
+                # `best` with its share of the weights so far, so no list of ties is needed.
+                tied = (tied or best.weight) + candidate.weight
+                if ctx.rng.random() * tied < candidate.weight:
+                    best = candidate
+        return Pick(best, "least_inflight")

@@ -9,7 +9,7 @@ import argparse
 from importlib import import_module
 from typing import Final
 
-from bench.findings import written
+from bench.findings import found
 from bench.findings.command import measured
 from bench.findings.found import Found
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--part", choices=tuple(PARTS), help="only this part")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
-    written.add_arguments(parser)
+    found.add_arguments(parser)
     for module in PARTS.values():
         import_module(module).add_arguments(parser)
 

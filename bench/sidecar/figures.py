@@ -1,4 +1,6 @@
-"""Counts the requests of one run, and computes its figures.
+"""Formats the rows of one part as one table. Each row is compared with one router. Pure.
+
+Counts the requests of one run, and computes its figures.
 
 Times are those of requests that arrived in the measured time. A request without a whole answer
 counts as the slowest request of its class. Tokens are those of answers that ended in the measured
@@ -8,18 +10,80 @@ as many clients as the others together. So the index is 1 if all tenants are ser
 0.75 if each is served in proportion to its clients.
 
 Must never count a request of the warm-up.
+
+The compared setups: a number of routers, and what each router knows of the engines' caches.
+
+The traffic is that of `bench.priority.traffic`: closed-loop clients of the classes batch and low
+keep the fleet full, and requests of the classes high and normal arrive in a Poisson process. So
+every engine has waiting requests all the time, which is the hardest case for routers that see each
+other only in the engines' metrics.
+
+Must never depend on a result.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from math import inf, isfinite
 from statistics import fmean
+from typing import Any, Final
 
+from bench.findings.found import Found
+from bench.findings.intervals import LEVEL, difference, ratio
 from bench.fleet.statistics import quantile
 from bench.priority.simulated.seen import jain
-from bench.priority.traffic import CLASSES
+from bench.priority.traffic import CLASSES, KINDS
 from router.config.model import HighClass
+from router.core.text.table import Column, build
+
+SIMULATED: Final = (1, 2, 4, 8, 32)  # numbers of routers
+HTTP: Final = (1, 2, 4)
+SOME: Final = (1, 8)  # numbers of routers for sidecars, and for a policy without knowledge
+TENANTS: Final = sum(kind.tenants for kind in KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One row of the table."""
+
+    routers: int
+    is_exact: bool = False  # `prefix.exact`: the engines publish what their caches hold
+    # Each tenant has pods of its own, with a router in each, as an application with sidecars; other
+    # requests come to any router. Several tenants share a router if there are more tenants.
+    is_sidecar: bool = False
+    policy: str = "kv_aware"
+
+    @property
+    def pods(self) -> int:
+        """The routers that get requests of one tenant; 0: all."""
+        return max(1, self.routers // TENANTS) if self.is_sidecar else 0
+
+    @property
+    def knowledge(self) -> str:
+        return f"{self.policy}, exact" if self.is_exact else self.policy
+
+    @property
+    def dealt(self) -> str:
+        """Which router gets a request, as text."""
+        return "own pods" if self.is_sidecar else "any"
+
+    def settings(self) -> dict[str, Any]:
+        """The sections of the configuration that are not the defaults."""
+        return {"routing": {"policy": self.policy}, "prefix": {"exact": self.is_exact}}
+
+
+def setups(counts: tuple[int, ...], others: tuple[int, ...] = ()) -> list[Setup]:
+    """Return the setups with these numbers of routers. Each kind of setup begins with one router.
+
+    `others`: the numbers of routers for sidecars, and for the policy chwbl.
+    """
+    found = [Setup(routers, is_exact) for is_exact in (False, True) for routers in counts]
+    found += [Setup(routers, is_sidecar=True) for routers in others]
+    found += [Setup(routers, policy="chwbl") for routers in others]
+    return found
+
 
 HIGH_S = HighClass().ttft_slo_s  # the default SLO of class high for the time to first token
 
@@ -84,3 +148,119 @@ class Counted:
         found.jain = jain([float(tokens) for tokens in self._served.values()])
         found.tokens_s = self._output / (self.end - self.begin)
         return found
+
+
+_METHOD: Final = (
+    "Routers: their number; each gets a part of the same requests, and they share nothing. "
+    "Requests: a request comes to `any` router at random, or to a router in its tenant's `own "
+    f"pods`. In SLO: first token within {HIGH_S:g} s. Jain: fairness among the tenants of class "
+    "batch; 1 is equal, 0.75 is in proportion to their clients. Hits: prompt tokens found in a "
+    "cache, as the engines count. The columns `over one` compare with one router of the same kind "
+    f"in the same runs; the interval holds {LEVEL:.0%} of the resampled means."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The figures of one setup, one for each run. Runs of all rows have the same seeds."""
+
+    setup: Setup
+    runs: Sequence[Figures]
+
+    def mean(self, value: Callable[[Figures], float]) -> float:
+        return fmean(value(one) for one in self.runs)
+
+
+def found(title: str, method: str, rows: Sequence[Row]) -> Found:
+    """Return the table of all rows. `rows` has one router of each kind."""
+    problems = [
+        f"! {row.setup.routers} routers, {row.setup.knowledge}: {problem}"
+        for row in rows
+        for one in row.runs
+        for problem in one.problems
+    ]
+    return Found(
+        title,
+        f"{method} {_METHOD}",
+        build(rows, columns(rows), group=lambda row: _kind(row.setup)),
+        remarks=list(dict.fromkeys(problems)),
+        figures={
+            "rows": [
+                {**asdict(row.setup), "runs": [asdict(one) for one in row.runs]} for row in rows
+            ]
+        },
+    )
+
+
+def columns(rows: Sequence[Row]) -> list[Column[Row]]:
+    alone = {_kind(row.setup): row for row in rows if row.setup.routers == 1}
+    shown: list[Column[Row]] = [
+        Column("routers", "routers", text=lambda row: str(row.setup.routers)),
+        Column("policy", "policy", text=lambda row: row.setup.knowledge),
+        Column("dealt", "requests", text=lambda row: row.setup.dealt),
+    ]
+    for name in CLASSES:
+        mean: Callable[[Row], float | None] = partial(_ttft, name=name, of="ttft_mean_s")
+        p99: Callable[[Row], float | None] = partial(_ttft, name=name, of="ttft_p99_s")
+        shown.append(Column(f"{name}_mean", "TTFT mean", f"s, {name}", mean))
+        shown.append(Column(f"{name}_p99", "p99", f"s, {name}", p99))
+    return [
+        *shown,
+        Column("slo", "in SLO", "%, high", lambda row: 100.0 * row.mean(_in_slo)),
+        Column("hits", "hits", "%", lambda row: 100.0 * row.mean(_hits)),
+        Column("jain", "Jain", "batch", lambda row: row.mean(_jain)),
+        Column("tokens", "output", "tokens/s", lambda row: row.mean(_tokens)),
+        Column("errors", "errors", "", lambda row: float(sum(one.errors for one in row.runs))),
+        Column("over_high", "TTFT of high over one", text=lambda row: _over(row, alone, _high)),
+        Column("over_slo", "in SLO over one, points", text=lambda row: _more(row, alone, _in_slo)),
+        Column("over_hits", "hits over one, points", text=lambda row: _more(row, alone, _hits)),
+        Column("over_tokens", "output over one", text=lambda row: _over(row, alone, _tokens)),
+    ]
+
+
+def _kind(setup: Setup) -> tuple[str, str]:
+    return setup.knowledge, setup.dealt
+
+
+def _ttft(row: Row, name: str, of: str) -> float:
+    return fmean(getattr(one, of)[name] for one in row.runs)
+
+
+def _over(row: Row, alone: dict[tuple[str, str], Row], value: Callable[[Figures], float]) -> str:
+    """The figure divided by that of one router, with its interval."""
+    other = alone[_kind(row.setup)]
+    if other is row:
+        return ""
+    one = ratio([value(run) for run in row.runs], [value(run) for run in other.runs])
+    return one.text() if one.is_enough else f"{one.value:.2f}"
+
+
+def _more(row: Row, alone: dict[tuple[str, str], Row], value: Callable[[Figures], float]) -> str:
+    """The share minus that of one router in percentage points, with its interval."""
+    other = alone[_kind(row.setup)]
+    if other is row:
+        return ""
+    one = difference(
+        [100.0 * value(run) for run in row.runs], [100.0 * value(run) for run in other.runs]
+    )
+    return one.text(1) if one.is_enough else f"{one.value:.1f}"
+
+
+def _high(run: Figures) -> float:
+    return run.ttft_mean_s["high"]
+
+
+def _in_slo(run: Figures) -> float:
+    return run.in_slo
+
+
+def _hits(run: Figures) -> float:
+    return run.hit_rate
+
+
+def _jain(run: Figures) -> float:
+    return run.jain
+
+
+def _tokens(run: Figures) -> float:
+    return run.tokens_s

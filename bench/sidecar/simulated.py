@@ -16,9 +16,7 @@ from bench.findings.found import Found
 from bench.findings.stored import Store, show
 from bench.priority import traffic
 from bench.priority.simulated.world import Crowd, fleet_scenario
-from bench.sidecar.figures import Counted, Figures
-from bench.sidecar.found import Row, found
-from bench.sidecar.setups import SIMULATED, SOME, Setup, setups
+from bench.sidecar.figures import SIMULATED, SOME, Counted, Figures, Row, Setup, found, setups
 from router.config.varied import varied
 from router.core.errors import Reason
 from router.lab.flags import count

@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from bench.tables.parts import PARTS, TRACES, Part
-from bench.tables.table import commit_of, page
+from bench.tables.parts import PARTS, TRACES, Part, commit_of, page
 
 _ROOT = Path(__file__).parents[2]
 _SOURCES = ("router", "policies", "bench", "setup.py", "pyproject.toml")

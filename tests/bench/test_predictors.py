@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.predictors import cli, logged, timings
-from bench.predictors.least_squares import least_squares
+from bench.predictors.timings import least_squares
 
 HEAD = "model,hardware,prompt_size,batch_size,token_size,prompt_time,token_time,tensor_parallel"
 

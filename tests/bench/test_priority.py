@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.priority import cli, goals, orders
+from bench.priority import cli, rows
 from bench.priority.http import stage
-from bench.priority.http import traffic as texts
+from bench.priority.http import stage as texts
 from bench.priority.rows import Row, times
-from bench.priority.simulated import deadlines, task, world
+from bench.priority.simulated import deadlines, world
 from policies.queueing.contract import order_names
 from router.lab.overhead.processes import Placement
 
@@ -31,9 +31,9 @@ def row(order: str, tokens_s: float, hits: float | None) -> Row:
 
 
 def test_every_order_has_its_row() -> None:
-    assert set(orders.ALL) == {orders.NONE, *order_names()}
-    assert not orders.rules(orders.NONE).enabled
-    assert orders.rules("drr").enabled and orders.rules("drr").policy == "drr"
+    assert set(rows.ALL) == {rows.NONE, *order_names()}
+    assert not rows.rules(rows.NONE).enabled
+    assert rows.rules("drr").enabled and rows.rules("drr").policy == "drr"
 
 
 def test_what_comes_by_itself_does_not_depend_on_the_answers() -> None:
@@ -56,13 +56,13 @@ def test_what_comes_by_itself_does_not_depend_on_the_answers() -> None:
 
 
 def test_the_worst_order_stands_for_all() -> None:
-    rows = [
-        row(orders.NONE, 900.0, 0.8),
+    measured = [
+        row(rows.NONE, 900.0, 0.8),
         row("fifo", 1000.0, 0.72),
         row("fair", 980.0, 0.6),
         row("strict", 900.0, 0.4),
     ]
-    loss, hits, fair_loss, fair_hits = goals.judge(rows, "fair")
+    loss, hits, fair_loss, fair_hits = rows.judge(measured, "fair")
     assert (loss.here, loss.met, loss.note) == ("-10.0%", False, "worst: strict")
     assert (hits.here, hits.met, hits.note) == ("50%", False, "worst: strict")
     assert (fair_loss.here, fair_loss.met) == ("-2.0%", True)
@@ -73,8 +73,8 @@ def test_the_worst_order_stands_for_all() -> None:
 
 
 def test_what_is_urgent_comes_sooner_with_a_queue() -> None:
-    length = task.Length(warm_s=10.0, measured_s=20.0, seeds=1)
-    none, fair = task.run([orders.NONE, "fair"], 1, 1, length)
+    length = world.Length(warm_s=10.0, measured_s=20.0, seeds=1)
+    none, fair = world.run([rows.NONE, "fair"], 1, 1, length)
     before, after = none.of("high").p50, fair.of("high").p50
     assert before is not None and after is not None and after < before
     assert none.of("high").requests == fair.of("high").requests
@@ -116,7 +116,7 @@ def test_a_second_of_traffic_over_http() -> None:
 
 def in_time(order: str, high: float) -> float:
     """Percent of the requests with the shortest deadline that were answered in time."""
-    length = task.Length(warm_s=0.0, measured_s=deadlines.WAVE_S, seeds=1)
+    length = world.Length(warm_s=0.0, measured_s=deadlines.WAVE_S, seeds=1)
     found = deadlines.Task(order, world.scenario(order, 1), high, length).run()
     assert set(found.came) == {kind.name for kind in deadlines.KINDS}
     share = found.share("chat")

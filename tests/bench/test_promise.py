@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.promise import cases, cli, goals
+from bench.promise import cases, cli, coverage
 from bench.promise.coverage import Coverage, Recorded
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.traffic import Arrival
@@ -56,14 +56,14 @@ def test_streams_after_the_warm_up_are_counted_by_class() -> None:
 
 
 def test_goals_are_judged_by_the_worst_class() -> None:
-    coverage, width = goals.judge([GOOD, replace(GOOD, name="low")])
-    assert coverage.met and width.met
+    covered, width = coverage.judge([GOOD, replace(GOOD, name="low")])
+    assert covered.met and width.met
     wide = replace(GOOD, name="low", width_s=0.6)
     narrow = replace(GOOD, name="batch", estimated=999, above=250)
-    coverage, width = goals.judge([GOOD, wide, narrow])
-    assert not coverage.met and not width.met
-    assert coverage.here == "70.0%"
-    assert coverage.note == "worst: batch; fewer than 1000 estimates: batch"
+    covered, width = coverage.judge([GOOD, wide, narrow])
+    assert not covered.met and not width.met
+    assert covered.here == "70.0%"
+    assert covered.note == "worst: batch; fewer than 1000 estimates: batch"
     assert width.note.startswith("worst: low;")
 
 

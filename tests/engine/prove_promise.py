@@ -10,7 +10,7 @@ estimate. The last phase of a block is so light that the backlog is served while
 
 FOLDER keeps the records of each finished block under the measured commit. A later start measures
 the missing blocks; no block begins after MINUTES. Goals, over all blocks together: the 90 %
-intervals of each class cover 87 to 93 % of the times, with at least `goals.LEAST` estimates, and
+intervals of each class cover 87 to 93 % of the times, with at least `coverage.LEAST` estimates, and
 their median width is at most half of the range from the 5th to the 95th percentile of the times.
 The report also has the errors of the predicted TTFT and TPOT, as the router's metrics show them at
 the end of each block. It is printed and written to FOLDER/report.txt. Exit status: 0 if all goals
@@ -36,11 +36,9 @@ import httpx
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.findings import written
 from bench.findings.found import Found
 from bench.overhead.goals import Verdict
-from bench.promise import goals
-from bench.promise.coverage import Coverage, Stream, columns, coverage
+from bench.promise.coverage import LEAST, Coverage, Stream, columns, coverage, judge
 from router.core.text.table import build
 from router.observe.log.record import Record
 from tests.engine.loads.estimates import CLASSES, Estimated
@@ -88,7 +86,7 @@ def main(folder: Path, minutes: float = MINUTES) -> int:
         measure(folder, kept, missing, monotonic() + 60.0 * minutes)
     blocks = read(kept)
     found = judged(blocks)
-    report = f"{commit}, {datetime.now():%Y-%m-%d}\n\n{written.text([found])}"
+    report = f"{commit}, {datetime.now():%Y-%m-%d}\n\n{found.text([found])}"
     (folder / "report.txt").write_text(report)
     print(report)
     return 0 if holds(found.verdicts) else 1
@@ -209,11 +207,11 @@ def verdicts(rows: Sequence[Coverage], blocks: Sequence[Block]) -> list[Verdict]
     fewest = min(row.estimated for row in rows)
     unsent = sum(abs(block.logged - block.given) for block in blocks)
     return [
-        *goals.judge(rows),
+        *judge(rows),
         Verdict(
             f"{NAME}: estimates of each class",
-            f"{goals.LEAST} at least",
-            -goals.LEAST,
+            f"{LEAST} at least",
+            -LEAST,
             -fewest,
             reached=str(fewest),
         ),

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from bench.findings import written
+from bench.findings import found
 from bench.findings.command import measured, mistake, usable_cpus
 from bench.findings.found import Found
 from bench.fleet.simulated import ladder, loads, matrix, oracle, speed
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add(part)
         part.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
         part.add_argument("--quick", action="store_true", help="seconds, for figures of no worth")
-        written.add_arguments(part)
+        found.add_arguments(part)
 
 
 def _add_ladder(parser: argparse.ArgumentParser) -> None:

@@ -23,7 +23,7 @@ from functools import partial
 
 from bench.findings.found import Found
 from bench.fleet.simulated import oracle
-from bench.fleet.simulated.search import highest
+from bench.fleet.simulated.ladder import highest
 from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import LLMD, Warmed, cold_rate, routed
 from bench.overhead.goals import Verdict

@@ -2,6 +2,10 @@
 
 A scenario's rate is a share of the rate at which its fleet saturates without any cache hit
 (`bench.fleet.capacity`). Must never depend on a policy.
+
+A task that measures one scenario with one seed in a separate process.
+
+Must never depend on what is measured.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TextIO, TypeVar
 
 from bench.fleet import capacity
 from bench.fleet.simulated import oracle
@@ -375,3 +379,28 @@ def worlds(requests: int) -> list[World]:
             requests=4 * requests,
         ),
     ]
+
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured(Generic[R]):
+    """A task for `run_all`. `measure` must be picklable, such as a function of a module."""
+
+    world: World
+    seed: int
+    measure: Callable[[World, int], R]  # simulates the scenario with the seed
+
+    @property
+    def policy(self) -> str:
+        """The label of the task in error messages."""
+        return self.world.name
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.world.scenario(self.seed)
+
+    def run(self, line: TextIO | None = None) -> R:
+        """Simulate and return the result. `line` is not used. Raises the errors of `measure`."""
+        return self.measure(self.world, self.seed)

@@ -11,9 +11,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from bench.fleet.truth import report
-from bench.fleet.truth.cases import CASES
-from bench.fleet.truth.compare import Plan, compare_all
+from bench.fleet.truth import compare
+from bench.fleet.truth.compare import CASES, Plan, compare_all
 from policies.contract import policy_names
 from router.app.emulated_fleet import FleetError
 from router.lab.flags import count
@@ -48,7 +47,7 @@ def main(words: list[str] | None = None) -> int:
     if args.json == "-":
         print(truth.to_json().decode(), end="")
         return 0
-    print(report.markdown(truth) if args.markdown else report.text(truth))
+    print(compare.markdown(truth) if args.markdown else compare.report_text(truth))
     if args.json:
         Path(args.json).write_bytes(truth.to_json())
     return 0

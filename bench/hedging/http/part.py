@@ -7,11 +7,10 @@ from collections.abc import Collection, Sequence
 
 from bench.findings.found import Found
 from bench.hedging.http import contestants
-from bench.hedging.http.found import found
-from bench.hedging.http.run import Options
-from bench.hedging.http.run import run as run_all
-from bench.hedging.http.scenarios import PEERS, SCENARIOS
-from bench.hedging.http.traffic import Size
+from bench.hedging.http.judge import found
+from bench.hedging.http.stage import Options
+from bench.hedging.http.stage import run as run_all
+from bench.hedging.http.traffic import PEERS, SCENARIOS, Size
 from router.app.emulated_fleet import FleetError
 from router.lab.replay.workers import Broken, Refused
 

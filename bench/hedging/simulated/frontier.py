@@ -14,7 +14,7 @@ from functools import partial
 from bench.findings.found import Found
 from bench.hedging.goals import change
 from bench.hedging.simulated import world
-from bench.hedging.simulated.task import Result, Task, play
+from bench.hedging.simulated.world import Result, Task, play
 from router.config.model import Hedging
 from router.core.text.table import Column, build
 from router.lab.simulator.scenario import Scenario

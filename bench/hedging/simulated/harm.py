@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from bench.findings.found import Found
 from bench.hedging.simulated import world
 from bench.hedging.simulated.frontier import all_hedgeable
-from bench.hedging.simulated.task import Result, play
+from bench.hedging.simulated.world import Result, play
 from router.config.model import Hedging
 from router.core.text.table import Column, build
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.findings.command import usable_cpus
 from bench.findings.found import Found
-from bench.hedging.simulated import cases, frontier, harm, policies, promises, world
+from bench.hedging.simulated import frontier, harm, nodes, policies, promises, world
 from router.lab.flags import count
 
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> Sequence[Found]:
     Raises the errors of `run_all`, OSError if a file cannot be read or written, and ValueError for
     an unknown case or for a file of runs with other content.
     """
-    length = cases.Length.quick() if args.quick else cases.Length()
+    length = nodes.Length.quick() if args.quick else nodes.Length()
     if args.seeds is not None:
         length = replace(length, seeds=args.seeds)
     common: dict[str, Any] = {"seed": args.seed, "jobs": args.jobs}
@@ -57,10 +57,10 @@ def run(args: argparse.Namespace) -> Sequence[Found]:
     return founds
 
 
-def _named(names: str | None) -> Sequence[cases.Case]:
+def _named(names: str | None) -> Sequence[nodes.Case]:
     if names is None:
-        return cases.CASES
-    known = {case.name: case for case in cases.CASES}
+        return nodes.CASES
+    known = {case.name: case for case in nodes.CASES}
     unknown = [name for name in names.split(",") if name not in known]
     if unknown:
         raise ValueError(f"unknown case {unknown[0]!r}; known: {', '.join(known)}")

@@ -7,7 +7,7 @@ from functools import partial
 
 from bench.findings.found import Found
 from bench.hedging.simulated import world
-from bench.hedging.simulated.task import Class, Result, Task, play
+from bench.hedging.simulated.world import Class, Result, Task, play
 from router.config.model import Hedging
 from router.core.text.table import Column, build
 

@@ -5,6 +5,13 @@ Three contestants get the same traffic and the same slow times: no hedging, hedg
 difference between two runs of the same contestant. A goal is met, missed or open, as in
 `bench.findings.intervals`. It must be possible to miss every goal: the tests judge a policy that
 copies every request and a policy that never copies one.
+
+Computes the figures of one run that the goals compare.
+
+Prefill tokens are all prompt tokens that the engines computed, also for copies that were cancelled
+and for prefixes that were no longer cached. Tokens of other clients (neighbours) are subtracted.
+
+Must never count a request outside the measured time.
 """
 
 from __future__ import annotations
@@ -14,17 +21,74 @@ from dataclasses import asdict, dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TextIO
 
 from bench.findings.found import Found
 from bench.findings.intervals import OPEN, noise
 from bench.findings.judged import Judged, judged_ratio, judged_share
 from bench.findings.stored import Store
 from bench.hedging.simulated import nodes
-from bench.hedging.simulated.cases import CASES, Case, Length, task
-from bench.hedging.simulated.figures import Figures, Measured
+from bench.hedging.simulated.nodes import CASES, Case, Length, task
+from bench.hedging.simulated.world import Result, Task
 from router.config.model import Hedging
 from router.core.text.table import Column, build
+from router.lab.simulator.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of one run. Times are in seconds, and infinite if too many requests failed."""
+
+    requests: int  # number of measured requests that may be hedged
+    p50: float  # TTFT of requests that may be hedged; also `p99` and `slowest`
+    p99: float
+    slowest: float
+    other_p99: float  # TTFT of all other requests
+    hedged: int
+    won: int
+    copy_tokens: int  # prompt tokens of all copies that were not cached, counted by the router
+    prefilled_tokens: int  # computed by all engines in the whole run, warm-up included
+    preemptions: int  # preemptions in all engines in the whole run
+
+    @classmethod
+    def of(cls, task: Task, result: Result) -> Figures:
+        urgent, other = result.of(nodes.URGENT), result.of(nodes.OTHER)
+        totals = result.totals
+        foreign = sum(one.prompt_tokens for one in task.scenario.neighbours)
+        return cls(
+            urgent.requests,
+            *(_known(urgent.ttft(q)) for q in (0.5, 0.99, 1.0)),
+            _known(other.ttft(0.99)),
+            urgent.hedged,
+            urgent.won,
+            totals.hedges.fired_tokens,
+            sum(engine.prefilled_tokens for engine in totals.engines) - foreign,
+            sum(engine.preemptions for engine in totals.engines),
+        )
+
+
+def _known(ttft_s: float | None) -> float:
+    return inf if ttft_s is None else ttft_s
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A simulation task that returns `Figures`."""
+
+    task: Task
+
+    @property
+    def policy(self) -> str:
+        return self.task.policy
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.task.scenario
+
+    def run(self, line: TextIO | None = None) -> Figures:
+        """Simulate and return the figures; `line` is not used. Raises the errors of `simulate`."""
+        return Figures.of(self.task, self.task.run(line))
+
 
 OFF, ON = Hedging(policy="off"), Hedging()
 WITHOUT, WITH, AGAIN = "without", "with", "again"

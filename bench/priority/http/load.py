@@ -13,7 +13,7 @@ from bench.fleet import engines
 from bench.fleet.load import serve
 from bench.fleet.player import Player
 from bench.fleet.script import Conversation
-from bench.priority.http import traffic
+from bench.priority.http import stage
 from bench.priority.traffic import BUSY
 
 
@@ -31,7 +31,7 @@ class Clients(Player):
             await super()._converse(conversation)
             return
         due = conversation.at
-        for said in traffic.work(conversation.key):
+        for said in stage.work(conversation.key):
             if due >= self._script.until:
                 return
             messages = [
@@ -47,8 +47,8 @@ async def run(order: dict[str, Any]) -> dict[str, Any]:
     """Run one order. Its fields are seed, warm and measured (seconds), host, port, model, and
     engines (their URLs).
     """
-    size = traffic.Size(order["warm"], order["measured"])
-    script = traffic.script(order["seed"], size)
+    size = stage.Size(order["warm"], order["measured"])
+    script = stage.script(order["seed"], size)
     urls: list[str] = order["engines"]
 
     async def count() -> list[dict[str, float]]:

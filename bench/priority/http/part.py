@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from bench.findings.found import Found
 from bench.overhead.cli import machine
 from bench.priority import traffic
-from bench.priority.found import found
+from bench.priority.http.stage import Size
 from bench.priority.http.stage import run as run_all
-from bench.priority.http.traffic import Size
+from bench.priority.rows import found
 from router.app.emulated_fleet import FleetError
 from router.lab.overhead.processes import Placement
 from router.lab.replay.workers import Broken

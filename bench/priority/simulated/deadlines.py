@@ -23,9 +23,9 @@ from bench.findings.found import Found
 from bench.findings.stored import show
 from bench.fleet import capacity
 from bench.priority import traffic as fleet
-from bench.priority.orders import NONE
+from bench.priority.rows import NONE
 from bench.priority.simulated import world
-from bench.priority.simulated.task import Length
+from bench.priority.simulated.world import Length
 from router.core.errors import Reason
 from router.core.text.table import Column, build
 from router.lab.emulator.core.timing import PROFILES

@@ -14,7 +14,7 @@ from typing import Any
 from bench.fleet import engines
 from bench.fleet.load import serve
 from bench.fleet.script import Conversation, Script
-from bench.priority.http import traffic
+from bench.priority.http import stage
 from bench.priority.http.load import Clients
 
 
@@ -33,14 +33,14 @@ async def run(order: dict[str, Any]) -> dict[str, Any]:
 
     Returns the result of `Player.play`, with the records of all routers.
     """
-    size = traffic.Size(order["warm"], order["measured"])
+    size = stage.Size(order["warm"], order["measured"])
     ports: list[int] = order["ports"]
     urls: list[str] = order["engines"]
 
     async def count() -> list[dict[str, float]]:
         return list(await asyncio.gather(*(engines.counters(url) for url in urls)))
 
-    scripts = dealt(traffic.script(order["seed"], size), len(ports), order["seed"])
+    scripts = dealt(stage.script(order["seed"], size), len(ports), order["seed"])
     played = await asyncio.gather(
         *(
             Clients(script, "127.0.0.1", port, order["model"], count).play()

@@ -8,11 +8,9 @@ import sys
 from bench.findings.found import Found
 from bench.overhead.cli import machine
 from bench.priority import traffic
-from bench.priority.http.traffic import Size
-from bench.sidecar.figures import Figures
-from bench.sidecar.found import Row, found
+from bench.priority.http.stage import Size
+from bench.sidecar.figures import HTTP, Figures, Row, found, setups
 from bench.sidecar.http.stage import measure
-from bench.sidecar.setups import HTTP, setups
 from router.app.emulated_fleet import FleetError
 from router.lab.flags import count
 from router.lab.overhead.processes import Orderly, Placement

@@ -14,10 +14,8 @@ from bench.fleet import engines
 from bench.fleet.contestants import HedgerowWith
 from bench.fleet.run import doubts
 from bench.fleet.statistics import summarise
-from bench.priority.http.stage import SPEC
-from bench.priority.http.traffic import Size
-from bench.sidecar.figures import Counted, Figures
-from bench.sidecar.setups import Setup
+from bench.priority.http.stage import SPEC, Size
+from bench.sidecar.figures import Counted, Figures, Setup
 from router.lab.overhead import cpu
 from router.lab.overhead.processes import Orderly, Placement
 from router.lab.overhead.routers import Running, Site

@@ -13,8 +13,8 @@ import pytest
 
 from bench.findings import stored
 from bench.findings.stored import Store
-from bench.priority.simulated.contests import SATURATED, SHIPPED, Length
-from bench.priority.simulated.contests import Task as PriorityTask
+from bench.priority.simulated.goals import SATURATED, SHIPPED, Length
+from bench.priority.simulated.goals import Task as PriorityTask
 from router.lab.simulator.scenario import Scenario
 
 SCENARIO = PriorityTask(SATURATED, SHIPPED, 1, Length()).scenario
@@ -104,7 +104,7 @@ def test_a_task_has_the_same_name_in_every_process() -> None:
     program = (
         "from bench.findings.stored import name;"
         "from tests.bench.hedging.test_hedging_figures import made;"
-        "from bench.priority.simulated.contests import BACKLOG, SHIPPED, Length, Task;"
+        "from bench.priority.simulated.goals import BACKLOG, SHIPPED, Length, Task;"
         "print(name(made()), name(Task(BACKLOG, SHIPPED, 1, Length())))"
     )
     found = {

@@ -7,7 +7,7 @@ import pytest
 from bench.findings.intervals import MET, MISSED
 from bench.findings.judged import Judged
 from bench.fleet import goals
-from bench.fleet.paired import Paired
+from bench.fleet.goals import Paired
 from bench.fleet.run import Row
 from bench.fleet.scenarios import Outcome, judge
 from bench.overhead.goals import Verdict

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.fleet.goals import ttft_mean, ttft_p99
-from bench.fleet.paired import Paired
+from bench.fleet.goals import Paired, ttft_mean, ttft_p99
 from tests.bench.fleet.fleet_rows import rounds, row, summary
 
 

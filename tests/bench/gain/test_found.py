@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bench.gain.contestants import BASELINES, OURS, Contestant
 from bench.gain.found import Row, judge
-from bench.gain.score import Part, Score, Slo
+from bench.gain.world import BASELINES, OURS, Contestant, Part, Score, Slo
 
 SLOS = {"high": Slo(1.0, 0.1, 8.0), "normal": Slo(2.0, 0.1, 4.0), "low": Slo(9.0, 0.2, 2.0)}
 

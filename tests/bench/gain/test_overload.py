@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from bench.gain.contestants import OURS
-from bench.gain.score import Score
-from bench.gain.traffic import SHARES, Law
-from bench.gain.world import MOONCAKE, World
+from bench.gain.world import MOONCAKE, OURS, SHARES, Law, Score, World
 from router.core.errors import Reason
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.traffic import Arrival

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.gain.score import Score, Slo
+from bench.gain.world import Score, Slo
 from router.core.errors import Reason
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.traffic import Arrival

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bench.hedging.simulated import nodes
-from bench.hedging.simulated.cases import CASES, Length, task
-from bench.hedging.simulated.figures import Figures, Measured
-from bench.hedging.simulated.task import Task
+from bench.hedging.simulated.nodes import CASES, Length, task
+from bench.hedging.simulated.promises import Figures, Measured
+from bench.hedging.simulated.world import Task
 from router.config.model import Hedging
 
 BRIEF = Length(measured_s=10.0, seeds=1, nodes=1, warm_s=2.0)

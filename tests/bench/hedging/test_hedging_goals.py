@@ -9,7 +9,7 @@ import pytest
 
 from bench.hedging import goals
 from bench.hedging.simulated import harm, world
-from bench.hedging.simulated.task import Class, Result
+from bench.hedging.simulated.world import Class, Result
 from bench.overhead.goals import Verdict
 from router.lab.simulator.totals import Totals
 

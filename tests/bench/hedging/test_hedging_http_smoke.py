@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from bench.fleet import engines
 from bench.hedging.http import contestants
-from bench.hedging.http.scenarios import Fault, Scenario
 from bench.hedging.http.stage import Stage
-from bench.hedging.http.traffic import Size
+from bench.hedging.http.traffic import Fault, Scenario, Size
 from router.lab.overhead.processes import Orderly, Placement
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.hedging.http import traffic
-from bench.hedging.http.scenarios import SCENARIOS
+from bench.hedging.http.traffic import SCENARIOS
 from router.lab.emulator.http import faults as emulated
 
 SIZE = traffic.Size.quick()

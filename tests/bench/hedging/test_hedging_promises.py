@@ -9,9 +9,8 @@ import pytest
 from bench.findings import intervals
 from bench.findings.intervals import PAIRS_MIN
 from bench.hedging.simulated import promises
-from bench.hedging.simulated.cases import CASES, Case, Length
-from bench.hedging.simulated.figures import Figures
-from bench.hedging.simulated.promises import AGAIN, WITH, WITHOUT, Row, Rows
+from bench.hedging.simulated.nodes import CASES, Case, Length
+from bench.hedging.simulated.promises import AGAIN, WITH, WITHOUT, Figures, Row, Rows
 from router.config.model import Hedging
 
 PLAIN = Figures(

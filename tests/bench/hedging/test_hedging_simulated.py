@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from bench.hedging import cli
-from bench.hedging.simulated import cases, frontier, harm, promises, world
-from bench.hedging.simulated.task import Task, play
+from bench.hedging.simulated import frontier, harm, nodes, promises, world
+from bench.hedging.simulated.world import Task, play
 
 
 def run(*words: str) -> int:
@@ -48,8 +48,8 @@ def test_all_of_it_quickly(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--part", "simulated", "--quick", "--jobs", "1", "--json", "-")
     assert run(*words) == 0
     promised, policies, budgets, loads = json.loads(capsys.readouterr().out)
-    assert len(promised["rows"]) == 2 * len(cases.CASES)
-    assert len(promised["goals"]) >= 3 * len(cases.CASES)
+    assert len(promised["rows"]) == 2 * len(nodes.CASES)
+    assert len(promised["goals"]) >= 3 * len(nodes.CASES)
     assert all(goal["value"] is not None for goal in promised["goals"])
     assert all("open: 1 pairs" in goal["verdict"] for goal in promised["goals"])
     by_name = {row["case"] + row["hedging"]: row["seeds"][0] for row in promised["runs"]}

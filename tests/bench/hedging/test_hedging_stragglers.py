@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.hedging.stragglers import spells
+from bench.hedging.simulated.world import spells
 
 
 def test_slow_times_cover_their_share_of_the_time() -> None:

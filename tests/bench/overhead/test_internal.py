@@ -8,8 +8,8 @@ import pytest
 import uvloop
 
 from bench.overhead import internal, works
-from bench.overhead.marks import Marks
 from bench.overhead.parts import PARTS
+from bench.overhead.works import Marks
 
 
 class Pairs(Marks):

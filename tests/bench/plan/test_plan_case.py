@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 
 from bench.findings.stored import name
-from bench.plan.case import REGIONS_CASE, WEEK_CASE, Case, Task
-from bench.plan.traffic import Bursts, seeded
+from bench.plan.fleet import Bursts, seeded
+from bench.plan.found import REGIONS_CASE, WEEK_CASE, Case, Task
 
 
 def test_a_task_is_known_by_everything_that_decides_its_result() -> None:

@@ -20,9 +20,7 @@ from bench.plan.contestants import (
     cheapest,
     contests,
 )
-from bench.plan.fleet import Outcome
-from bench.plan.traffic import DAY, STEP_S, WEEK, Demand, seeded
-from bench.plan.world import THROUGHPUT, World
+from bench.plan.fleet import DAY, STEP_S, THROUGHPUT, WEEK, Demand, Outcome, World, seeded
 from router.lab.plan.forecasts.method import Forecast
 
 KNOBS = (1.0, 0.9, 0.8, 0.7, 0.6)

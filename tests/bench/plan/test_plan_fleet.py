@@ -6,9 +6,22 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from bench.plan.fleet import SLO_S, Controller, Outcome, Seen, below, run
-from bench.plan.traffic import STEP_S, Demand
-from bench.plan.world import GPU, THROUGHPUT, Counts, Kind, PoolKey, World
+from bench.plan.fleet import (
+    GPU,
+    SLO_S,
+    STEP_S,
+    THROUGHPUT,
+    Controller,
+    Counts,
+    Demand,
+    Kind,
+    Outcome,
+    PoolKey,
+    Seen,
+    World,
+    below,
+    run,
+)
 
 FULL = THROUGHPUT * STEP_S  # tokens that one replica serves in a step
 KEY = PoolKey("", "gpu")

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bench.plan import case, cli, contestants, planner
+from bench.plan import cli, contestants
+from bench.plan import found as found_module
 from bench.plan.contestants import (
     EQUAL,
     HPA,
@@ -21,9 +22,8 @@ from bench.plan.contestants import (
     STATIC,
     UTILISATIONS,
 )
-from bench.plan.fleet import Outcome
+from bench.plan.fleet import DAY, STEP_S, WEEK, Demand, Outcome, seeded
 from bench.plan.found import MARK, Row, judge
-from bench.plan.traffic import DAY, STEP_S, WEEK, Demand, seeded
 from router.lab.plan.forecasts.method import DayProfile
 
 
@@ -82,9 +82,9 @@ def test_a_quick_run_end_to_end(
         end = WEEK + 3 * DAY + DAY // 2
         return Demand(whole.name, whole.tokens[end - WEEK - DAY // 4 : end], whole.prompt_share)
 
-    monkeypatch.setattr(case, "seeded", short)
+    monkeypatch.setattr(found_module, "seeded", short)
     monkeypatch.setattr(contestants, "UTILISATIONS", UTILISATIONS[::8])
-    monkeypatch.setattr(planner, "methods", lambda *_: [DayProfile(DAY)])
+    monkeypatch.setattr(contestants, "methods", lambda *_: [DayProfile(DAY)])
     file, runs = tmp_path / "found.json", tmp_path / "runs.jsonl"
     args = parsed("--quick", "--jobs", "1", "--json", str(file), "--runs", str(runs))
     assert cli.main(args) == 0
@@ -103,7 +103,7 @@ def test_a_quick_run_end_to_end(
     def never(*_: object) -> None:
         raise AssertionError("a finished run is not repeated")
 
-    monkeypatch.setattr(case, "contests", never)
+    monkeypatch.setattr(found_module, "contests", never)
     assert cli.main(args) == 0
     assert capsys.readouterr().out == out
     args.case = "week"

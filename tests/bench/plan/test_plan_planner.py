@@ -6,11 +6,20 @@ from collections.abc import Mapping
 
 import pytest
 
-from bench.plan.case import TWO_KINDS
-from bench.plan.fleet import Seen
-from bench.plan.planner import forecast_week, plan_controller, types_of
-from bench.plan.traffic import DAY, STEP_S, WEEK, Demand, seeded
-from bench.plan.world import THROUGHPUT, Counts, PoolKey, World
+from bench.plan.contestants import forecast_week, plan_controller, types_of
+from bench.plan.fleet import (
+    DAY,
+    STEP_S,
+    THROUGHPUT,
+    WEEK,
+    Counts,
+    Demand,
+    PoolKey,
+    Seen,
+    World,
+    seeded,
+)
+from bench.plan.found import TWO_KINDS
 from router.lab.plan.forecasts.method import Forecast
 
 FULL = THROUGHPUT * STEP_S

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.plan.fleet import Controller, Seen
-from bench.plan.rules import (
-    hpa_controller,
-    reactive_controller,
-    sageserve_controller,
-)
-from bench.plan.traffic import STEP_S, Demand
-from bench.plan.world import THROUGHPUT, PoolKey, World
+from bench.plan.contestants import hpa_controller, reactive_controller, sageserve_controller
+from bench.plan.fleet import STEP_S, THROUGHPUT, Controller, Demand, PoolKey, Seen, World
 
 FULL = THROUGHPUT * STEP_S
 KEY = PoolKey("", "gpu")

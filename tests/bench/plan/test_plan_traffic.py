@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.plan.traffic import PEAK, STEP_S, Bursts, bursts, curve, with_bursts
+from bench.plan.fleet import PEAK, STEP_S, Bursts, bursts, curve, with_bursts
 
 
 def test_a_trace_gives_the_changes() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench.findings.intervals import PAIRS_MIN
-from bench.priority.simulated import goals, verdicts
-from bench.priority.simulated.contests import (
+from bench.priority.simulated import goals
+from bench.priority.simulated.goals import (
     BACKLOG,
     BOUNDS_S,
     NO_CLASSES,
@@ -45,11 +45,11 @@ def runs(
 
 
 def test_the_least_fair_class_and_the_longest_wait_decide() -> None:
-    assert verdicts.fairness("case", runs()).met
-    assert verdicts.fairness("case", runs(fair=0.75)).missed
-    assert verdicts.fairness("case", []).value is None
-    assert verdicts.starvation("case", runs(), {"high": 5.0, "batch": 150.0}).met
-    verdict = verdicts.starvation("case", runs(), {"high": 5.0, "batch": 104.0})
+    assert goals.fairness("case", runs()).met
+    assert goals.fairness("case", runs(fair=0.75)).missed
+    assert goals.fairness("case", []).value is None
+    assert goals.starvation("case", runs(), {"high": 5.0, "batch": 150.0}).met
+    verdict = goals.starvation("case", runs(), {"high": 5.0, "batch": 104.0})
     assert not verdict.met and verdict.value == pytest.approx(105.0 / 104.0)
 
 
@@ -67,22 +67,22 @@ def one_line() -> list[Run]:
 
 
 def test_an_order_that_ignores_classes_does_not_prefer_high(one_line: list[Run]) -> None:
-    assert verdicts.high_before_normal("case", one_line).missed
+    assert goals.high_before_normal("case", one_line).missed
 
 
 def test_an_order_that_ignores_tenants_is_unfair(one_line: list[Run]) -> None:
-    assert verdicts.fairness("case", one_line).missed
+    assert goals.fairness("case", one_line).missed
 
 
 def test_an_order_that_starves_batch_exceeds_its_bound() -> None:
     found = measured(BACKLOG, STARVING, Length(5.0, 55.0))
     bounds = {**BOUNDS_S, "batch": 40.0}
-    verdict = verdicts.starvation("case", found, bounds)
+    verdict = goals.starvation("case", found, bounds)
     assert verdict.missed and verdict.note == "batch"
 
 
 def test_without_a_queue_high_is_late() -> None:
-    verdict = verdicts.high_ttft("case", measured(SATURATED, NONE, Length(10.0, 10.0)))
+    verdict = goals.high_ttft("case", measured(SATURATED, NONE, Length(10.0, 10.0)))
     assert verdict.missed
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bench.findings import written
-from bench.findings.found import Found
+from bench.findings.found import Found, markdown, text
 from bench.fleet.simulated import ladder, loads, matrix
 from bench.fleet.simulated.loads import Point
 from bench.fleet.simulated.task import Result
@@ -124,7 +123,7 @@ def test_a_finding_is_written_as_text_markdown_and_json() -> None:
         verdicts=[Verdict("a goal", "≤ 1", 1.0, 2.0)],
         figures={"more": 1},
     )
-    plain, marked, document = written.text([found]), written.markdown([found]), found.as_json()
+    plain, marked, document = text([found]), markdown([found]), found.as_json()
     for words in ("A title", "How it came about.", "number", "a remark", "missed by 100 %"):
         assert words in plain and words in marked
     assert "| **1** |" in marked and " 1*" in plain

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.fleet.simulated.search import highest
+from bench.fleet.simulated.ladder import highest
 
 
 def upto(limit: float) -> tuple[list[list[float]], object]:

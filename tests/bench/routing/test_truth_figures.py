@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench.fleet.truth.figures import KINDS, figures, offset_s
-from bench.fleet.truth.outcomes import NOTHING, Outcomes
+from bench.fleet.truth.simulated import NOTHING, Outcomes
 from router.core.errors import Reason
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.traffic import Arrival

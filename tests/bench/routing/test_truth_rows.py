@@ -7,7 +7,7 @@ from math import inf, nan
 import msgspec
 import pytest
 
-from bench.fleet.truth.rows import Row, Truth
+from bench.fleet.truth.figures import Row, Truth
 from router.lab.replay.truth.judged import error_of
 
 

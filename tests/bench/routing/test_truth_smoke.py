@@ -7,9 +7,9 @@ import pytest
 from bench.fleet import engines
 from bench.fleet.run import Stage
 from bench.fleet.script import Conversation, Script, Turn
-from bench.fleet.truth import measured, simulated
+from bench.fleet.truth import compare, simulated
 from bench.fleet.truth.__main__ import main
-from bench.fleet.truth.cases import CASES, idle
+from bench.fleet.truth.compare import CASES, idle
 from bench.fleet.truth.figures import figures
 from router.lab.overhead.processes import Orderly, Placement
 
@@ -24,7 +24,7 @@ def test_a_dozen_requests_both_ways() -> None:
     )
     script = Script(talks, 0.2, 20.0)
     with Orderly("bench.fleet.load") as load:
-        run = measured.play(Stage(spec, Placement(), load), script, "least_load")
+        run = compare.play(Stage(spec, Placement(), load), script, "least_load")
     real = figures(run.played, slo_s=10.0)
     model = figures(simulated.play(script, spec, "least_load"), slo_s=10.0)
     assert (real["failed"], model["failed"]) == (0.0, 0.0)

@@ -13,7 +13,7 @@ from bench.fleet import engines, workloads
 from bench.fleet.player import Player
 from bench.fleet.script import Conversation, Script, Turn
 from bench.fleet.truth import simulated
-from bench.fleet.truth.traffic import ScriptTraffic
+from bench.fleet.truth.simulated import ScriptTraffic
 from router.core.build import is_compiled
 from router.lab.emulator.engine import Engine
 from router.lab.emulator.http.job import Job

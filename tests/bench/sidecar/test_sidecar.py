@@ -7,11 +7,10 @@ from statistics import fmean
 
 import pytest
 
-from bench.priority.http import traffic as texts
+from bench.priority.http import stage as texts
 from bench.priority.traffic import CLASSES
-from bench.sidecar.figures import HIGH_S, Counted, Figures
+from bench.sidecar.figures import HIGH_S, Counted, Figures, Setup
 from bench.sidecar.http.load import dealt
-from bench.sidecar.setups import Setup
 from bench.sidecar.simulated import Length, Task
 from tests.addons.needed import needs
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bench.priority.http.traffic import Size
+from bench.priority.http.stage import Size
 from bench.priority.traffic import CLASSES
+from bench.sidecar.figures import Setup
 from bench.sidecar.http.stage import measure
-from bench.sidecar.setups import Setup
 from router.lab.overhead.processes import Orderly, Placement
 from tests.addons.needed import needs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.tables.table import commit_of, page
+from bench.tables.parts import commit_of, page
 
 
 def test_a_table_names_its_commit() -> None:

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.traces import PublicTrace
-from bench.traces.mooncake import chained
-from bench.traces.public import spread
+from bench.traces.public import chained, spread
 from bench.traces.reuse import reuse_bound
 from router.fleet.prefix.index import SHARDS
 from router.lab.simulator.traffic import Arrival, TraceError
