@@ -22,7 +22,7 @@ settings.load_profile("hedgerow")
 NIGHTLY = (
     "tests/bench/findings/test_intervals.py",
     "tests/bench/hedging/test_hedging_simulated.py",
-    "tests/bench/overhead/test_internal.py",
+    "tests/bench/overhead/test_goals.py",
     "tests/bench/plan/test_plan_found.py",
     "tests/bench/priority/test_priority_goals.py",
     "tests/bench/routing/test_simulated_cli.py",

@@ -455,8 +455,18 @@ class App:
         changed = reload.differences(self.parts, prepared)
         reload.commit(self.parts, prepared, self.servers)
         self.discovered.reloaded()
-        for addon in prepared.addons.values():
-            await addon.start()
+        for name, addon in prepared.addons.items():
+            try:
+                await addon.start()
+            except ConfigError as err:  # The new configuration is in force: it is not refused.
+                problems = err.problems
+                log_event(
+                    logging.ERROR,
+                    "an addon has not started",
+                    key=None,
+                    addon=name,
+                    problems=problems,
+                )
         if config.log_level != self.config.log_level:
             set_level(config.log_level)
         self.config = config

@@ -91,6 +91,7 @@ class KeyLine(
     cost_per_week: Budget | None = None
     cost_per_month: Budget | None = None
     # The budgets for single models, in addition. A model has the name that replicas are asked for.
+    # A model's budget that a reload adds begins at 0: what the key used before is not counted.
     model_budgets: dict[str, ModelBudgets] = {}
     weight: Weight = 1.0  # the tenant's share of the fleet in proportion to other tenants' weights
     # The SLOs of the key's requests in milliseconds, instead of the SLOs of their class. A client

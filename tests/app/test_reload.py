@@ -23,6 +23,7 @@ from router.config.model import (
 )
 from router.core import addons
 from router.core.errors import ConfigError
+from router.dispatch.addon import Addon
 from tests.app.members.test_changes import Streams, begun
 from tests.harness.behaviours import json_ok
 from tests.harness.clocks import NEVER_S
@@ -248,3 +249,23 @@ async def test_a_reload_that_needs_a_missing_addon_is_refused(
         assert caught.value.problems == [text]
         assert router.app.config is before
         assert (await router.ask()).status == 200
+
+
+class Unstarted(Addon):
+    async def start(self, *, waits: bool = False) -> None:
+        raise ConfigError(["spot.notice_file: cannot be used"])
+
+
+@scenario
+async def test_an_addon_that_does_not_start_leaves_the_reload_in_force(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The addon starts after the settings are in force, so the log must not say "refused"."""
+    async with running(json_ok) as router:
+        made = {"unstarted": Unstarted()}
+        monkeypatch.setattr(router.app.parts, "new_addons", lambda *_: made)
+        router.change(replicas=(router.at(0),), log_level="debug")
+        assert await router.app.reload() == router.app.metrics.config_hash
+        assert router.app.config.log_level == "debug"
+        assert (await router.ask()).status == 200
+    assert "an addon has not started" in caplog.text and "refused" not in caplog.text

@@ -1,7 +1,8 @@
 """Checks the budget of a request's key, and charges the tenant when the request has ended.
 
 There is one `Spending` for each name of a key that was used, so a budget that a reload adds counts
-what its tenant used before. A key is charged what GET /usage counts for it.
+what its tenant used before. A budget for a single model counts only from the reload that adds it.
+A key is charged what GET /usage counts for it.
 
 After a jump of the wall clock, the amounts of the new day are read from the usage file. Until then,
 requests with a budget are refused, because these amounts are not known.

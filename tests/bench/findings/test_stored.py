@@ -103,7 +103,7 @@ def test_a_file_that_is_no_store_is_refused_and_not_changed(text: str, tmp_path:
 def test_a_task_has_the_same_name_in_every_process() -> None:
     program = (
         "from bench.findings.stored import name;"
-        "from tests.bench.hedging.test_hedging_figures import made;"
+        "from tests.bench.hedging.test_hedging_simulated import made;"
         "from bench.priority.simulated.goals import BACKLOG, SHIPPED, Length, Task;"
         "print(name(made()), name(Task(BACKLOG, SHIPPED, 1, Length())))"
     )

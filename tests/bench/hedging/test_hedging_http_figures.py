@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from bench.fleet.script import Conversation, Script, Turn
+from bench.hedging.http import traffic
 from bench.hedging.http.figures import Figures, Times, figures
 from bench.hedging.http.judge import judge
 from bench.hedging.http.stage import Row
+from bench.hedging.http.traffic import SCENARIOS
+from router.lab.emulator.http import faults as emulated
 
 
 def record(due: float, ttft: float | None, urgency: str = "", error: str = "") -> dict[str, Any]:
@@ -91,3 +94,27 @@ def test_hedging_is_judged_against_the_same_without_and_the_best_of_the_others()
     assert others.met and extra.met
     missed = judge(rows("slow-requests", adaptive=0.5, off=1.0))[0]
     assert not missed.met
+
+
+SIZE = traffic.Size.quick()
+
+
+def test_every_fifth_request_is_urgent_and_no_two_are_alike() -> None:
+    talks = traffic.script(200.0, 1, 0.0, 20.0).conversations
+    urgent = [talk for talk in talks if talk.urgency == traffic.URGENT]
+    assert {talk.urgency for talk in talks} == {"", traffic.URGENT}
+    assert len(urgent) / len(talks) == pytest.approx(traffic.URGENT_SHARE, abs=0.03)
+    assert len({talk.turns[0].text[:32] for talk in talks}) == len(talks)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_engines_understand_what_is_to_go_wrong(name: str) -> None:
+    scenario = SCENARIOS[name]
+    since, until = scenario.measure_from(SIZE), scenario.until(SIZE)
+    assert until - since == SIZE.measured
+    for fault in scenario.faults(since, until):
+        emulated._checked(fault.fault)
+        assert since <= fault.at <= until
+    for option, value in zip(scenario.options, scenario.options[1:], strict=False):
+        if option == "--fault":
+            assert emulated.parse(value) != emulated.NONE

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from bench.plan.fleet import (
     GPU,
+    PEAK,
     SLO_S,
     STEP_S,
     THROUGHPUT,
+    Bursts,
     Controller,
     Counts,
     Demand,
@@ -20,7 +23,10 @@ from bench.plan.fleet import (
     Seen,
     World,
     below,
+    bursts,
+    curve,
     run,
+    with_bursts,
 )
 
 FULL = THROUGHPUT * STEP_S  # tokens that one replica serves in a step
@@ -133,3 +139,22 @@ def test_replicas_are_reclaimed_at_random() -> None:
     run(world, 0, {PoolKey("eu", "a"): 100, PoolKey("us", "spot"): 100}, watch)
     assert {one[PoolKey("eu", "a")] for one in left} == {100}
     assert 20 < left[-1][PoolKey("us", "spot")] < 55  # (1 - 1/12) ** 12 is 0.35
+
+
+def test_a_trace_gives_the_changes() -> None:
+    demand = with_bursts(Bursts("x", (0.5, 1.5), 0.9), 1)
+    ratios = [demand.tokens[step] / (PEAK * STEP_S * curve(step)) for step in range(4)]
+    assert sorted(ratios[:2]) == pytest.approx([0.5, 1.5])
+    assert ratios[2:] == pytest.approx(ratios[:2])
+
+
+def test_the_minutes_of_a_trace(tmp_path: Path) -> None:
+    file = tmp_path / "azure.csv"
+    rows = [
+        f"2026-03-01 00:{n // 3:02}:{10 * (n % 3):02}.0,{90 if n < 3 else 30},10" for n in range(9)
+    ]
+    file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(rows) + "\n")
+    found = bursts("azure", str(file))
+    # The last minute is incomplete.
+    assert found.factors == pytest.approx((300 / 210, 120 / 210))
+    assert found.prompt_share == pytest.approx((3 * 90 + 6 * 30) / (3 * 90 + 6 * 30 + 90))

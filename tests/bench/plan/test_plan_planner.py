@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 
 import pytest
 
-from bench.plan.contestants import forecast_week, plan_controller, types_of
+from bench.findings.stored import name
+from bench.plan.contestants import (
+    forecast_week,
+    hpa_controller,
+    plan_controller,
+    reactive_controller,
+    sageserve_controller,
+    types_of,
+)
 from bench.plan.fleet import (
     DAY,
     STEP_S,
     THROUGHPUT,
     WEEK,
+    Bursts,
+    Controller,
     Counts,
     Demand,
     PoolKey,
@@ -19,7 +30,7 @@ from bench.plan.fleet import (
     World,
     seeded,
 )
-from bench.plan.found import TWO_KINDS
+from bench.plan.found import REGIONS_CASE, TWO_KINDS, WEEK_CASE, Case, Task
 from router.lab.plan.forecasts.method import Forecast
 
 FULL = THROUGHPUT * STEP_S
@@ -90,3 +101,63 @@ class _None:
     """Instead of ARIMA, which takes long to fit: a method that needs a longer history."""
 
     name, least = "none", 1_000_000
+
+
+def world(*loads: float) -> World:
+    return World("x", {"": Demand("x", tuple(load * FULL for load in loads), 0.8)}, 300.0)
+
+
+def asked(
+    rule: Controller, step: int, present: int, serving: int | None = None, queue: float = 0.0
+) -> int:
+    """The replicas that a rule asks for. `queue`: in replicas for one step."""
+    serves = present if serving is None else serving
+    return rule(step, Seen({KEY: present}, {KEY: serves}, {"": queue * FULL}))[KEY]
+
+
+def test_the_reactive_rule_sees_the_last_step_only() -> None:
+    rule = reactive_controller(world(1.0, 4.0, 9.0), 0.5)
+    assert asked(rule, 1, 2) == 2
+    assert asked(rule, 2, 2) == 8
+
+
+@pytest.mark.parametrize("make", [reactive_controller, hpa_controller])
+def test_the_waiting_tokens_are_demand(make: type) -> None:
+    assert asked(make(world(2.0), 0.5), 1, 4, queue=1.0) == 6
+
+
+def test_the_hpa_keeps_its_target() -> None:
+    steps = world(4.0, 4.3, 8.0, 2.0, 2.0, 2.0)
+    rule = hpa_controller(steps, 0.5)
+    assert asked(rule, 1, 4) == 8
+    assert asked(rule, 2, 8) == 8  # 8 % above the target is within the tolerance
+    assert asked(rule, 3, 8) == 16
+    assert asked(rule, 4, 16) == 16  # the wish of five minutes ago counts
+    assert asked(rule, 5, 16) == 4
+
+
+def test_sageserves_rule_starts_one_replica_at_a_time() -> None:
+    rule = sageserve_controller(world(9.0))
+    assert asked(rule, 1, 4) == 5
+    assert asked(rule, 1, 5, serving=4) == 5  # the first one does not serve yet
+    assert asked(rule, 1, 18) == 18
+
+
+def test_a_task_is_known_by_everything_that_decides_its_result() -> None:
+    tasks = [
+        Task(WEEK_CASE, 1),
+        Task(WEEK_CASE, 2),
+        Task(WEEK_CASE, 1, (300.0,)),
+        Task(REGIONS_CASE, 1),
+        Task(Case("x", Bursts("x", (0.5, 1.5), 0.9)), 1),
+        Task(Case("x", Bursts("x", (0.6, 1.4), 0.9)), 1),
+    ]
+    assert len({name(task) for task in tasks}) == len(tasks)
+    assert name(pickle.loads(pickle.dumps(tasks[4]))) == name(tasks[4])
+
+
+def test_the_demand_of_a_case() -> None:
+    assert WEEK_CASE.world(3, 300.0).demands[""] == seeded(3)
+    trace = Case("x", Bursts("x", (0.5, 1.5), 0.9)).world(1, 300.0).demands[""]
+    assert (trace.name, trace.prompt_share) == ("x", 0.9)
+    assert list(REGIONS_CASE.world(3, 300.0).demands) == ["eu", "us"]

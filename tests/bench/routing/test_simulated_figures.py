@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench.findings.found import Found, markdown, text
 from bench.fleet.simulated import ladder, loads, matrix
+from bench.fleet.simulated.ladder import highest
 from bench.fleet.simulated.loads import Point
-from bench.fleet.simulated.task import Result
-from bench.fleet.simulated.worlds import LLMD
+from bench.fleet.simulated.task import Result, Task, play
+from bench.fleet.simulated.worlds import FLEET, LLMD, Warmed, routed
 from bench.overhead.goals import Verdict
 from router.core.errors import Reason
 from router.core.text.table import Column, build
+from router.lab.replay.report.run import Run
+from router.lab.replay.report.slo import Slo
 from router.lab.replay.report.summary import Summary
 from router.lab.simulator.hedges import Hedges
 from router.lab.simulator.outcome import Outcome
+from router.lab.simulator.scenario import resized
 from router.lab.simulator.totals import Totals
 from router.lab.simulator.traffic import Arrival
 
@@ -130,3 +138,93 @@ def test_a_finding_is_written_as_text_markdown_and_json() -> None:
     assert json.loads(json.dumps(document)) == document
     assert document["goals"][0]["met"] is False
     assert (document["rows"], document["more"]) == ([["2"], ["1"]], 1)
+
+
+def task(policy: str = "least_load", **changes: object) -> Task:
+    traffic = partial(
+        Warmed,
+        rate=4.0,
+        duration_s=10.0,
+        warm_s=5.0,
+        groups=10,
+        prefix_tokens=512,
+        question_tokens=128,
+        output_tokens=4,
+    )
+    plain = Task(
+        policy=policy,
+        scenario=routed(resized(FLEET, 2), policy),
+        traffic=traffic,
+        slo=Slo(2.0, 0.2),
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_only_what_arrives_in_time_is_counted() -> None:
+    everything, late = play([task(), task(measure_from=5.0)])
+    assert everything.totals.requests == everything.summary.all.requests
+    assert late.totals == everything.totals
+    assert late.summary.all.requests == everything.summary.all.requests - 10
+    assert late.summary.began >= 5.0 > everything.summary.began
+    assert sum(one.samples for one in late.summary.series) < sum(
+        one.samples for one in everything.summary.series
+    )
+
+
+def test_results_are_in_the_order_of_the_tasks_in_any_number_of_processes() -> None:
+    tasks = [task(policy) for policy in ("random", "kv_aware", "least_load")]
+    alone, together = play(tasks, 1), play(tasks, 2)
+    assert [result.policy for result in together] == ["random", "kv_aware", "least_load"]
+    for one, other in zip(alone, together, strict=True):
+        assert isinstance(one, Run)
+        assert one.summary.document() == other.summary.document()
+        assert one.totals == other.totals
+
+
+def test_a_result_says_what_it_comes_to() -> None:
+    (result,) = play([task()])
+    group = result.summary.all
+    assert result.ttft_p90 == group.quantile(group.ttft, 0.9)
+    assert result.kept == group.attainment == 1.0
+    assert 0.0 < result.busy < 1.0
+    (never,) = play([task(measure_from=1e9)])
+    assert never.ttft_p90 == float("inf")
+    assert never.kept == 0.0
+
+
+def upto(limit: float) -> tuple[list[list[float]], object]:
+    """A predicate that holds up to `limit`, and the values it was called with."""
+    asked: list[list[float]] = []
+
+    def holds(values: Sequence[float]) -> list[bool]:
+        asked.append(list(values))
+        return [value <= limit for value in values]
+
+    return asked, holds
+
+
+@given(
+    limit=st.floats(0.01, 1000.0),
+    low=st.floats(0.1, 10.0),
+    width=st.floats(1.1, 10.0),
+    precision=st.floats(0.01, 0.5),
+)
+def test_it_is_found_to_the_precision_wherever_it_begins(
+    limit: float, low: float, width: float, precision: float
+) -> None:
+    _, holds = upto(limit)
+    found = highest(holds, low, low * width, precision)  # type: ignore[arg-type]
+    assert found <= limit < found * (1.0 + precision) * (1.0 + 1e-9)
+
+
+def test_what_holds_again_after_a_failure_is_not_believed() -> None:
+    def holds(values: Sequence[float]) -> list[bool]:
+        return [value <= 2.0 or 4.0 <= value <= 5.0 for value in values]
+
+    assert 1.9 < highest(holds, 1.0, 8.0, 0.01) <= 2.0
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_it_gives_up_where_there_is_no_limit(answer: bool) -> None:
+    with pytest.raises(ValueError, match="begins to fail"):
+        highest(lambda values: [answer] * len(values), 1.0, 2.0, 0.01)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.tables.parts import PARTS, TRACES, Part
+from bench.tables.parts import PARTS, TRACES, Part, commit_of, page
 from router import cli
 
 
@@ -20,3 +20,10 @@ def test_a_trace_is_named_where_a_command_needs_it() -> None:
     part = Part("one", ("gain", "--azure", "{azure}"))
     assert part.traces == ("azure",)
     assert part.command({"azure": "/a.csv"}) == ["gain", "--azure", "/a.csv"]
+
+
+def test_a_table_names_its_commit() -> None:
+    text = page("gain", "hedgerow bench gain", "0123456789", "2026-01-02", "2 CPUs", "| a |\n")
+    assert commit_of(text) == "0123456789"
+    assert "hedgerow bench gain" in text
+    assert text.endswith("| a |\n")

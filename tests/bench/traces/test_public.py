@@ -19,7 +19,7 @@ from router.fleet.prefix.index import SHARDS
 from router.lab.simulator.traffic import Arrival, TraceError
 from router.lab.traces import describe
 from tests.lab.traces.helpers import json_lines, told
-from tests.lab.traces.test_facts import Listed
+from tests.lab.traces.test_trace import Listed
 from tests.places import DATA
 
 MOONCAKE = str(DATA / "traces" / "mooncake_conversation_400.jsonl")

@@ -6,13 +6,17 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.config.model import Config, Hedging, PolicyChoice, Queue
+from router.config.varied import varied
 from router.lab.emulator.core.timing import PROFILES, Timing
 from router.lab.flags import count, not_negative, positive, share
 from router.lab.replay import arguments as words
+from router.lab.replay.arguments import candidates
 from router.lab.simulator.scenario import Fault
 
 
@@ -104,3 +108,46 @@ def test_what_means_nothing(parse: Callable[[str], Any], text: str, problem: str
 def test_a_timing_is_read_as_it_is_written() -> None:
     for profile in PROFILES.values():
         assert words.timing(profile.text()).text() == profile.text()
+
+
+BASE = varied(
+    routing={"policy": "p2c", "options": {}, "models": {"m": PolicyChoice(policy="random")}},
+    queue=Queue(policy="strict", affinity=3),
+    hedging=Hedging(budget=0.01),
+    retry={"attempts": 7},
+)
+
+
+def changed(config: Config) -> list[str]:
+    """The sections that differ from the base."""
+    return [
+        field.name
+        for field in msgspec.structs.fields(Config)
+        if getattr(config, field.name) != getattr(BASE, field.name)
+    ]
+
+
+def test_a_routing_policy_is_for_all_models() -> None:
+    (only,) = candidates(BASE, [words.policy("kv_aware:miss_cost=4")], [], [])
+    assert changed(only.config) == ["routing"]
+    routing = only.config.routing
+    assert (routing.policy, routing.options, routing.models) == ("kv_aware", {"miss_cost": 4}, {})
+    assert routing.sample == BASE.routing.sample
+
+
+def test_orders_and_hedging_policies_keep_the_rest_of_their_sections() -> None:
+    found = candidates(
+        BASE,
+        [],
+        [words.queue("off"), words.queue("fair")],
+        [words.hedging("off"), words.hedging("fixed:delay_s=1")],
+    )
+    assert [one.label for one in found] == [
+        *("p2c, queue off, hedging off", "p2c, queue off, hedging fixed:delay_s=1"),
+        *("p2c, queue fair, hedging off", "p2c, queue fair, hedging fixed:delay_s=1"),
+    ]
+    assert [one.config.queue.enabled for one in found] == [False, False, True, True]
+    assert {one.config.queue.affinity for one in found} == {3}
+    assert {one.config.hedging.budget for one in found} == {0.01}
+    assert found[3].config.hedging.options == {"delay_s": 1}
+    assert all(set(changed(one.config)) <= {"queue", "hedging"} for one in found)

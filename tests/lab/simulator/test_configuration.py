@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from policies.contract import make_policy, policy_names
 from router.config.model import PolicyChoice
 from router.config.varied import varied
+from router.core.errors import Reason
 from router.lab.simulator.scenario import Group, Scenario, equal, resized
 from router.lab.simulator.simulation import Simulation, simulate
 from router.lab.simulator.traffic import Arrival
-from tests.lab.simulator.worlds import BLOCK, CORE, TIMING, WORLD, Kept, Script, blocks
+from tests.lab.simulator.worlds import BLOCK, CORE, TIMING, WORLD, Kept, Script, blocks, world
 
 
 def configured(scenario: Scenario, **sections: object) -> Scenario:
@@ -83,3 +85,15 @@ def test_groups_that_cannot_be_are_refused() -> None:
         replace(WORLD, groups=())
     with pytest.raises(ValueError, match="at least one replica"):
         equal(0, CORE, TIMING)
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_it_sends_all_requests(policy: str) -> None:
+    tokens = 6 * BLOCK
+    arrivals = [Arrival(number, 0.1 * number, tokens, 3, blocks(tokens, 1)) for number in range(9)]
+    scenario = world(replicas=3, policy=policy, interval_s=0.1)
+    simulation = Simulation(scenario, Script(arrivals), Kept())
+    totals = simulation.run()
+    assert totals.ends == {Reason.OK: len(arrivals)}
+    assert totals.policy_errors == 0
+    assert type(simulation.routers[0].policies.default) is type(make_policy(policy))

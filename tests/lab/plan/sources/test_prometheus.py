@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from router.lab.plan.observed import Place
-from router.lab.plan.sources.prometheus import read
+from router.lab.plan.sources.prometheus import filled, gaps, read
 from router.lab.plan.sources.prometheus_api import Fetch, Prometheus, PrometheusError
 from router.lab.plan.sources.question import Question
 from router.lab.plan.types_file import Types, parse
@@ -218,3 +218,31 @@ def test_no_plan_is_made_without_samples_of_the_last_window() -> None:
 def test_an_unknown_exporter_is_refused() -> None:
     with pytest.raises(ValueError, match="'tgi' is unknown; allowed: hedgerow, vllm"):
         ask(HEDGEROW, counters="tgi")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "missing"),
+    [
+        ("xxxx", []),
+        ("x.xxx", [1, 2]),
+        ("xx.xx", [1, 2, 3]),
+        ("xxx..xxx", [2, 3, 4, 5]),
+        ("xxx.x", [2, 3]),  # the last window stays as it is
+        ("x", []),
+        ("xx", []),
+    ],
+)
+def test_a_window_beside_one_without_samples_is_missing_too(
+    recorded: str, missing: list[int]
+) -> None:
+    assert gaps([sign == "x" for sign in recorded]) == missing
+
+
+def test_the_day_before_fills_a_gap() -> None:
+    values = [1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0, 8.0]
+    assert filled(values, [4, 5, 6], 4) == [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 8.0]
+    assert values[4] == 0.0, "the argument is not changed"
+
+
+def test_on_the_first_day_the_window_before_fills_it() -> None:
+    assert filled([5.0, 0.0, 0.0, 7.0], [1, 2], 96) == [5.0, 5.0, 5.0, 7.0]
