@@ -105,7 +105,6 @@ HOT = (
     "router/addons/usage/budgets.py",
     "router/addons/usage/pending.py",
     "router/addons/usage/spending.py",
-    "router/addons/usage/wall_clock.py",
     "router/dispatch/**/*.py",
     "router/observe/log/access_log.py",
     "router/observe/metrics.py",

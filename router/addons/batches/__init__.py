@@ -14,10 +14,10 @@ The modules, from the interface to the disk
                 clients' input (asked) and the formats of responses
     quota       how much an owner (API key or credential) may store
     run         a task per batch (runner): validates its file (lines), chooses the next line
-                (line_scheduler, job, feed) and the time (concurrency_window), sends it as a request
-                (sending, sender, inside), and decides what the response means (outcome, verdict)
+                and the time (job, concurrency_window), sends it as a request (sending, sender,
+                inside), and decides what the response means (verdict)
     store       the database (store, rows, database), the files (blob_store), writing results
-                (recorder, results)
+                (results)
     secrets     the clients' credentials, only in memory
     ids         the IDs of files and batches
 

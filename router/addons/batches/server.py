@@ -2,6 +2,15 @@
 
 The batch server does not listen on a port. The data plane calls `connect` for a connection to it,
 which is a socket pair. So every request to the batch server has passed the data port.
+
+The socket in the batch folder, over which other processes use the server of its owner.
+
+Only one process has the folder, but during a restart two processes serve clients. The process that
+has the folder listens on this socket, and the other one sends requests for files and batches there.
+The socket's mode is 0600, so only processes of this user can connect. The server therefore trusts
+the owner ID in a request, as for its own process. Called only in the worker's thread.
+
+Must never: be needed by a process that has the folder. Some file systems have no sockets.
 """
 
 from __future__ import annotations
@@ -9,13 +18,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from router.addons.batches import folder_socket
 from router.addons.batches.run.runner import Runner
 from router.addons.batches.run.sender import Accept, Sender
 from router.addons.batches.run.sending import Waiting
@@ -34,6 +43,47 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from router.addons.batches.api.batch_api import BatchApi
+
+
+_NAME: Final = "socket"
+
+
+def listening(folder: Path) -> socket.socket:
+    """Return the listening socket of the folder's owner. Raises OSError."""
+    withdraw(folder)
+
+    def listen(sock: socket.socket, address: str) -> None:
+        os.fchmod(sock.fileno(), 0o600)  # the mode of the file that `bind` creates
+        sock.bind(address)
+        sock.listen()
+
+    return _socket(folder, listen)
+
+
+def withdraw(folder: Path) -> None:
+    """Lets no more connections begin. The owner still accepts those that have begun."""
+    (folder / _NAME).unlink(missing_ok=True)
+
+
+def connected(folder: Path) -> socket.socket:
+    """Return a connection to the process that has the folder. Raises OSError if there is none."""
+    return _socket(folder, socket.socket.connect)
+
+
+def _socket(folder: Path, act: Callable[[socket.socket, str], None]) -> socket.socket:
+    # A socket's path has at most 107 bytes, and the path of the folder may be longer.
+    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.setblocking(False)
+        act(sock, f"/proc/self/fd/{handle}/{_NAME}")
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        os.close(handle)
+    return sock
+
 
 HOUSE_S: Final = 600.0  # seconds between two searches for expired files and batches
 SOCKET_BYTES: Final = 32 * 1024  # the size of the buffer of a socket pair
@@ -203,7 +253,7 @@ class BatchServer(Addon):
             self.runner.rest()
         self._has_folder = True
         try:
-            sock = await self._worker(folder_socket.listening, self._folder)
+            sock = await self._worker(listening, self._folder)
         except OSError as err:  # Without the socket, other processes wait for the folder.
             log_event(logging.WARNING, "the batch folder can have no socket", error=str(err))
             return
@@ -227,7 +277,7 @@ class BatchServer(Addon):
             if self._is_closed:
                 raise ConnectionAbortedError(errno.ECONNABORTED, "the batch server has stopped")
             try:
-                sock = await self._worker(folder_socket.connected, self._folder)
+                sock = await self._worker(connected, self._folder)
             except OSError:  # The folder changes hands now.
                 await asyncio.sleep(FOLDER_S)
                 continue
@@ -271,7 +321,7 @@ class BatchServer(Addon):
                 return False
             if not self._is_withdrawn:
                 self._is_withdrawn = True
-                await self._worker(folder_socket.withdraw, self._folder)
+                await self._worker(withdraw, self._folder)
                 await asyncio.sleep(FOLDER_S)  # The connections that have begun are accepted.
                 return await self._release()
         await self._close()
@@ -297,7 +347,7 @@ class BatchServer(Addon):
             house.cancel()
             await asyncio.gather(house, return_exceptions=True)
         if self._has_folder and not self._is_withdrawn:
-            await self._worker(folder_socket.withdraw, self._folder)
+            await self._worker(withdraw, self._folder)
         self._has_folder = False
         if self._listener is not None:
             self._listener.close()

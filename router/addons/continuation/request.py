@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from router.addons.continuation.outcome import Outcome
+from router.addons.continuation.store import Outcome
 from router.core.flags import flag_of
 from router.core.numbers import whole_number
 from router.core.unreadable import NOT_JSON

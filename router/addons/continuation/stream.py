@@ -23,11 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from router.addons.continuation.outcome import Outcome
 from router.addons.continuation.request import continued
-from router.addons.continuation.seam import Seam
-from router.addons.continuation.store import Store
-from router.addons.continuation.transcript import Transcript
+from router.addons.continuation.store import Outcome, Store
+from router.addons.continuation.transcript import Seam, Transcript
 from router.core.errors import Reason
 from router.dispatch.driver.attempt_state import Attempt, AttemptState
 from router.dispatch.resumption import Others, Rest, ResumableStream

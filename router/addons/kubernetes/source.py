@@ -15,7 +15,7 @@ from importlib import import_module
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from router.addons.kubernetes.endpoint_set import EndpointSet, Joined, Objects
+from router.addons.kubernetes.endpoints import EndpointSet, Joined, Objects
 from router.addons.kubernetes.objects import ApiFailed
 from router.config.model import Discovery, KubernetesReplicas
 from router.core.clock import monotonic

@@ -2,7 +2,7 @@
 
 vLLM and SGLang report over ZMQ which blocks they store and remove. `decode` reads the messages,
 `stream` restores their order, and `index` records which replicas hold a block, by its token IDs.
-`reader` owns the sockets, `sources` reads the configured endpoints of a replica, and `watcher`
+`reader` owns the sockets, and `watcher` reads the configured endpoints of the replicas and
 subscribes to the publishers of a whole fleet.
 
 A publisher whose endpoint has a wildcard host (`tcp://*:5557`) binds a socket, and the router

@@ -4,30 +4,114 @@ One task per replica queries its HTTP endpoints (or uses the configuration) repe
 start late, move to another port, or begin to publish later. The watcher uses its own connections,
 and never delays a request. Received events go into one `ExactIndex`, keyed by the replica. If the
 router chooses the data-parallel rank, the events of each rank are keyed by the replica of the rank.
+
+Resolves host names in the ZMQ endpoints of one replica like the data plane does.
+
+libzmq resolves a host name itself at each connect. It does not keep the last answer for a DNS
+outage, and all sockets share its one I/O thread, so a slow name server would delay every
+subscriber. Therefore ZMQ gets addresses only.
+
+Must never: query a name server for a host that the replica's own resolver knows.
+
+Reads the KV event publishers of a replica from the configuration. The functions are pure.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from router.addons.kv_events.addresses import Addresses
+import msgspec
+
 from router.addons.kv_events.extra import load
 from router.addons.kv_events.index import ExactIndex
 from router.addons.kv_events.reader import Pump, Subscriber
-from router.addons.kv_events.sources import configured
 from router.addons.kv_events.stream import Counters
-from router.config.model import Config
-from router.fleet.engines.common.publishers import Source
+from router.config.address import join_host_port
+from router.config.model import Config, KvEvents
+from router.fleet.engines.common.publishers import Source, connectable
 from router.fleet.engines.common.registry import publishers_of
 from router.fleet.monitor.ask import own_fields, tls_of
-from router.fleet.monitor.resolve import Resolve, remember
+from router.fleet.monitor.resolve import Resolve, Resolver, remember
 from router.fleet.replica import Replica
+from router.wire.pool import Address
 
 if TYPE_CHECKING:
     import aiohttp
+
+
+_TCP = "tcp://"
+
+
+class Addresses:
+    """Resolves the host names in the KV event sources of one replica."""
+
+    def __init__(self, own: Address) -> None:
+        """`own`: the address to which the router sends the replica's requests."""
+        self._own: dict[str, Resolve] = {} if own.resolve is None else {own.host: own.resolve}
+        self._others: dict[str, Resolve] = {}  # resolvers of hosts that occur only in ZMQ endpoints
+
+    def keep(self, sources: Iterable[Source]) -> None:
+        """Drop the resolvers of hosts that these sources do not name."""
+        hosts = {_split(e)[0] for source in sources for e in (source.endpoint, source.replay) if e}
+        self._others = {host: its for host, its in self._others.items() if host in hosts}
+
+    async def resolved(self, source: Source, used: Source | None, is_connected: bool) -> Source:
+        """Return the source with addresses in place of host names. Raises OSError.
+
+        `used`: the source that a subscriber uses now. While the subscriber is connected, it keeps
+        its address, if the host name still resolves to it. Otherwise the next address of the host
+        name is tried.
+        """
+        before = source if used is None else used
+        endpoint = await self._resolve(source.endpoint, before.endpoint, is_connected)
+        replay = source.replay
+        if replay is not None:
+            replay = await self._resolve(replay, before.replay or "", is_connected)
+        return msgspec.structs.replace(source, endpoint=endpoint, replay=replay)
+
+    async def _resolve(self, endpoint: str, used: str, is_connected: bool) -> str:
+        host, port = _split(endpoint)
+        if not host:
+            return endpoint
+        resolve = self._own.get(host) or self._others.get(host)
+        if resolve is None:
+            resolve = self._others[host] = Resolver(host, lambda host, why: None)
+        found = await resolve()
+        before = _split(used)[0]
+        if before not in found:
+            address = found[0]
+        elif is_connected:
+            address = before
+        else:
+            address = found[(found.index(before) + 1) % len(found)]
+        return _TCP + join_host_port(address, port)
+
+
+def _split(endpoint: str) -> tuple[str, int]:
+    """Return host and port of a TCP endpoint created by `sources`; an empty host for `ipc://`."""
+    if not endpoint.startswith(_TCP):
+        return "", 0
+    host, _, port = endpoint.removeprefix(_TCP).rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def configured(settings: KvEvents, host: str, ranks: range = range(1)) -> list[Source]:
+    """Return the configured sources of KV events, which override the replica's answers.
+
+    `host`: the replica's host. `ranks`: the numbers of its data-parallel ranks. The settings are
+    those of rank 0; rank r publishes on port + r, as in vLLM and SGLang.
+    """
+    found: list[Source] = []
+    for rank in ranks:
+        endpoint = connectable(settings.endpoint, host, rank)
+        if endpoint is not None:
+            replay = settings.replay and connectable(settings.replay, host, rank)
+            found.append(Source(endpoint, replay or None, settings.topic, rank))
+    return found
+
 
 # maximum bytes of an answer; the answers of some engines contain every setting
 _ANSWER_BYTES: Final = 4 * 1024 * 1024

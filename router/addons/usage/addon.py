@@ -6,9 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from router.addons.usage.budgets import Budgets
-from router.addons.usage.kept_accounts import KeptAccounts
+from router.addons.usage.kept_accounts import KeptAccounts, families
 from router.addons.usage.pending import Pending
-from router.addons.usage.reports import families
 from router.config.model import Config
 from router.core.time_zone import TimeZone
 from router.dispatch.addon import Addon, Host

@@ -8,6 +8,13 @@ After a jump of the wall clock, the amounts of the new day are read from the usa
 requests with a budget are refused, because these amounts are not known.
 
 Must never: answer a client, or charge a request twice.
+
+Notices jumps of the wall clock, by comparing it with the monotonic clock.
+
+A wall clock is wrong after a boot without a battery-backed clock, until NTP corrects it. A budget
+must not be granted again because of such a jump.
+
+Pure: both times are passed in.
 """
 
 from __future__ import annotations
@@ -18,7 +25,6 @@ from math import ceil
 from typing import Final
 
 from router.addons.usage.spending import HELD, WITHIN, Spending
-from router.addons.usage.wall_clock import WallClock
 from router.core.errors import Reason, RouterError
 from router.core.periods import day_of
 from router.core.time_zone import TimeZone
@@ -28,6 +34,29 @@ from router.dispatch.usage.usage_estimate import usage_at_end
 from router.intake.keys import Key, Keyring, budget_of_model
 from router.observe.events import log_event
 from router.observe.prices import Prices
+
+# A smaller change is the usual correction of a clock.
+JUMP_S: Final = 60.0
+
+
+class WallClock:
+    """The difference between the wall clock and the monotonic clock, as it was last seen."""
+
+    __slots__ = ("_offset", "jumped_s")
+
+    def __init__(self) -> None:
+        self._offset = 0.0  # 0: not seen yet.
+        self.jumped_s = 0.0  # The length of the last jump; below 0: backwards.
+
+    def has_jumped(self, wall: float, now: float) -> bool:
+        """Whether the wall clock has jumped since the last call. `now`: monotonic seconds."""
+        offset, before = wall - now, self._offset
+        self._offset = offset
+        if not before or abs(offset - before) < JUMP_S:
+            return False
+        self.jumped_s = offset - before
+        return True
+
 
 _HELD: Final = "running requests hold the rest of this key's budget; try again when one has ended"
 _UNKNOWN: Final = "the clock has changed, and this key's budget is read again; try again"

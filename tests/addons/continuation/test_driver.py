@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from router.addons.continuation import resumption
-from router.addons.continuation.outcome import Outcome
+from router.addons.continuation.store import Outcome
 from router.config.model import Config, Continuation, Timeouts
 from router.core.errors import Reason
 from router.dispatch.driver.attempt_state import Attempt

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from router.addons.continuation.outcome import Outcome
 from router.addons.continuation.request import continued
+from router.addons.continuation.store import Outcome
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 COMPLETION: dict[str, Any] = {"model": "m", "prompt": "Once", "max_tokens": 9}

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.addons.continuation.outcome import Outcome
-from router.addons.continuation.store import Store
+from router.addons.continuation.store import Outcome, Store
 from router.addons.continuation.stream import Continuation
 from router.config.model import Continuation as Rules
 from router.dispatch.usage.token_counts import Usage

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.addons.continuation.outcome import Outcome
+from router.addons.continuation.store import Outcome
 from router.addons.continuation.transcript import Transcript
 from tests.harness.messages import role
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.addons.kubernetes.annotations import READERS, Stated, stated
-from router.addons.kubernetes.objects import Metadata
+from router.addons.kubernetes.objects import READERS, Metadata, Stated, stated
 from tests.places import ROOT
 
 

@@ -9,7 +9,7 @@ from random import Random
 import msgspec
 import pytest
 
-from router.addons.kubernetes.endpoint_set import EndpointSet, Objects
+from router.addons.kubernetes.endpoints import EndpointSet, Objects
 from router.addons.kubernetes.objects import Invalid
 from router.config.model import KubernetesReplicas
 from tests.harness.api_server import Object, endpoint, pod_of, slice_of

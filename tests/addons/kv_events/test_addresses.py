@@ -10,7 +10,7 @@ import socket
 
 import pytest
 
-from router.addons.kv_events.addresses import Addresses
+from router.addons.kv_events.watcher import Addresses
 from router.fleet.engines.common.publishers import Source
 from router.wire.pool import Address
 

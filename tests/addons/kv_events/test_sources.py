@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.addons.kv_events.sources import configured
+from router.addons.kv_events.watcher import configured
 from router.config.model import KvEvents
 from router.fleet.engines.common.publishers import Source
 from router.fleet.engines.sglang import read_kv_events as from_sglang

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.addons.usage.budgets import WallClock
 from router.addons.usage.spending import HELD, SPENT, WITHIN, Spending
-from router.addons.usage.wall_clock import WallClock
 from router.admission.expected_output import ASSUMED, ExpectedOutput
 from router.config.keys import KeyLine
 from router.core.periods import DAY_S, MONTH, day_of, first_day_of, number_of, parse_date

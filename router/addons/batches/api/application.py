@@ -14,8 +14,7 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
-from router.addons.batches.api.answers import error_answer, owner_of, secret_of
-from router.addons.batches.api.asked import Refused
+from router.addons.batches.api.asked import Refused, error_answer, owner_of, secret_of
 from router.addons.batches.api.batch_api import BatchApi
 from router.addons.batches.api.file_api import FileApi
 from router.addons.batches.run.runner import Runner

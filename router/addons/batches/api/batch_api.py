@@ -14,8 +14,7 @@ import msgspec
 from aiohttp import web
 
 from router.addons.batches.api import asked
-from router.addons.batches.api.answers import json_answer, owner_of, secret_of
-from router.addons.batches.api.asked import Refused
+from router.addons.batches.api.asked import Refused, json_answer, owner_of, secret_of
 from router.addons.batches.api.shapes import batch_object, page
 from router.addons.batches.ids import is_id, new_batch_id, new_file_id
 from router.addons.batches.quota import check_quota, has_known_key, keyless_part

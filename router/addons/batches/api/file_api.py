@@ -12,8 +12,7 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from router.addons.batches.api import asked
-from router.addons.batches.api.answers import json_answer, owner_of
-from router.addons.batches.api.asked import Refused
+from router.addons.batches.api.asked import Refused, json_answer, owner_of
 from router.addons.batches.api.form import SLACK, Form
 from router.addons.batches.api.shapes import file_object, page
 from router.addons.batches.api.uploads import PIECE, Upload, described, receive, too_large

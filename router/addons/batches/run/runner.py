@@ -16,8 +16,7 @@ from random import Random
 from typing import Final, TypeVar
 
 from router.addons.batches.api.shapes import errors_column
-from router.addons.batches.run.feed import Feed
-from router.addons.batches.run.job import Job
+from router.addons.batches.run.job import Feed, Job
 from router.addons.batches.run.lines import LineError, Validated, validate
 from router.addons.batches.run.sender import Sender
 from router.addons.batches.run.sending import Sending, Waiting

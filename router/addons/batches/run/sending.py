@@ -1,7 +1,7 @@
 """Sends the lines of running batches when the fleet has capacity.
 
-A line of a batch file is one request. One task starts all lines. `line_scheduler.py` chooses the
-next line; owners take turns. `concurrency_window.py` limits the lines in progress of each owner and
+A line of a batch file is one request. One task starts all lines. `concurrency_window.py` chooses
+the next line, so that owners take turns, and limits the lines in progress of each owner and
 model, based on the router's responses. So the limits of one tenant do not delay other tenants. If
 the router has a queue, up to `AHEAD` lines wait in it, so that a free replica always gets a line.
 Further lines wait in this module, where they need little memory.
@@ -23,16 +23,14 @@ from random import Random
 from typing import Final
 
 from router.addons.batches.ids import request_id
-from router.addons.batches.run.concurrency_window import FIRST, ConcurrencyWindow
+from router.addons.batches.run.concurrency_window import FIRST, ConcurrencyWindow, LineScheduler
 from router.addons.batches.run.job import NEVER, Job
-from router.addons.batches.run.line_scheduler import LineScheduler
 from router.addons.batches.run.lines import Line
-from router.addons.batches.run.outcome import outcome_of
 from router.addons.batches.run.sender import Answer, Sender
-from router.addons.batches.run.verdict import Verdict, backoff_s
+from router.addons.batches.run.verdict import Verdict, backoff_s, outcome_of
 from router.addons.batches.secrets import Secret, Secrets
 from router.addons.batches.store.blob_store import BlobStore
-from router.addons.batches.store.recorder import Recorder
+from router.addons.batches.store.results import Recorder
 from router.addons.batches.store.rows import COMPLETED
 from router.addons.batches.store.store import Result, Store
 from router.config.model import Batches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.addons.batches.api.answers import json_answer
+from router.addons.batches.api.asked import json_answer
 from router.addons.batches.api.shapes import batch_object
 from router.addons.batches.store.rows import Batch
 

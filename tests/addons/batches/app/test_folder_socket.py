@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from router.addons.batches.folder_socket import connected, listening, withdraw
+from router.addons.batches.server import connected, listening, withdraw
 
 
 def test_a_connection_to_the_owner_even_under_a_long_path(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_a_handover_goes_on_if_the_folder_of_batches_is_not_released(
             await client.send(chat(stream=True))
             await client.recv_until(b"data:")
             with monkeypatch.context() as broken:
-                broken.setattr("router.addons.batches.folder_socket.withdraw", withdraw)
+                broken.setattr("router.addons.batches.server.withdraw", withdraw)
                 router.app.hand_over(("listen",))
                 assert (await client.recv_response()).complete
                 client.close()

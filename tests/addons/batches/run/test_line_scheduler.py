@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.addons.batches.run.line_scheduler import LineScheduler
+from router.addons.batches.run.concurrency_window import LineScheduler
 
 
 def anyone(member: str) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from router.addons.continuation.outcome import Outcome
+from router.addons.continuation.store import Outcome
 from router.config.model import Continuation, Replica, Spot
 from router.fleet.notice import Notice
 from tests.addons.continuation.app.test_stream_is_continued import (

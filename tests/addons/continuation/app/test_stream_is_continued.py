@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from router.addons.continuation.outcome import Outcome
+from router.addons.continuation.store import Outcome
 from router.config.model import Continuation
 from router.core.errors import Reason
 from tests.addons.continuation.engine import (

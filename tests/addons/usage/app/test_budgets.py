@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from router.addons.usage.wall_clock import WallClock
+from router.addons.usage.budgets import WallClock
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import AccessLog, Classes, CriticalClass, Hedging, Price
 from router.config.model import Usage as UsageConfig
