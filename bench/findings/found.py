@@ -2,7 +2,8 @@
 
 Must never decide whether a goal is met.
 
-Prints results as text, Markdown or JSON, one after the other, each followed by its goals.
+`add_arguments`, `write`, `text`: prints results as text, Markdown or JSON, one after the other,
+each followed by its goals.
 
 The same figures give the same text. Must never decide whether a goal is met.
 """

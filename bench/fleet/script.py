@@ -4,7 +4,7 @@ A single request is a conversation of one turn. A script can be generated in one
 another as JSON, and played there against any router. So every router gets the same conversations at
 the same times.
 
-Generates text of a given length with little CPU. Two texts differ from the first word on.
+`text`: generates text of a given length with little CPU. Two texts differ from the first word on.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Must never depend on which order and policy is simulated.
 
-Plays windows of a recorded trace. Each request gets one of three classes at random.
+`Window`, `Law`: plays windows of a recorded trace. Each request gets one of three classes at
+random.
 
 The trace is divided into windows. Run number n plays window n, so runs differ in their traffic, and
 every compared order and policy gets the same windows. If there are more runs than windows, the
@@ -10,7 +11,8 @@ first windows are used again.
 
 Must never depend on a policy.
 
-Computes the token-level deadline-aware gain (TDG) and the SLO attainment of each class.
+`Slo`, `Part`, `Score`: computes the token-level deadline-aware gain (TDG) and the SLO attainment of
+each class.
 
 Source: PROSERVE (arXiv 2512.12928). Token i of a request counts with the worth of its class if it
 arrives before `arrival + TTFT SLO + (i - 1) * TPOT SLO`. The simulator knows the times of the first
@@ -19,7 +21,8 @@ token in time. Its tokens are included in the gain that was possible.
 
 Pure. Must never depend on a policy.
 
-Simulates one order of the queue with one routing policy, at one load, on one window of a trace.
+`Task`: simulates one order of the queue with one routing policy, at one load, on one window of a
+trace.
 
 Must never count a request that arrived during the warm-up.
 """

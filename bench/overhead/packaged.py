@@ -2,7 +2,8 @@
 
 Each has one worker, two replicas and its default logging; `settings` lists changed settings.
 
-Installs peers: PyPI packages in separate virtual environments, Debian packages unpacked.
+`Package`, `Installed`: installs peers: PyPI packages in separate virtual environments, Debian
+packages unpacked.
 
 The folder is `$XDG_CACHE_HOME/hedgerow/peers` (default `~/.cache`), so that each peer is installed
 once per machine, and nothing is added to the system or to the router's own environment. Nothing is

@@ -4,7 +4,8 @@ A *work* is a function that runs a block of operations and returns the mean cost
 in the unit of the marks. A cost that is a difference (of two routers, or of two queue depths) is
 measured within one block. Must never depend on whether time or instructions are counted.
 
-Marks the begin and the end of measured work, for a clock or for callgrind's instruction counter.
+`Marks`, `Clock`, `Counter`: marks the begin and the end of measured work, for a clock or for
+callgrind's instruction counter.
 
 Must never import the router.
 """

@@ -6,11 +6,13 @@ the SLO attainment counts, known in hindsight. SageServe's rule has the publishe
 plan has a second row, with the attainment of SageServe's rule with the same demand. These two rows
 are left out if there are several kinds of replicas, which that rule does not know.
 
-The controller that follows `hedgerow plan`: it makes a new plan at the start of each step.
+`plan_controller`, `types_of`, `forecast_week`: the controller that follows `hedgerow plan`: it
+makes a new plan at the start of each step.
 
 The plan is the router's own function `advise`, with forecasts of the router's own methods. Pure.
 
-The compared controllers that use no forecast.
+`static_controller`, `reactive_controller`, `hpa_controller`: the compared controllers that use no
+forecast.
 
 Each rule decides for each region alone. The demand of a region is that of the last step, plus the
 tokens that wait, which are to be served within one step. All rules see the waiting tokens, as the

@@ -10,11 +10,12 @@ highest one within the SLO, so waits below that throughput are not modelled.
 
 Pure. Must never depend on which controller it runs.
 
-Describes what a fleet must serve: the demand of each region, and the kinds of replicas.
+`PoolKey`, `Kind`, `World`: describes what a fleet must serve: the demand of each region, and the
+kinds of replicas.
 
 Pure. Must never: depend on a controller.
 
-Generates two weeks of demand: the first is the history, the second is judged.
+`Demand`, `Bursts`: generates two weeks of demand: the first is the history, the second is judged.
 
 The seeded demand has a daily curve, quiet weekends, slow random changes and about one spike a day.
 A trace can replace the spikes and the changes: each minute of the trace becomes one step, and the

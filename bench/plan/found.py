@@ -2,7 +2,7 @@
 
 Pure. Must never simulate.
 
-The compared demands, and the task that simulates one of them with one seed.
+`Case`, `Run`, `Task`: the compared demands, and the task that simulates one of them with one seed.
 
 Tasks run in parallel processes, and their results are stored, so a task has everything that
 decides its result.

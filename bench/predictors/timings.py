@@ -10,7 +10,8 @@ Least squares is the usual offline fit, without weights. The prefill of one prom
 a + b L + c L^2. For a batch, the terms of its prompts are added. A decode step of B sequences takes
 d0 + d1 B + d2 * context.
 
-Ordinary least squares for a few coefficients: a fit for comparison with the learner.
+`least_squares`: ordinary least squares for a few coefficients: a fit for comparison with the
+learner.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Formats the rows of one part as one table with its goals.
 
-The results of one order, simulated or over HTTP.
+`Times`, `Row`: the results of one order, simulated or over HTTP.
 
 A request without a whole answer counts as slower than all others.
 
-Judges the goals of the queue's orders: each is compared with fifo and with no queue.
+`judge`, `loss`, `kept`: judges the goals of the queue's orders: each is compared with fifo and with
+no queue.
 
 The verdict is on the worst order; its note lists all orders that miss the goal. Pure.
 """

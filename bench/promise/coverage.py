@@ -2,7 +2,8 @@
 
 The streams come from a simulation or from an access log. Must never simulate or judge a goal.
 
-Judges the goals of the estimates: coverage and width of the worst class in each scenario.
+`judge`, `judge_runs`: judges the goals of the estimates: coverage and width of the worst class in
+each scenario.
 
 One run is judged by its figures, several runs by the interval of their mean (`findings.judged`). A
 verdict's note names all classes that miss the goal or leave it open. Pure.

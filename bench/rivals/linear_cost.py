@@ -14,7 +14,8 @@ Dynamo knows the decode blocks of each sequence. Here decode is the larger of tw
 cache in use (`kv_usage`), which includes long contexts, and the load times the mean context of a
 request. If the KV usage is unknown, the second estimate is used.
 
-Send each request to the replica with the most free KV cache per running or waiting request.
+`KvOccupancy`: send each request to the replica with the most free KV cache per running or waiting
+request.
 
 Source: Llumnix (OSDI'24), freeness F = (free blocks - blocks of waiting requests) / batch, inverted
 into a cost: (load / weight + 1) / free share. F itself would be wrong if the free blocks are
@@ -25,7 +26,8 @@ The KV usage is an estimate that includes prompts still to be prefilled. The loa
 choice. So the load spreads a burst also if the estimate does not change, because the size of the KV
 cache is unknown or the prompts are cached.
 
-Send each request to the replica with the fewest requests under way, relative to its weight.
+`LeastInflight`: send each request to the replica with the fewest requests under way, relative to
+its weight.
 
 The rule is that of HAProxy's `leastconn` and nginx's `least_conn`. Ties are broken at random. In an
 idle fleet all replicas are tied. If the first replica were always taken, that replica would get

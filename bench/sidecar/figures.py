@@ -1,6 +1,6 @@
 """Formats the rows of one part as one table. Each row is compared with one router. Pure.
 
-Counts the requests of one run, and computes its figures.
+`Figures`, `Counted`: counts the requests of one run, and computes its figures.
 
 Times are those of requests that arrived in the measured time. A request without a whole answer
 counts as the slowest request of its class. Tokens are those of answers that ended in the measured
@@ -11,7 +11,8 @@ as many clients as the others together. So the index is 1 if all tenants are ser
 
 Must never count a request of the warm-up.
 
-The compared setups: a number of routers, and what each router knows of the engines' caches.
+`Setup`: the compared setups: a number of routers, and what each router knows of the engines'
+caches.
 
 The traffic is that of `bench.priority.traffic`: closed-loop clients of the classes batch and low
 keep the fleet full, and requests of the classes high and normal arrive in a Poisson process. So

@@ -2,7 +2,8 @@
 
 Must never run anything.
 
-Formats a kept table: a Markdown file that begins with the commit, the machine and the command.
+`page`, `commit_of`: formats a kept table: a Markdown file that begins with the commit, the machine
+and the command.
 
 Pure. Must never read a file or run a command.
 """

@@ -8,15 +8,15 @@ each of these slots would begin with a burst that did not happen. The requests o
 uniform random times, as in a Poisson process of which only the number of requests per slot is
 known.
 
-Reads Mooncake's traces: JSON lines with a time in ms, two lengths and the IDs of the prompt's
-blocks.
+`read_mooncake`, `chained`: reads Mooncake's traces: JSON lines with a time in ms, two lengths and
+the IDs of the prompt's blocks.
 
 Source: Qin et al., "Mooncake: Trading More Storage for Less Computation", FAST'25, and the format
 of its published traces: `timestamp` (ms), `input_length`, `output_length`, `hash_ids` (one per 512
 tokens of the prompt; the last one may stand for a partial block, which is never shared).
 
-Reads Azure's LLM inference traces of 2023 and 2024. They are CSV files with an arrival time and
-two lengths per request, and without information about prefixes.
+`matches`, `read_azure`: reads Azure's LLM inference traces of 2023 and 2024. They are CSV files
+with an arrival time and two lengths per request, and without information about prefixes.
 
 Source: Patel et al., "Splitwise", ISCA'24 (2023), and Stojkovic et al., "DynamoLLM", HPCA'25
 (2024). `TIMESTAMP` has seven fractional digits (2023), or zero to six digits and a UTC offset

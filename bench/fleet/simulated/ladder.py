@@ -19,7 +19,8 @@ Further rows show several separate routers, each of which knows only its own req
 times out and no replica is ejected as hanging, because the experiment measures the waits in the
 engines' queues, which are long at this load.
 
-Finds the highest rate at which a condition holds, to a given precision. Pure, except `holds`.
+`highest`: finds the highest rate at which a condition holds, to a given precision. Pure, except
+`holds`.
 
 The result must never depend on the number of worker processes.
 """

@@ -3,7 +3,7 @@
 A scenario's rate is a share of the rate at which its fleet saturates without any cache hit
 (`bench.fleet.capacity`). Must never depend on a policy.
 
-A task that measures one scenario with one seed in a separate process.
+`Measured`: a task that measures one scenario with one seed in a separate process.
 
 Must never depend on what is measured.
 """

@@ -1,13 +1,13 @@
 """Runs every case several times over HTTP and in the simulator, and compares the figures.
 
-The cases that are simulated and run over HTTP: small workloads on small fleets, and single
+`Case`: the cases that are simulated and run over HTTP: small workloads on small fleets, and single
 requests on an idle fleet.
 
-Plays a script over HTTP, with fresh emulated engines and a fresh Hedgerow.
+`Run`: plays a script over HTTP, with fresh emulated engines and a fresh Hedgerow.
 
 Also measures how much CPU other processes used, because other work distorts the figures most.
 
-Formats a comparison as a text or Markdown table.
+`report_text`, `markdown`: formats a comparison as a text or Markdown table.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The same code computes the measured and the simulated figures, so that they mean the same.
 
-The result of a comparison: measured and simulated figures with the errors, stored as JSON.
+`Row`, `Truth`: the result of a comparison: measured and simulated figures with the errors, stored
+as JSON.
 
 The error of a simulated figure is relative to the measured figure: +10 % means that the simulated
 figure is a tenth too high. Shares are compared by their difference in percentage points: a hit rate

@@ -3,9 +3,10 @@
 Must never differ from the run over HTTP in anything that can be equal: fleet, timing, KV cache
 size, policy, polls, deadlines and arrivals. `differences` lists what cannot be equal.
 
-Converts simulated requests to records like those of the load generator.
+`Outcomes`: converts simulated requests to records like those of the load generator.
 
-Turns a script into simulated requests, with the tokens that engines would read over HTTP.
+`ScriptTraffic`, `ScriptedTurn`: turns a script into simulated requests, with the tokens that
+engines would read over HTTP.
 
 Prompts go through the emulator's own chat template and tokenizer. Each turn contains the answers
 that the emulated engines give to the earlier turns. So a turn has the same tokens and the same

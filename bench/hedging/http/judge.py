@@ -2,7 +2,7 @@
 
 Must never decide whether a goal is met.
 
-Judges the goals of hedging over HTTP: compares Hedgerow with and without hedging. Pure.
+`judge`: judges the goals of hedging over HTTP: compares Hedgerow with and without hedging. Pure.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ async def go_wrong(
 
 async def run(order: dict[str, Any]) -> dict[str, Any]:
     """Play the script of an order. The order's fields are script, host, port, model, engines (their
-    URLs) and faults (see `scenarios.Fault`).
+    URLs) and faults (see `traffic.Fault`).
     """
     script = msgspec.convert(order["script"], Script)
     urls: list[str] = order["engines"]

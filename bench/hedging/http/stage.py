@@ -1,6 +1,6 @@
 """Measures one router in one scenario: starts engines and the router, and plays the script.
 
-Runs every scenario with every compared router, one after the other.
+`Options`, `Results`: runs every scenario with every compared router, one after the other.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ No two prompts share a prefix, so that an engine computes the whole prompt for e
 request. This is the most expensive case for hedging, and the engines' counters show the cost
 directly. Arrivals are Poisson. Pure: the same arguments give the same script.
 
-The scenarios, and their faults: options of the emulated engines, or faults posted to engines.
+`Fault`, `Scenario`: the scenarios, and their faults: options of the emulated engines, or faults
+posted to engines.
 
 If the fault of a scenario begins during the run, the measured time begins with the fault. The time
 between the warm-up and the fault shows the figures without a fault.

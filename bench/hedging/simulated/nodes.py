@@ -18,7 +18,8 @@ In all cases except *late*, what is slow occupies its engine, so that other requ
 every hedging configuration gets the same requests and the same slow times. Must never depend on a
 hedging policy.
 
-The fleet and the traffic of the goals: nodes of four replicas, and prompts with shared prefixes.
+`Prefixed`: the fleet and the traffic of the goals: nodes of four replicas, and prompts with shared
+prefixes.
 
 Each replica is an 8B model on one A100. All settings have their defaults, so the queue is enabled.
 Two thirds of a prompt are the prefix of its group. So the replica that has the prefix prefills a

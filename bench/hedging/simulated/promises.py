@@ -6,7 +6,7 @@ difference between two runs of the same contestant. A goal is met, missed or ope
 `bench.findings.intervals`. It must be possible to miss every goal: the tests judge a policy that
 copies every request and a policy that never copies one.
 
-Computes the figures of one run that the goals compare.
+`Figures`, `Measured`: computes the figures of one run that the goals compare.
 
 Prefill tokens are all prompt tokens that the engines computed, also for copies that were cancelled
 and for prefixes that were no longer cached. Tokens of other clients (neighbours) are subtracted.

@@ -11,14 +11,15 @@ any replica. The attempt does not occupy its engine meanwhile
 Load is a share of the rate at which the fleet saturates without a cache hit
 (`bench.fleet.capacity`). Must never depend on whether hedging is enabled.
 
-Runs one simulation of the hedging bench and computes its figures by class.
+`Class`, `Result`, `Task`: runs one simulation of the hedging bench and computes its figures by
+class.
 
 Every time to first token is kept: an approximate histogram is too coarse for goals of two percent.
 A request without an answer counts as slower than all others.
 
 Must never count a request that arrived outside the measured time.
 
-Draws the times at which an engine is slow: slow steps, or long requests of another client.
+`Spell`: draws the times at which an engine is slow: slow steps, or long requests of another client.
 
 A slow engine delays every request that is sent to it meanwhile. The times depend only on the seed,
 so that all compared configurations meet the same slow engines. Pure: the same arguments give the

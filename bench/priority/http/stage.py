@@ -1,11 +1,12 @@
 """Measures one order after the other, each with new engines, a new router and the same clients.
 
-Generates the requests of `bench.priority.traffic` as text: a document and a new question.
+`Size`, `Said`: generates the requests of `bench.priority.traffic` as text: a document and a new
+question.
 
 Pure: the same arguments give the same script and the same sequence of requests of each client. The
 sequence does not depend on the times at which the client can send.
 
-The measured router: Hedgerow with one order of its queue.
+`HedgerowQueueing`: the measured router: Hedgerow with one order of its queue.
 """
 
 from __future__ import annotations

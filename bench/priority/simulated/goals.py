@@ -1,6 +1,7 @@
 """The part `goals` of `hedgerow bench priority`: judges goals by confidence intervals.
 
-The cases of the part `goals`. Each has a fleet, a traffic, and queues that are compared.
+`Length`, `Case`, `Task`: the cases of the part `goals`. Each has a fleet, a traffic, and queues
+that are compared.
 
 In two cases, requests of the classes low and batch keep the fleet full, and requests of the classes
 high and normal arrive in a Poisson process. In the case `backlog`, requests of every class and
@@ -8,7 +9,8 @@ every tenant wait all the time.
 
 Must never depend on a goal.
 
-Judges the goals of priorities by confidence intervals: met, missed or open. Pure.
+`high_ttft`, `cost`, `high_before_normal`: judges the goals of priorities by confidence intervals:
+met, missed or open. Pure.
 
 Most goals are judged by `bench.findings.judged` from one value per seed. The bound of a wait is
 judged by the worst run.

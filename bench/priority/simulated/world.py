@@ -2,7 +2,7 @@
 
 Must never depend on the order of the queue.
 
-Runs one simulation of an order and computes its results.
+`Length`, `Result`, `Task`: runs one simulation of an order and computes its results.
 
 Must never count requests or tokens outside the measured time.
 """

@@ -3,7 +3,8 @@
 The batch server does not listen on a port. The data plane calls `connect` for a connection to it,
 which is a socket pair. So every request to the batch server has passed the data port.
 
-The socket in the batch folder, over which other processes use the server of its owner.
+`listening`, `withdraw`, `connected`: the socket in the batch folder, over which other processes use
+the server of its owner.
 
 Only one process has the folder, but during a restart two processes serve clients. The process that
 has the folder listens on this socket, and the other one sends requests for files and batches there.

@@ -3,7 +3,7 @@
 A stream's bytes are released when the stream ends, whatever ends it. The store also counts the
 outcomes of broken streams.
 
-The outcomes of streams that broke after their first content, used as metric labels.
+`Outcome`: the outcomes of streams that broke after their first content, used as metric labels.
 """
 
 from __future__ import annotations

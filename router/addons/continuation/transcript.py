@@ -13,7 +13,8 @@ differs from the last parsed one in more than one JSON string.
 The class does no I/O. Must never: guess the meaning of unknown data; a stream that contains unknown
 data is not continued.
 
-Makes another replica's stream (the second) look like the rest of the broken stream (the first).
+`Seam`: makes another replica's stream (the second) look like the rest of the broken stream (the
+first).
 
 1. The events of the second stream get the `id`, `created` and `model` of the first stream. The role
    is not repeated.

@@ -3,7 +3,8 @@
 An EndpointSlice names up to 1000 endpoints, a pod itself. The addresses of one pod in several
 slices lead to the same engine, so an engine is identified by the UID of its pod.
 
-Keeps the objects of one source, and derives the replicas that they name. Pure.
+`Objects`, `EndpointSet`: keeps the objects of one source, and derives the replicas that they name.
+Pure.
 
 An engine joins when it is ready. It leaves when no object names it any more, because another pod
 may get its address. It also leaves when an object says that it is terminating, unless no other

@@ -3,7 +3,7 @@
 Only the fields that discovery reads are declared. All others are skipped, so a large object costs
 little. The declared types are those of the API (discovery.k8s.io/v1 and v1).
 
-Reads the settings that a pod or a Service states in labels and annotations. Pure.
+`Stated`: reads the settings that a pod or a Service states in labels and annotations. Pure.
 
 A label is used like an annotation of the same name. If both are present, the annotation counts.
 Models with a slash in their names need an annotation, because the values of labels have none.

@@ -5,7 +5,7 @@ start late, move to another port, or begin to publish later. The watcher uses it
 and never delays a request. Received events go into one `ExactIndex`, keyed by the replica. If the
 router chooses the data-parallel rank, the events of each rank are keyed by the replica of the rank.
 
-Resolves host names in the ZMQ endpoints of one replica like the data plane does.
+`Addresses`: resolves host names in the ZMQ endpoints of one replica like the data plane does.
 
 libzmq resolves a host name itself at each connect. It does not keep the last answer for a DNS
 outage, and all sockets share its one I/O thread, so a slow name server would delay every
@@ -13,7 +13,8 @@ subscriber. Therefore ZMQ gets addresses only.
 
 Must never: query a name server for a host that the replica's own resolver knows.
 
-Reads the KV event publishers of a replica from the configuration. The functions are pure.
+`configured`: reads the KV event publishers of a replica from the configuration. The functions are
+pure.
 """
 
 from __future__ import annotations

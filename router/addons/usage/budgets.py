@@ -9,7 +9,7 @@ requests with a budget are refused, because these amounts are not known.
 
 Must never: answer a client, or charge a request twice.
 
-Notices jumps of the wall clock, by comparing it with the monotonic clock.
+`WallClock`: notices jumps of the wall clock, by comparing it with the monotonic clock.
 
 A wall clock is wrong after a boot without a battery-backed clock, until NTP corrects it. A budget
 must not be granted again because of such a jump.

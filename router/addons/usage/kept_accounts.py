@@ -1,6 +1,7 @@
 """The amounts of all tenants, with budgets, and with the usage file if one is configured.
 
-Reports budgets for GET /usage, and the metrics of budgets and of the usage file.
+`described`, `families`: reports budgets for GET /usage, and the metrics of budgets and of the usage
+file.
 
 Must never: change anything.
 """

@@ -31,12 +31,13 @@ and grows by the prefill time of each new request.
 Charges are running sums, one per party. So a wait costs one subtraction per party, for any number
 of requests. Must never keep state of a replica without requests.
 
-Adds up the waits of the second pass: by delayed party, by causing party, and by replica.
+`Parts`, `Victim`, `Site`: adds up the waits of the second pass: by delayed party, by causing party,
+and by replica.
 
 The waits of each party's slowest hundredth of requests are also added up separately. Must never
 keep a single wait.
 
-Gives numbers to the parties of the second pass.
+`Roster`: gives numbers to the parties of the second pass.
 
 A party is a tenant in a class (see `parties`). The parties with the most tokens have their own
 numbers; all other parties of a class share one number. Numbers are small and without gaps, so that

@@ -1,11 +1,12 @@
 """The findings of an audit, and how the counts of both passes over the log become findings.
 
-The findings of an audit, for the text report and for `--json`.
+`PartyFinding`, `PairFinding`, `QueueFinding`: the findings of an audit, for the text report and for
+`--json`.
 
 Times are in seconds and shares from 0 to 1. None: the value is not known. Must never compute a
 value.
 
-Combines the counts of both passes over the log into findings.
+`assemble`: combines the counts of both passes over the log into findings.
 
 Only sums and shares are computed; all functions are pure.
 """

@@ -1,13 +1,14 @@
 """Finds the parties of a log, the heaviest of them, and how many requests of each run at once.
 
-Finds the party that sent a request, from the request's line in the log, and makes its label.
+`Party`: finds the party that sent a request, from the request's line in the log, and makes its
+label.
 
 A party is a tenant in a class. A tenant's batch and chat requests are separate parties, because
 only batch requests can be moved to another time. If no line of the log names a tenant, the client's
 address distinguishes parties; if there is only one address, the model does. The report states which
 attribute was used.
 
-Finds the heaviest keys of a stream in bounded memory: the Space-Saving summary.
+`Entry`, `Heavy`: finds the heaviest keys of a stream in bounded memory: the Space-Saving summary.
 
 Each key in the summary has a weight and a record of the caller's type. When the summary is full, a
 new key replaces the lightest key and inherits its weight; the record of the lightest key is

@@ -1,6 +1,6 @@
 """Reads access logs as stays of requests at replicas, and as events in order of time.
 
-Reads lines of Hedgerow's access log as rows with replica, tokens and times.
+`Row`: reads lines of Hedgerow's access log as rows with replica, tokens and times.
 
 Decodes only the fields needed for an audit or a fit; a prompt's blocks are skipped. Incomplete
 lines are skipped and counted: a disk was full, or the log is still being written. Events of the
@@ -8,7 +8,8 @@ router between the lines are skipped.
 
 Must never hold more than one line, and never accept a line with an invalid value.
 
-A request's stay at the replica that answered it: its arrival, wait, prefill, decoding and end.
+`Stay`, `InOrder`: a request's stay at the replica that answered it: its arrival, wait, prefill,
+decoding and end.
 
 The log has the times of arrival, first token and end, and the duration of the answering attempt.
 This duration gives the time of dispatch to the replica. No log separates waiting from prefill
@@ -22,7 +23,7 @@ computed back from their end, with the fleet's usual time per token.
 
 Times are seconds since 1970. Must never hold more stays than `STAYS_MAX`.
 
-Yields all events at all replicas, in order of time.
+`sweep`: yields all events at all replicas, in order of time.
 
 The events of a stay are: start (the request is sent to the replica), begin of the prefill, first
 token, end. Simultaneous events are in the order of the stays' starts. But an end is before a start,
@@ -30,7 +31,8 @@ because a request that ends when another arrives does not delay it.
 
 Must never hold more than the running stays.
 
-Reads one or several logs once: yields the stays of requests at replicas, and reports progress.
+`Reading`: reads one or several logs once: yields the stays of requests at replicas, and reports
+progress.
 
 Stays are in the order of their starts. Several logs are those of several routers in front of one
 fleet, or the parts of a rotated log. Must never hold more rows of each log than `residency.InOrder`

@@ -4,7 +4,7 @@ The speed includes the time of a prompt on an idle replica. Keeps counts, and a 
 parties and replicas (`Heavy`). The second pass (`blame`) needs these results before it begins. Must
 never keep a row or a stay.
 
-Learns from the log how long a prompt takes to its first token on an idle replica.
+`Curve`, `Alone`: learns from the log how long a prompt takes to its first token on an idle replica.
 
 Streams are sorted into bins by the number of computed (uncached) tokens, four bins per octave. The
 time of a bin is the first of these that is available:

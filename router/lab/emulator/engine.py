@@ -4,7 +4,7 @@ A `Job` is a request with its output text and callbacks for its tokens. `Engine`
 boundary per turn of the event loop. So other engines and sockets on the same loop are not delayed,
 even when the modelled steps take no time.
 
-The LoRA adapters of one emulated engine: which of them are in the GPU's memory.
+`AdapterPool`: the LoRA adapters of one emulated engine: which of them are in the GPU's memory.
 
 The adapter that was used least recently is replaced, as in vLLM and SGLang. Adapters of running
 requests may be replaced, too; the real engines let the new request wait instead.

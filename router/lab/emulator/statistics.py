@@ -3,9 +3,9 @@
 There is no work per token. Every decoding request gets one token per step, so a step is one
 observation of the time between tokens, weighted by the number of its tokens.
 
-A histogram with integer counts. An observation costs one binary search.
+`Histogram`: a histogram with integer counts. An observation costs one binary search.
 
-Delays the gauges that an engine shows on its metrics page.
+`Gauges`, `LaggingGauges`: delays the gauges that an engine shows on its metrics page.
 
 The gauges of vLLM 0.32 show the state of 0.5 to 1 s ago (measured). Counters are not delayed. This
 module must keep no states older than the delay, except the newest of them.

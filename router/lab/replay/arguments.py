@@ -4,7 +4,7 @@ functions are pure.
 Each function parses the text of one flag. It raises ArgumentTypeError with a message for the user;
 argparse prints the flag's name before the message.
 
-Makes the configurations to compare: copies of one configuration with other policies.
+`Candidate`: makes the configurations to compare: copies of one configuration with other policies.
 
 The routing, order and hedging policies can be replaced. All functions are pure. Must never: change
 any other setting.

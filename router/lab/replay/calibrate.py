@@ -12,7 +12,7 @@ Times are measured at the router, so they include the network, HTTP and the toke
 If the log does not determine a coefficient, its ratio to a fitted coefficient is taken from a given
 profile, and the report says so. Must never: return a number without its basis in the report.
 
-Describes a calibration in sentences: the coefficients, their basis, and their limitations.
+`lines`: describes a calibration in sentences: the coefficients, their basis, and their limitations.
 
 All functions are pure.
 """

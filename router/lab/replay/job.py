@@ -2,7 +2,8 @@
 
 Must never: print.
 
-Shows the progress of a run: one line on standard error that is overwritten at each update.
+`ProgressLine`: shows the progress of a run: one line on standard error that is overwritten at each
+update.
 
 The line is shown on a terminal only, unless it is forced, and updated at most four times per
 second.

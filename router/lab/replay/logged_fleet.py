@@ -8,9 +8,9 @@ requests, zone, node, region and pool in the configuration.
 At most `REPLICAS_MAX` replicas and `MODELS_MAX` models per replica are kept, and the
 answers in progress. Must never: guess a size that is not in the log.
 
-Reads a trace once, and collects its statistics, its fleet and its tenants.
+`Seen`: reads a trace once, and collects its statistics, its fleet and its tenants.
 
-Finds the API keys of the configuration that belong to the tenants of a log.
+`keys_of`: finds the API keys of the configuration that belong to the tenants of a log.
 
 A log has salted hashes of the tenants. A hash in the log equals the hash of a key's name only if
 both are made with the same `access_log.salt`. Without this setting, the router draws a new salt at

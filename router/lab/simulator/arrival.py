@@ -1,8 +1,8 @@
-"""One request of the traffic. The class has its own file because it is compiled.
+"""One request of the traffic. This file has compiled classes only, so `traffic` is another one.
 
-The result of a request in an access log, for comparison with its simulated result.
+`Logged`: the result of a request in an access log, for comparison with its simulated result.
 
-The class has its own file because it is compiled. Must never: influence the simulation.
+Must never: influence the simulation.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ advances from event to event. `next_event` is evaluated again after every change
 
 Must never: decide what happens to a request, or access more of a router than its attempts.
 
-A request that a client sends directly to a simulated engine (`scenario.Neighbour`).
+`NeighbourRequest`: a request that a client sends directly to a simulated engine
+(`scenario.Neighbour`).
 
 The client uses no router. It waits for the answer and never disconnects. Must never: be seen by a
 router, except in the engine's metrics.

@@ -5,7 +5,8 @@ next poll of the same replica begins an interval after that, so polls of one rep
 
 Must never: give a router metrics that vLLM does not export.
 
-Simulates the active probes of `fleet/monitor/probe.py`, for replicas that were killed.
+`SimulatedProber`: simulates the active probes of `fleet/monitor/probe.py`, for replicas that were
+killed.
 
 A successful probe of a replica that the router considers healthy changes nothing. Therefore only
 killed replicas are probed, until the router considers them healthy again.

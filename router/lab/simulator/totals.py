@@ -1,11 +1,10 @@
 """The totals of a simulation. They contain only simple values, because they are pickled.
 
-Totals of one simulated replica, over all its restarts.
+`EngineTotals`: totals of one simulated replica, over all its restarts.
 
-The class has its own file, which is not compiled, because totals are pickled and sent between
-processes.
+Totals are pickled and sent between processes, so this file is not compiled.
 
-The counts of all queues of a simulation, summed by priority class.
+`counted`: the counts of all queues of a simulation, summed by priority class.
 
 Must never: change a count.
 """

@@ -20,7 +20,8 @@ The source of the traffic must create new `Arrival` objects in each pass, as `Tr
 their times are changed. Must never: lose an arrival, go back in time, or hold more than the limits
 allow.
 
-Finds, for each request of a log, the earlier request of the same session that it followed.
+`Turn`, `Sessions`: finds, for each request of a log, the earlier request of the same session that
+it followed.
 
 A request follows the latest answer of its session that had ended when the request arrived, because
 the user or agent had read that answer. Requests of one session may overlap, for example parallel

@@ -4,9 +4,10 @@ Files may be larger than memory. The length of a line is limited, so that a bina
 mistake is an error and does not exhaust the memory. Errors contain the number of the latest line.
 Must never: hold more than one line.
 
-Checks that the readers of access logs share: limits, events between the lines, damaged lines.
+`keys_of`, `is_event`, `check_incomplete`: checks that the readers of access logs share: limits,
+events between the lines, damaged lines.
 
-Puts the rows of an access log into the order of their arrivals.
+`by_arrival`: puts the rows of an access log into the order of their arrivals.
 
 The rows of a log are in order of the ENDS of the requests. A request that took ten minutes is in
 the log ten minutes later than a short request that arrived at the same time. So each row is held in

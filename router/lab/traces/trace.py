@@ -4,7 +4,8 @@ A pass yields arrivals in order of time with consecutive numbers. Time 0 is the 
 file. Each pass opens the file again and yields exactly the same arrivals.
 Must never: hold more than the current line and the rows that the reader holds for sorting.
 
-Computes statistics of the traffic without a simulation, in one pass and in bounded memory.
+`Reuse`, `TraceFacts`: computes statistics of the traffic without a simulation, in one pass and in
+bounded memory.
 
 Reuse is the hit rate of an infinite cache that all replicas share. The hash of a block depends on
 all blocks before it. So a block was seen before only if its whole prefix was seen before. Therefore

@@ -1,6 +1,7 @@
 """Validates clients' input: JSON bodies and query strings. All functions raise Refused.
 
-Helpers of all endpoint handlers: find the owner of a request, and make responses of JSON.
+`owner_of`, `secret_of`, `json_answer`: helpers of all endpoint handlers: find the owner of a
+request, and make responses of JSON.
 
 Import only through `server.py`: this module imports aiohttp.
 """

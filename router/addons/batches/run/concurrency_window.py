@@ -7,7 +7,8 @@ halves the window, and no line is sent for the time that the refusal states (add
 multiplicative decrease: Chiu and Jain 1989). If the refused line was sent before the window was
 last halved, the refusal only prolongs this pause. All times are monotonic seconds.
 
-Chooses the batch whose next line is sent: owners take turns, and so do the batches of one owner.
+`LineScheduler`: chooses the batch whose next line is sent: owners take turns, and so do the batches
+of one owner.
 
 So ten batches of one owner together get as many turns as the only batch of another owner. If a
 batch cannot send now, it is skipped and keeps its turn. For example, its model has no capacity, or

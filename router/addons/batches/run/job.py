@@ -3,7 +3,7 @@
 A line of a batch file is one request. A job does no I/O and reads no clock. Times are monotonic
 seconds.
 
-Reads the lines of a batch file that have no result yet, one piece of the file at a time.
+`Feed`: reads the lines of a batch file that have no result yet, one piece of the file at a time.
 
 The position in the file is not stored. After a restart the file is read from its beginning, and
 lines that have a result in the store are skipped. Called only in the worker's thread.

@@ -1,6 +1,7 @@
 """Decides what the router's response to a batch line means for the line.
 
-Turns the router's response to a batch line into a verdict and a line of a result file.
+`outcome_of`: turns the router's response to a batch line into a verdict and a line of a result
+file.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The files are written from the store, in the order of the batch's lines. So they
 again after a crash with the same result. `write_results` is a generator for the worker, which
 yields after each `PIECE` bytes.
 
-Writes the results of batch lines to the store.
+`Recorder`: writes the results of batch lines to the store.
 
 Results that arrive during a commit are written together in the next commit. A result that cannot be
 written, for example because the disk is full, is kept and written later. Until then `is_stuck` is

@@ -9,10 +9,10 @@ step) ends at
 and the number of the step that runs at a given time is the root of a quadratic equation. All times
 are in seconds. Time must never go back, and steps may take 0 s. This module knows no requests.
 
-The duration of one step of an engine, from the coefficients explained in `timing.py`.
+`step_s`: the duration of one step of an engine, from the coefficients explained in `timing.py`.
 
-The function has a file of its own, because the file is compiled. `Timing` is not compiled, because
-it is pickled: a frozen dataclass compiled by mypyc cannot be unpickled.
+The function is here because this file is compiled. `Timing` is not compiled, because it is pickled:
+a frozen dataclass compiled by mypyc cannot be unpickled.
 """
 
 from __future__ import annotations

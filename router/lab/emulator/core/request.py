@@ -1,6 +1,6 @@
 """One request of an engine core. This class only stores values; the core reads and changes them.
 
-The waiting requests of an engine, ordered by (rank, arrival).
+`Queue`: the waiting requests of an engine, ordered by (rank, arrival).
 
 The rank is the priority number, or 0 without priority scheduling. Must never let a request overtake
 the head of the queue. An aborted request stays in the heap until it reaches the top or the heap is

@@ -10,10 +10,10 @@ formula the chunks of one prefill cost the same in total, however the prefill is
 
 All times are in seconds, and all lengths in tokens.
 
-The configuration of one engine core.
+`CoreConfig`: the configuration of one engine core.
 
-This class has a file of its own that is not compiled: a frozen dataclass compiled by mypyc cannot
-be unpickled. The configuration is pickled when a simulation runs in another process.
+This file is not compiled: a frozen dataclass compiled by mypyc cannot be unpickled. Timing and
+configuration are pickled when a simulation runs in another process.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ So a header that a router forwards to two engines can make one attempt fail and 
 This module decides by random draws which requests have a fault. The server's handlers and `sse`
 then cause the fault.
 
-Random draws that depend on the request, not on the engine that receives it.
+`Luck`: random draws that depend on the request, not on the engine that receives it.
 
 A fault can have a probability. For a request with the header `x-emulate-key`, the draw depends on
 that key and on the number of earlier attempts with it at all engines of this process. So the same
@@ -141,7 +141,7 @@ class FaultPlan:
     def roll(self, header: str | None = None, key: str | None = None) -> Faults:
         """The faults of the next request: those in its header, or else the engine's faults.
 
-        If `key` is given, the random draw depends on it (see `luck`). Raises FaultError for an
+        If `key` is given, the random draw depends on it (see `Luck`). Raises FaultError for an
         invalid header.
         """
         faults = self.current

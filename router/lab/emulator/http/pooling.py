@@ -1,6 +1,7 @@
 """Serves /pooling, /score and /rerank. Requests are only prefilled; answers depend on the text.
 
-Serves /v1/embeddings: a request is only prefilled. The vectors depend only on the text.
+`Embeddings`: serves /v1/embeddings: a request is only prefilled. The vectors depend only on the
+text.
 """
 
 from __future__ import annotations

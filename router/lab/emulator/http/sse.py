@@ -4,7 +4,7 @@ aiohttp's own `write` is a coroutine, so it would need a task that wakes for eac
 writes the head and the end of the answer. The chunks between them are written directly to the
 transport. Writes do not wait for a slow client, because `max_model_len` limits an answer's length.
 
-Functions for short answers that are not streamed.
+`Answered`: functions for short answers that are not streamed.
 """
 
 from __future__ import annotations

@@ -5,14 +5,15 @@ replicas that the reactive rule asks for; the integer program plans all other pl
 replicas are unknown, only the demand decides: costs of starts, lead times and cool-downs are
 ignored. All functions are pure.
 
-Finds the constraint that decides the number of replicas of a place (a model in a region).
+`binding`: finds the constraint that decides the number of replicas of a place (a model in a
+region).
 
 If one replica less would still serve the demand within the limits, the demand is not the
 constraint. Then a minimum, or a reason why no replica may stop, keeps the replica. If not all
 demand is served, the lead time, a maximum or a total prevents more replicas. All functions are
 pure.
 
-Computes the share of a place's slots that class batch may use until the next plan.
+`batch_share`: computes the share of a place's slots that class batch may use until the next plan.
 
 The share leaves room for the upper bound of the forecast demand, with the demand that other regions
 move to the place. The busiest coming segment decides, so the share falls before a rush: as soon as

@@ -3,7 +3,8 @@
 The state has the replicas and their load, and says whether replicas may stop. All functions are
 pure.
 
-Divides the coming time into segments, and computes the load of the forecast demand in each.
+`steps`, `planned_windows`, `segments`: divides the coming time into segments, and computes the load
+of the forecast demand in each.
 
 A segment is a sequence of windows. In all windows of a segment, replicas of the same types are
 serving if they are started now. The load of a model in a region is that of its busiest window in

@@ -20,7 +20,7 @@ found first, and then the cheapest plan with this shortage.
 All functions are pure, apart from the solver in `highs`. Must never: return numbers of replicas
 that are not integers.
 
-Minimises a mixed-integer linear program with HiGHS (`scipy.optimize.milp`).
+`Columns`, `Minimum`: minimises a mixed-integer linear program with HiGHS (`scipy.optimize.milp`).
 
 scipy is imported at the first call. The search is limited by nodes, not by time, so that the same
 program gives the same result. HiGHS 1.12 prints some lines to the standard output of the process,

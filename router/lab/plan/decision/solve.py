@@ -4,7 +4,8 @@ A problem with a single pool is solved by the closed form, others by the integer
 independent unless a type has a maximum of replicas for all models together. Must never: give a plan
 that breaks a limit.
 
-Plans a single pool: the demand divided by the throughput, rounded up.
+`applies`, `closed_form`, `needed`: plans a single pool: the demand divided by the throughput,
+rounded up.
 
 A pool is the replicas of one type that serve one model in one region. The integer program gives the
 same result if there is only one pool. Before the lead time has passed, replicas cannot be added,

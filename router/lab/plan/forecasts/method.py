@@ -1,15 +1,17 @@
 """The interface of a forecast method. All methods are pure.
 
-A forecast of one series of values, with a band and the errors on held-out windows.
+`Backtest`, `Forecast`: a forecast of one series of values, with a band and the errors on held-out
+windows.
 
-Forecasts the value of one season ago, plus the recent difference from the season before.
+`SeasonalNaive`: forecasts the value of one season ago, plus the recent difference from the season
+before.
 
 Source: the seasonal naive method (R. J. Hyndman and G. Athanasopoulos, "Forecasting: Principles and
 Practice", 3rd ed., section 5.2). A correction of the level is added: an exponentially weighted mean
 of the last differences. So, with windows of 15 minutes, a week that is busier than the previous
 week is noticed within about an hour. All functions are pure.
 
-Forecasts the usual shape of a day, scaled to the level of the last windows.
+`DayProfile`: forecasts the usual shape of a day, scaled to the level of the last windows.
 
 The shape is the median of the last days, each divided by its mean, and then a moving mean over
 half an hour. So a spike on one day, or a quiet weekend, does not change the shape; the seasonal

@@ -4,7 +4,8 @@
 plan must not be used, so queries should compare `hedgerow_plan_timestamp_seconds` with the current
 time.
 
-Serves the gauges of the newest plan over HTTP, for Prometheus or KEDA's metrics-api scaler.
+`GaugeServer`: serves the gauges of the newest plan over HTTP, for Prometheus or KEDA's metrics-api
+scaler.
 
 Before the first plan, /metrics has no series. Must never: make a plan, or wait for one.
 """

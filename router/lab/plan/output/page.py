@@ -1,6 +1,6 @@
 """Builds the page of a plan: plots of forecasts and replicas, and what the command prints.
 
-Defines the columns of the table of pools.
+`table`: defines the columns of the table of pools.
 
 A pool is the replicas of one type that serve one model in one region. All functions are pure.
 """

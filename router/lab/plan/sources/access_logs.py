@@ -6,7 +6,7 @@ is the region of all lines that state none. All logs are read once. Prompt token
 found in its cache do not count, because they need no prefill. Of the demand of class batch only a
 share counts (`Types.batch`). Must never: hold a log in memory.
 
-Counts requests and tokens in windows of equal length, by model and region.
+`Windows`: counts requests and tokens in windows of equal length, by model and region.
 
 Windows begin at multiples of their length, so that several logs have the same windows. The first
 and the last window of a source are incomplete, and are left out if other windows remain. Must

@@ -9,8 +9,8 @@ Reads the state of the fleet from Prometheus: running replicas, changes, waiting
 
 Must never: guess the type of a replica.
 
-Fills the windows for which a source recorded nothing, because they are not windows without
-demand.
+`gaps`, `filled`: fills the windows for which a source recorded nothing, because they are not
+windows without demand.
 
 While Prometheus is down or cannot scrape, it has no samples. If these windows counted as zero, a
 seasonal forecast would expect no demand at the same time of the next day. All functions are pure.

@@ -4,7 +4,7 @@ answers, with the warnings of the server.
 Format: https://prometheus.io/docs/prometheus/latest/querying/api/, API version 1. Values that are
 not finite are dropped. Must never: depend on the meaning of a query.
 
-Sends GET requests to a Prometheus server, with optional credentials.
+`bearer`, `basic`, `fetcher`: sends GET requests to a Prometheus server, with optional credentials.
 
 Must never: send the credentials to another host (so redirects are refused), or print them.
 """

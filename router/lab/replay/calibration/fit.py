@@ -13,7 +13,8 @@ than two standard errors, or its contribution to the time is certainly negligibl
 
 scipy and numpy are imported at the first fit. Raises MissingExtra if they are not installed.
 
-Fits the two parts of an engine model: prefill (coefficients a, b, c) and decode (d0, d1, d2).
+`PrefillFit`: fits the two parts of an engine model: prefill (coefficients a, b, c) and decode (d0,
+d1, d2).
 
 Must never: fit to fewer than `SAMPLES_MIN` samples.
 """

@@ -4,8 +4,8 @@ tenant.
 In quantiles, a request without a complete answer counts as slower than all other requests, so that
 fast failures do not improve the quantiles. Must never: keep a request.
 
-A time series of a run: a bounded number of equal time intervals, the bins, over a run of unknown
-length.
+`Bin`, `Series`: a time series of a run: a bounded number of equal time intervals, the bins, over a
+run of unknown length.
 
 Bins start narrow. If a time is after the last possible bin, pairs of neighbouring bins are merged,
 so that each bin becomes twice as wide. Must never: hold more than `bins_max` bins.

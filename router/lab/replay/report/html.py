@@ -1,6 +1,6 @@
 """Builds the page of a replay from its plots and from the tables and sentences of the command.
 
-Builds the table that compares the log with the simulation.
+`of_truth`: builds the table that compares the log with the simulation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """What the commands show while they run and write at their end: numbers, files, a line of progress.
 
-Writes the file of a report. Must never: leave an incomplete file.
+`why_not_writable`, `replace_file`: writes the file of a report. Must never: leave an incomplete
+file.
 
-Shows the progress of a command: one line on standard error, which each new text replaces.
+`StatusLine`: shows the progress of a command: one line on standard error, which each new text
+replaces.
 
 Use it only if standard error is a terminal. Must never: appear in a file or a pipe.
 """

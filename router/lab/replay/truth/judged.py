@@ -6,11 +6,13 @@ request that the simulation does not answer counts as slower than all others in 
 figures. Memory does not grow with the number of requests. Must never: include a request of the
 first half.
 
-Decides whether a simulation is close enough to the log to be trusted. All functions are pure.
+`Trust`: decides whether a simulation is close enough to the log to be trusted. All functions are
+pure.
 
 Must never: trust a simulation if there is no figure to compare.
 
-Computes the error of a simulated figure relative to a measured one. All functions are pure.
+`error_of`, `error_text`: computes the error of a simulated figure relative to a measured one. All
+functions are pure.
 
 The error of a share is a difference in percentage points, because a hit rate of 2 % instead of 1 %
 is not an error of 100 %.

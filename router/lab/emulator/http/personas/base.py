@@ -2,8 +2,8 @@
 
 Constant properties of an engine are attributes; decisions are methods.
 
-The part that the personas of SGLang and TensorRT-LLM share: answers in OpenAI's format with an
-engine's own details, and error objects that are not nested.
+`FlatPersona`: the part that the personas of SGLang and TensorRT-LLM share: answers in OpenAI's
+format with an engine's own details, and error objects that are not nested.
 """
 
 from __future__ import annotations

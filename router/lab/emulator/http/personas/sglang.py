@@ -5,7 +5,8 @@ go first.
 all requests whose IDs begin with that ID. With priority scheduling, a request without a priority is
 served last.
 
-SGLang's /metrics, with the names, labels and types of version 0.5.23.
+`gen_throughput`, `hit_rate`, `render`: SGLang's /metrics, with the names, labels and types of
+version 0.5.23.
 
 With priority scheduling the gauges of the queue have several samples: one with `priority=""` for
 the total, and one for each priority in the queue.

@@ -5,7 +5,8 @@ none, it waits for up to two seconds. Metrics in Prometheus' text format have an
 gauges change only when a request ends. A priority is a number from 0 to 1, and a higher number is
 served earlier. Servers before 1.3 refuse `priority` as an unknown field.
 
-TensorRT-LLM's metrics in Prometheus' text format, with the prefix `trtllm_`.
+`hit_rate`, `reused_blocks`, `missed_blocks`: tensorRT-LLM's metrics in Prometheus' text format,
+with the prefix `trtllm_`.
 
 The gauges are read when a request ends, and keep these values until the next request ends.
 """

@@ -3,7 +3,7 @@ publishes KV events over ZMQ.
 
 The development endpoints (abort, sleep, cache reset) are available, as with VLLM_SERVER_DEV_MODE=1.
 
-vLLM's /metrics, with the names, labels and types of version 0.32.
+`render`: vLLM's /metrics, with the names, labels and types of version 0.32.
 
 vLLM with several ranks has several API servers. They report the gauges of a rank only after the
 rank's first step.

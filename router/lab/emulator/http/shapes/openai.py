@@ -4,13 +4,15 @@ These engines use OpenAI's basic format and differ in details, which a `Style` l
 are taken from the engines' source code. A stream's first and last chunks differ most often in a way
 that makes clients fail.
 
-The part that vLLM's chat and completion streams share: the chunks, and where usage is sent.
+`ChunkShape`: the part that vLLM's chat and completion streams share: the chunks, and where usage is
+sent.
 
-The format of /v1/chat/completions: the first chunk has the role, the others have content.
+`ChatShape`: the format of /v1/chat/completions: the first chunk has the role, the others have
+content.
 
 The last chunk with content also has the finish reason.
 
-The format of /v1/completions: all chunks have text; no chunk has a role.
+`CompletionShape`: the format of /v1/completions: all chunks have text; no chunk has a role.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The events `response.created` and `response.in_progress` are sent before any token.
 
-The format of /v1/messages: Anthropic's format as vLLM implements it.
+`MessagesShape`: the format of /v1/messages: Anthropic's format as vLLM implements it.
 
 A stream has named events and does not end with [DONE].
 """
