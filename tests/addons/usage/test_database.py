@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from router.addons.usage.database import UsageDatabase
-from router.addons.usage.pending import Rows
+from router.addons.usage.pending import Pending, Rows
 from router.core.periods import parse_date
-from router.observe.tenant_usage import Used
+from router.observe.tenant_usage import OTHERS, Used
 
 DAY = parse_date("2026-11-29")
 
@@ -123,3 +123,19 @@ def test_a_moved_file_is_noticed(tmp_path: Path) -> None:
     path.touch()
     assert database.is_moved()
     database.close()
+
+
+def test_amounts_that_could_not_be_written_are_added_again() -> None:
+    ours = Pending(rows_max=2)
+    for tenant in ("acme", "umbrella", "third", "fourth", "acme"):
+        ours.row(1, tenant, "low").count(10, 0, 1, False, 0.5)
+    taken = ours.take()
+    assert {tenant: row.requests for (_, tenant, _), row in taken.items()} == {
+        "acme": 2,
+        "umbrella": 1,
+        OTHERS: 2,
+    }
+    ours.row(1, "acme", "low").count(10, 0, 1, False, 0.5)
+    ours.give_back(taken)
+    assert sum(row.requests for row in ours.take().values()) == 6
+    assert ours.take() == {}

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import sqlite3
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from router.addons.batches.server import BatchServer
+from router.addons.batches.server import BatchServer, connected, listening, withdraw
 from router.addons.batches.store.store import Store
 from router.config.model import Batches
 from tests.harness.messages import request
@@ -89,3 +90,32 @@ async def test_it_is_tried_again_after_errors(
         monkeypatch.setattr(owner, name, failing)
         await changes_hands(old, new)
         assert fails == 0
+
+
+def test_a_connection_to_the_owner_even_under_a_long_path(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 150)
+    folder.mkdir(mode=0o700)
+    with listening(folder) as owner, connected(folder) as other:
+        assert stat.filemode((folder / "socket").stat().st_mode) == "srw-------"
+        accepted, _ = owner.accept()
+        accepted.sendall(b"hello")
+        assert other.recv(5) == b"hello"
+        accepted.close()
+
+
+def test_without_an_owner_there_is_no_connection(tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        connected(tmp_path)
+    listening(tmp_path).close()  # as a crash leaves it
+    with pytest.raises(OSError):
+        connected(tmp_path)
+    with listening(tmp_path), connected(tmp_path):
+        pass
+
+
+def test_a_connection_that_has_begun_is_accepted_after_the_withdrawal(tmp_path: Path) -> None:
+    with listening(tmp_path) as owner, connected(tmp_path):
+        withdraw(tmp_path)
+        with pytest.raises(FileNotFoundError):
+            connected(tmp_path)
+        owner.accept()[0].close()

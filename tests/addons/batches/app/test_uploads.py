@@ -19,6 +19,7 @@ from router.addons.batches.api.uploads import PIECE
 from router.addons.batches.store.blob_store import Reading
 from router.config.model import Keys, Tls
 from router.core.errors import Reason
+from tests.addons.batches.api.test_form import WITHOUT_END
 from tests.addons.batches.app.helpers import open_door, sdk, submit, until
 from tests.addons.batches.lines import CHAT, numbered
 from tests.addons.forms import EDGE, MULTIPART, form, part
@@ -415,3 +416,21 @@ async def test_clients_without_a_key_get_half_of_the_uploads(tmp_path: Path) -> 
         await eventually(lambda: len(router.app.parts.dispatcher.tunnels) == 4, "they have begun")
         assert_error(await router.ask(request("/v1/files")), Reason.NO_FILES)
         assert (await router.ask(request("/v1/files", BEARER))).status == 200
+
+
+ANNOUNCED = f"Content-Length: {64 * 1024 * 1024}"
+SENT = 256 * 1024
+
+
+@pytest.mark.parametrize("name", ["lines before", "a field", "bytes behind the end"])
+@scenario
+async def test_it_is_refused_before_its_end(name: str, tmp_path: Path) -> None:
+    start, filler = WITHOUT_END[name]
+    async with open_door(tmp_path, json_ok) as router:
+        client = await router.client()
+        await client.send(request("/v1/files", MULTIPART, ANNOUNCED, method="POST") + start)
+        await client.send(filler * (SENT // len(filler)))
+        response = await client.recv_response("POST")
+        assert (response.status, response.error()["code"]) == (400, "bad_multipart")
+        client.close()
+        await eventually(lambda: not files_in(tmp_path), "nothing stays of it")

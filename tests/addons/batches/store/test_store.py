@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from router.addons.batches.store.blob_store import BlobStore, Draft
+from router.addons.batches.store.database import VERSION, check_version, open_database
 from router.addons.batches.store.rows import Batch, File
 from router.addons.batches.store.store import Result, Store
 
@@ -132,3 +137,72 @@ def test_what_is_over_is_cleared_away(store: Store) -> None:
         pass
     assert store.spent() == []
     assert store._db.execute("PRAGMA page_count").fetchone()[0] < before / 4
+
+
+def test_a_database_of_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a b?#%.sqlite"
+    with closing(open_database(path)) as db:
+        check_version(path)  # while another connection has it open
+        db.execute("PRAGMA user_version = 9")
+        why = f"version 9, not {VERSION}"
+        for refuses in (check_version, open_database):
+            with pytest.raises(sqlite3.DatabaseError, match=why):
+                refuses(path)
+
+
+def test_the_check_creates_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "batches.sqlite"
+    with pytest.raises(sqlite3.OperationalError):
+        check_version(path)
+    assert not path.exists()
+
+
+NAME = "file-1"
+
+
+def written(blobs: BlobStore) -> Draft:
+    draft = blobs.draft(NAME)
+    draft.open()
+    draft.write(b"data")
+    return draft
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in (folder / "files").iterdir()]
+
+
+def test_a_file_has_its_final_name_when_it_is_complete(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path, 0)
+    draft = written(blobs)
+    assert names(tmp_path) == [NAME + ".part"]
+    draft.keep()
+    draft.drop()
+    assert names(tmp_path) == [NAME]
+    blobs.close()
+
+
+def test_no_file_is_left_if_its_name_cannot_be_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: BlobStore) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    blobs = BlobStore(tmp_path, 0)
+    draft = written(blobs)
+    monkeypatch.setattr(BlobStore, "sync", broken)
+    with pytest.raises(OSError):
+        draft.keep()
+    draft.drop()
+    assert names(tmp_path) == []
+    blobs.close()
+
+
+def test_no_draft_is_left_if_it_cannot_be_renamed(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path, 0)
+    draft = written(blobs)
+    blobs.path(NAME).mkdir()
+    with pytest.raises(OSError):
+        draft.keep()
+    draft.drop()
+    assert names(tmp_path) == [NAME]  # only the folder
+    blobs.close()
