@@ -100,6 +100,17 @@ def test_a_file_that_is_no_store_is_refused_and_not_changed(text: str, tmp_path:
     assert path.read_text() == text
 
 
+def test_a_changed_source_changes_the_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "router").mkdir()
+    file = tmp_path / "router" / "a.py"
+    monkeypatch.setattr(stored, "_ROOT", tmp_path)
+    found = []
+    for text in ("a = 1", "a = 2", "a = 1"):
+        file.write_text(text)
+        found.append(stored.digest.__wrapped__("router"))  # without its cache
+    assert found[0] != found[1] and found[0] == found[2]
+
+
 def test_a_task_has_the_same_name_in_every_process() -> None:
     program = (
         "from bench.findings.stored import name;"

@@ -47,20 +47,21 @@ def test_a_replica_comes_back_with_nothing_in_its_cache() -> None:
     assert (second.expected_tokens, third.expected_tokens) == (0, 160)
 
 
-def test_a_dead_replica_is_down_after_three_probes_and_up_after_one() -> None:
+def test_a_dead_replica_is_down_after_three_probes_and_up_after_one_each_time() -> None:
     kill = Fault(at=1.0, replica=0, kind="kill", until=40.0)
-    scenario = world(replicas=2, faults=(kill,), health=Health(interval_s=2.0))
-    arrivals = [Arrival(0, 60.0, 10, 1)]
+    again = Fault(at=60.0, replica=0, kind="kill", until=80.0)
+    scenario = world(replicas=2, faults=(kill, again), health=Health(interval_s=2.0))
+    arrivals = [Arrival(0, 90.0, 10, 1)]
     simulation = Simulation(scenario, Script(arrivals), Kept())
     seen = {}
 
     def look(now: float) -> None:
         seen[now] = simulation.routers[0].fleet.replicas["r0"].state(now)
 
-    for when in (0.9, 3.0, 11.0, 39.9, 45.0):
+    for when in (0.9, 3.0, 11.0, 39.9, 45.0, 70.0, 85.0):
         simulation.clock.at(when, look)
     simulation.run()
-    assert list(seen.values()) == ["ready", "ready", "down", "down", "ready"]
+    assert list(seen.values()) == ["ready", "ready", "down", "down", "ready", "down", "ready"]
 
 
 def test_overlapping_faults_end_one_by_one() -> None:

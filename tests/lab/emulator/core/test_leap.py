@@ -131,8 +131,9 @@ def test_a_fitted_prefill_and_decode_step() -> None:
     assert A100.step_s(0, 0, 10, 5000) == pytest.approx((44.1 + 2.11 + 1.6) * ms)
 
 
-def test_a_mixed_step_pays_its_constant_part_once() -> None:
-    timing = Timing(3.0, 0.1, 0.0, 2.0, 0.5, 0.0)
+@pytest.mark.parametrize(("prefill_s", "decode_s"), [(3.0, 2.0), (2.0, 3.0)])
+def test_a_mixed_step_pays_its_larger_constant_part_once(prefill_s: float, decode_s: float) -> None:
+    timing = Timing(prefill_s, 0.1, 0.0, decode_s, 0.5, 0.0)
     assert timing.step_s(10, 100, 4, 99) == pytest.approx(3.0 + 1.0 + 2.0)
 
 
