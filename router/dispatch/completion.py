@@ -19,8 +19,7 @@ from router.dispatch.exchange import Exchange
 from router.dispatch.usage.token_counts import UNKNOWN
 from router.fleet.utilisation import slots_of
 from router.intake.flow import Flow
-from router.observe.log.access_log import AccessLog
-from router.observe.log.milliseconds import milliseconds
+from router.observe.log.access_log import AccessLog, milliseconds
 from router.observe.log.record import AttemptRecord, Record
 from router.observe.metrics import Metrics
 from router.observe.tenant_usage import NO_KEY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.dispatch.ignored_numbers import PATIENCE_S, IgnoredNumbers
+from router.dispatch.attempts.engine_priority import PATIENCE_S, IgnoredNumbers
 from router.fleet.dialects import MIXED, NONE, UNKNOWN
 
 MODELS = {"m", "n"}

@@ -15,7 +15,7 @@ from router.core.clock import monotonic, time
 from router.core.periods import NAMES, day_of, seconds_to_next
 from router.core.time_zone import TimeZone
 from router.observe.families.family import COUNTER, GAUGE, Family, Source
-from router.observe.families.tenant_families import NAMED
+from router.observe.families.request_families import NAMED
 
 if TYPE_CHECKING:
     from router.addons.usage.writer import UsageWriter

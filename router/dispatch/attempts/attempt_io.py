@@ -27,11 +27,11 @@ from router.core.errors import Reason
 from router.core.unreadable import NOT_JSON
 from router.dispatch.attempts.engine_priority import refuses
 from router.dispatch.attempts.sending import head_and_body
-from router.dispatch.attempts.shown_head import shown_head
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.retry import PASSING
 from router.dispatch.proxied_request import ProxiedRequest
 from router.dispatch.reply import Reply
+from router.dispatch.response_head import shown_head
 from router.fleet.error_answers import KEY_STATUS
 from router.fleet.secret import HiddenSecret
 from router.wire.http1.headers import without

@@ -14,7 +14,7 @@ Rules:
 
 The functions are pure: bytes in, bytes and numbers out. Must never: hold back more than `_HELD`
 bytes of an incomplete event and one whole event, or change a relayed event (only
-`attempts/fingerprint.py` adds the fingerprint to one event).
+`Closing` adds the fingerprint to one event).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from typing import Any, Final
 import msgspec
 
 from router.core.unreadable import NOT_JSON
-from router.dispatch.attempts.fingerprint import FINISH, Closing
 from router.dispatch.usage.stream_text import text_bytes
 from router.dispatch.usage.token_counts import (
     OBJECT,
@@ -480,3 +479,63 @@ def _json_of(event: bytes) -> dict[str, Any]:
     except NOT_JSON:
         return {}
     return body if isinstance(body, dict) else {}
+
+
+FINISH: Final = b'"finish_reason":"'
+_FINGERPRINT: Final = b'"system_fingerprint"'
+
+
+class Closing:
+    """Handles the end of one stream whose usage event is removed.
+
+    vLLM sends `system_fingerprint` in the last event of a stream: the event with the usage if it
+    was requested, else the event with the `finish_reason`. So the latest event with a
+    `finish_reason` is held until the next event, which follows at once. Then the fingerprint of the
+    removed event is added to the held event. No other byte is changed. All relayed bytes of the
+    stream pass through this object.
+    """
+
+    __slots__ = ("fingerprint", "held")
+
+    def __init__(self) -> None:
+        self.held = b""  # The latest event with a `finish_reason`, not relayed yet.
+        self.fingerprint = b""  # The fingerprint of the removed usage event, as JSON.
+
+    def pass_on(self, data: bytes) -> bytes:
+        """Return the bytes that are relayed to the client now."""
+        if self.fingerprint:
+            return self.release(data)
+        whole = self.held + data
+        self.held = b""
+        if not whole.endswith(b"\n\n"):
+            return whole
+        start = _start_of_event(whole, len(whole) - 2)
+        if whole.find(FINISH, start) < 0:
+            return whole
+        self.held = whole[start:]
+        return whole[:start]
+
+    def release(self, data: bytes) -> bytes:
+        """Return the held event and the bytes after it. Nothing is held afterwards."""
+        whole = self.held + data
+        self.held = b""
+        if self.fingerprint:
+            whole = _stamped(whole, self.fingerprint)
+            self.fingerprint = b""
+        return whole
+
+
+def _start_of_event(data: bytes, inside: int) -> int:
+    blank = data.rfind(b"\n\n", 0, inside)
+    return blank + 2 if blank >= 0 else 0
+
+
+def _stamped(data: bytes, fingerprint: bytes) -> bytes:
+    """Add the fingerprint to the last event with a finish reason, unless the event has one."""
+    at = data.rfind(FINISH)
+    if at < 0:
+        return data
+    end = data.find(b"}\n\n", at)
+    if end < 0 or data.find(_FINGERPRINT, _start_of_event(data, at), end) >= 0:
+        return data
+    return b"%b,%b:%b%b" % (data[:end], _FINGERPRINT, fingerprint, data[end:])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.dispatch.attempts.fingerprint import Closing
+from router.dispatch.usage.usage_tap import Closing
 
 TOKEN = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
 QUOTED = b'data: {"choices":[{"delta":{"content":"\\"finish_reason\\":\\"x"}}]}\n\n'

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from router.dispatch.attempts.model_name import renamed
+from router.dispatch.attempts.body_edit import renamed
 from router.intake.body import DECODE_UP_TO, watch
 from router.intake.forms import read_form
 from router.intake.routes import POSTS

@@ -26,11 +26,10 @@ from router.observe.families import (
     hedge_families,
     process_families,
     request_families,
-    tenant_families,
 )
 from router.observe.families.collector import PIECE_SAMPLES, Collector
 from router.observe.families.family import COUNTER, GAUGE, HISTOGRAM, INFO, Family, Source
-from router.observe.families.tenant_families import NAMED
+from router.observe.families.request_families import NAMED
 from router.observe.hedge_counts import Cause, HedgeCounts, Refusal
 from router.observe.metrics import REPLICAS_MAX, UNCLASSED, Metrics
 from tests.observe.helpers import run
@@ -302,7 +301,7 @@ def test_the_loop_runs_during_a_scrape() -> None:
 def test_declarations() -> None:
     declared: list[Family[Any]] = [
         *request_families.FAMILIES,
-        *tenant_families.FAMILIES,
+        *request_families.TENANTS,
         *hedge_families.FAMILIES,
         *process_families.FAMILIES,
         *families.FLEET,

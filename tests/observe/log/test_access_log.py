@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason
-from router.observe.log.access_log import TEXT_CHARS_MAX, AccessLog
-from router.observe.log.milliseconds import milliseconds
+from router.observe.log.access_log import TEXT_CHARS_MAX, AccessLog, milliseconds
 from router.observe.log.record import Record
 from tests.examples import examples
 from tests.observe.helpers import run, sink_threads, until, until_sync

@@ -6,9 +6,8 @@ import asyncio
 import os
 from pathlib import Path
 
-from router.observe.log.access_log import AccessLog
+from router.observe.log.access_log import AccessLog, ReplacedLogs
 from router.observe.log.record import Record
-from router.observe.log.replaced_logs import ReplacedLogs
 from tests.harness.replica import eventually
 
 
