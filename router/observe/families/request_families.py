@@ -320,20 +320,20 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
         "config_reloads",
         COUNTER,
         "Configuration reloads, by result.",
-        lambda m: {"ok": m.reloads_ok, "failed": m.reloads_failed},
+        lambda m: {"ok": m.reloads.ok, "failed": m.reloads.failed},
         ("result",),
     ),
     Family(
         "config_reload_success",
         GAUGE,
         "1 if the last reload succeeded, 0 if the previous configuration stayed in use.",
-        lambda m: float(m.last_reload_ok),
+        lambda m: float(m.reloads.last_is_ok),
     ),
     Family(
         "config",
         INFO,
         "The hash of the configuration in use.",
-        lambda m: {"hash": m.config_hash},
+        lambda m: {"hash": m.reloads.config_hash},
     ),
 )
 

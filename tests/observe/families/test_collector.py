@@ -64,7 +64,7 @@ def used() -> Metrics:
     added = Family("added", COUNTER, "Of an addon.", lambda taken: taken, ("outcome",))
     metrics.added["an addon"] = Source((added,), lambda: {"good": 1})
     metrics.ejections("gpu-1:8000")
-    metrics.reloaded(True, "c0ffee")
+    metrics.reloads.count(True, "c0ffee")
     metrics.client_connections = 9
     return metrics
 
@@ -270,7 +270,7 @@ def test_hostile_names_still_render() -> None:
     for name in ("\ud800", "\udfff", 'a"b\\c\nd', "", "é" * 1000):
         metrics.finished("chat", Reason.OK, 200, 0.1, None, 0, 0, name)
         metrics.attempt(name, "primary", Reason.OK)
-    metrics.config_hash = "\udc80"
+    metrics.reloads.config_hash = "\udc80"
     for accept in ("", OPENMETRICS):
         text, _ = render(Collector(metrics), accept)
         values = samples(list(parse_openmetrics(text) if accept else parse_text(text)))
