@@ -108,7 +108,6 @@ HOT = (
     "router/dispatch/**/*.py",
     "router/observe/log/access_log.py",
     "router/observe/metrics.py",
-    "router/observe/log/milliseconds.py",
     "router/observe/log/salt.py",
     "router/observe/prices.py",
     "router/observe/tenant_usage.py",

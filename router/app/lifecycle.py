@@ -119,7 +119,7 @@ class App:
         self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
         parts.dispatcher.unready = self.unready
         self._was_ready = state is not None  # The process before this one has served.
-        self.metrics.config_hash = config_hash(config)
+        self.metrics.reloads.config_hash = config_hash(config)
         self.members = Members(parts)
         self.discovered = Discovered(parts)
         admin = Admin(self, self._collector(parts), parts.authority)
@@ -424,11 +424,11 @@ class App:
         try:
             return await self._reload()
         except ConfigError as err:
-            self.metrics.reloaded(False)
+            self.metrics.reloads.count(False)
             log_event(logging.ERROR, "reload refused", key=None, problems=err.problems)
             raise
         except Exception as err:
-            self.metrics.reloaded(False)
+            self.metrics.reloads.count(False)
             log_event(logging.ERROR, "reload failed", key=None, problem=repr(err))
             raise
         finally:
@@ -446,7 +446,7 @@ class App:
             if self._is_stopped:
                 raise ConfigError(["the router has stopped"])
             await self._apply(files)
-        return self.metrics.config_hash
+        return self.metrics.reloads.config_hash
 
     async def _apply(self, files: Files) -> None:
         config = files.config
@@ -473,6 +473,6 @@ class App:
         self.file_watch.adopt(config.watch and not self.draining)
         for addon in self.parts.addons.values():
             await addon.reloaded()
-        self.metrics.reloaded(True, config_hash(config))
-        hash_ = self.metrics.config_hash
+        self.metrics.reloads.count(True, config_hash(config))
+        hash_ = self.metrics.reloads.config_hash
         log_event(logging.INFO, "reloaded", key=None, hash=hash_, changed=changed)

@@ -52,8 +52,7 @@ from router.intake.keys import Keyring
 from router.observe.admin.authority import Authority
 from router.observe.events import log_event
 from router.observe.hedge_counts import HedgeCounts
-from router.observe.log.access_log import AccessLog
-from router.observe.log.replaced_logs import ReplacedLogs
+from router.observe.log.access_log import AccessLog, ReplacedLogs
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection, Front, as_protocol
 from router.wire.outbox import Outbox

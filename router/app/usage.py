@@ -23,8 +23,7 @@ from router.core.periods import date_of
 from router.core.urgency import CLASSES
 from router.dispatch.accounts import Row
 from router.intake.flow import key_tenant
-from router.observe.admin.actions import Refused
-from router.observe.admin.usage_query import FIRST, LAST
+from router.observe.admin.actions import FIRST, LAST, Refused
 from router.observe.metrics import UNCLASSED
 from router.observe.tenant_usage import NO_KEY, OTHERS, Used, together
 

@@ -19,9 +19,9 @@ from router.dispatch.exchange import Exchange
 from router.dispatch.usage.token_counts import UNKNOWN
 from router.fleet.utilisation import slots_of
 from router.intake.flow import Flow
-from router.observe.log.access_log import AccessLog
-from router.observe.log.milliseconds import milliseconds
+from router.observe.log.access_log import AccessLog, milliseconds
 from router.observe.log.record import AttemptRecord, Record
+from router.observe.log.salt import Salter
 from router.observe.metrics import Metrics
 from router.observe.tenant_usage import NO_KEY
 from router.wire.client import ClientConnection
@@ -33,8 +33,14 @@ from router.wire.tunnel import Tunnel
 _record: Final = Record
 # The log encoder takes much longer for an enum member than for a string.
 _WORDS: Final[dict[Reason, str]] = {reason: str(reason.value) for reason in Reason}
+_OK: Final = Reason.OK
 # The values of the `x-hedge` header that are logged.
 _HEDGE: Final[dict[bytes, str]] = {b"on": "on", b"off": "off"}
+
+
+def _word(reason: Reason) -> str:
+    # Most requests and attempts end well; a search in a dictionary takes 130 instructions.
+    return "ok" if reason is _OK else _WORDS[reason]
 
 
 class Completion:
@@ -54,92 +60,12 @@ class Completion:
         if x.route.inference:
             self._count_usage(x, reason, charge, wall, now)
         log = self.log
-        if not log.enabled:
-            return
-        salter = log.salter
-        asked, reply, work, state = x.asked, x.reply, x.work, x.driver.state
-        head, view, usage = asked.head, x.view, work.usage
-        arrived, winner, urgency = x.arrived, state.winner, x.urgency
-        tried: list[AttemptRecord] = [
-            (a.replica_id, a.kind, _WORDS[a.reason], milliseconds(a.ended - a.began))
-            for a in state.attempts
-        ]
-        session = view.session
-        flow = asked.flow
-        waited_s = x.waited_s(now)
-        most = asked.output_limit
-        hedge = head.routing.hedge
-        replica = work.replica
-        slots = None if replica is None else slots_of(replica)
-        ttft_slo_s, tpot_slo_s = head.routing.ttft_slo_s, head.routing.tpot_slo_s
-        estimate, before_s = x.estimate, 0.0
-        if estimate is not None:
-            if estimate.is_given:
-                before_s = estimate.made_at - arrived
-            else:
-                estimate = None
-        served_in = winner.at.region if winner is not None else ""
-        preferred = x.context.fleet.nearest.preferred(view)
-        key = asked.key
-        if key is not None and urgency.rank != BATCH:
-            ttft_slo_s = ttft_slo_s or key.ttft_slo_s
-            tpot_slo_s = tpot_slo_s or key.tpot_slo_s
-        log.write(
-            _record(
-                wall - (now - arrived),
-                x.request_id.decode("ascii"),
-                peer,
-                head.method.decode("ascii"),
-                asked.path.decode("utf-8", "replace"),
-                x.route.kind,
-                asked.model,
-                view.stream,
-                status_of(reply.status, reason),
-                _WORDS[reason],
-                winner.replica_id if winner is not None else "",
-                tried,
-                None if work.replica is None else milliseconds(work.first_at - arrived),
-                milliseconds(now - arrived),
-                asked.body_bytes,
-                reply.bytes_out,
-                urgency.stated,
-                flow.tenant,
-                "" if session is None else salter.name(session.encode("utf-8", "replace")),
-                usage.prompt_tokens,
-                usage.output_tokens,
-                usage.cached_tokens,
-                usage.exact,
-                view.prompt_tokens,
-                salter.blocks(view.blocks) if view.blocks else b"",
-                milliseconds(waited_s) if waited_s else None,
-                flow.within,
-                flow.user,
-                flow.is_known,
-                "" if asked.name is x.request_id else asked.name.decode("ascii"),
-                milliseconds(work.first_at - winner.began)
-                if winner is not None
-                and (waited_s or len(tried) > 1)
-                and work.first_at >= winner.began
-                else None,
-                winner.sent_priority.decode("ascii") if winner is not None else "",
-                None if urgency.unstepped == float(urgency.rank) else urgency.unstepped,
-                None if x.wanted_until == NEVER else milliseconds(x.wanted_until - arrived),
-                most if most >= 0 else None,
-                "" if hedge is None else _HEDGE.get(hedge, ""),
-                None if slots is None else int(slots + 0.5),
-                None if replica is None else replica.kv_tokens,
-                milliseconds(ttft_slo_s) if ttft_slo_s else None,
-                milliseconds(tpot_slo_s) if tpot_slo_s else None,
-                int(work.tokens_on_time + 0.5) if work.tokens_on_time < work.tokens_due else None,
-                None if estimate is None else milliseconds(before_s + estimate.estimate_s),
-                None if estimate is None else milliseconds(before_s + estimate.low_s),
-                None if estimate is None else milliseconds(before_s + estimate.high_s),
-                served_in,
-                "" if preferred == served_in else preferred,
-                winner.at.type if winner is not None else "",
-                "" if x.target is None or x.target.model == asked.model else x.target.model,
-            )
-        )
+        if log.enabled:
+            record = _of_request(x, peer, reason, log.salter, wall, now)
+            _add_flow(record, x)
+            _add_stated(record, x)
+            _add_run(record, x, now)
+            log.write(record)
 
     def refused(
         self, client: ClientConnection, head: RequestHead | None, request_id: str, err: RouterError
@@ -168,7 +94,7 @@ class Completion:
                     None,
                     False,
                     err.status,
-                    _WORDS[err.reason],
+                    _word(err.reason),
                 )
             )
 
@@ -191,7 +117,7 @@ class Completion:
                     path.decode("utf-8", "replace"),
                     route.kind,
                     status=status,
-                    reason=_WORDS[reason],
+                    reason=_word(reason),
                     duration_ms=milliseconds(took_s),
                     bytes_in=sizes[0],
                     bytes_out=sizes[1],
@@ -233,3 +159,121 @@ class Completion:
         accounts = self.accounts
         if accounts is not None:
             accounts.record(x, prompt, cached, output, is_estimate, cost, wall, now)
+
+
+# The functions below fill in one line of the access log. Most requests have few of the fields that
+# the functions `_add_…` set, so such a field costs only its check.
+
+
+def _of_request(
+    x: Exchange, peer: str, reason: Reason, salter: Salter, wall: float, now: float
+) -> Record:
+    """Return the line with the fields that most requests have."""
+    asked, reply, work, state, view = x.asked, x.reply, x.work, x.driver.state, x.view
+    head, usage, winner = asked.head, work.usage, state.winner
+    arrived, session = x.arrived, view.session
+    tried: list[AttemptRecord] = [
+        (a.replica_id, a.kind, _word(a.reason), milliseconds(a.ended - a.began))
+        for a in state.attempts
+    ]
+    # Positional arguments cost less than keywords. The order is that of `Line`.
+    return _record(
+        wall - (now - arrived),
+        x.request_id.decode("ascii"),
+        peer,
+        head.method.decode("ascii"),
+        asked.path.decode("utf-8", "replace"),
+        x.route.kind,
+        asked.model,
+        view.stream,
+        status_of(reply.status, reason),
+        _word(reason),
+        winner.replica_id if winner is not None else "",
+        tried,
+        None if work.replica is None else milliseconds(work.first_at - arrived),
+        milliseconds(now - arrived),
+        asked.body_bytes,
+        reply.bytes_out,
+        x.urgency.stated,
+        asked.flow.tenant,
+        "" if session is None else salter.name(session.encode("utf-8", "replace")),
+        usage.prompt_tokens,
+        usage.output_tokens,
+        usage.cached_tokens,
+        usage.exact,
+        view.prompt_tokens,
+        salter.blocks(view.blocks) if view.blocks else b"",
+    )
+
+
+def _add_flow(record: Record, x: Exchange) -> None:
+    """Set whose share of the queue the request used, and its names at the replicas."""
+    asked, target = x.asked, x.target
+    flow = asked.flow
+    if flow.within:
+        record.within = flow.within
+    if flow.user:
+        record.user = flow.user
+    if flow.is_known:
+        record.known_key = True
+    if asked.name is not x.request_id:
+        record.sent_as = asked.name.decode("ascii")
+    if target is not None and target.model != asked.model:
+        record.served_model = target.model
+
+
+def _add_stated(record: Record, x: Exchange) -> None:
+    """Set what the client stated, or its key for it."""
+    asked, urgency = x.asked, x.urgency
+    routing, key, most = asked.head.routing, asked.key, asked.output_limit
+    if urgency.unstepped != float(urgency.rank):
+        record.number = urgency.unstepped
+    if x.wanted_until != NEVER:
+        record.deadline_ms = milliseconds(x.wanted_until - x.arrived)
+    if most >= 0:
+        record.max_tokens = most
+    if routing.hedge is not None:
+        record.hedge = _HEDGE.get(routing.hedge, "")
+    ttft_slo_s, tpot_slo_s = routing.ttft_slo_s, routing.tpot_slo_s
+    if key is not None and urgency.rank != BATCH:
+        ttft_slo_s = ttft_slo_s or key.ttft_slo_s
+        tpot_slo_s = tpot_slo_s or key.tpot_slo_s
+    if ttft_slo_s:
+        record.ttft_slo_ms = milliseconds(ttft_slo_s)
+    if tpot_slo_s:
+        record.tpot_slo_ms = milliseconds(tpot_slo_s)
+
+
+def _add_run(record: Record, x: Exchange, now: float) -> None:
+    """Set how the request ran: its wait, the replica that answered, and its estimated TTFT."""
+    work, state, estimate = x.work, x.driver.state, x.estimate
+    winner, replica, waited_s = state.winner, work.replica, x.waited_s(now)
+    served_in = ""
+    if waited_s:
+        record.queue_ms = milliseconds(waited_s)
+    if winner is not None:
+        if (waited_s or len(state.attempts) > 1) and work.first_at >= winner.began:
+            record.engine_ms = milliseconds(work.first_at - winner.began)
+        if winner.sent_priority:
+            record.engine_priority = winner.sent_priority.decode("ascii")
+        served_in = winner.at.region
+        if served_in:
+            record.region = served_in
+        if winner.at.type:
+            record.replica_type = winner.at.type
+    if replica is not None:
+        slots = slots_of(replica)
+        if slots is not None:
+            record.slots = int(slots + 0.5)
+        if replica.kv_tokens is not None:
+            record.kv_tokens = replica.kv_tokens
+    if work.tokens_on_time < work.tokens_due:
+        record.tokens_on_time = int(work.tokens_on_time + 0.5)
+    if estimate is not None and estimate.is_given:
+        before_s = estimate.made_at - x.arrived
+        record.ttft_estimate_ms = milliseconds(before_s + estimate.estimate_s)
+        record.ttft_low_ms = milliseconds(before_s + estimate.low_s)
+        record.ttft_high_ms = milliseconds(before_s + estimate.high_s)
+    preferred = x.context.fleet.nearest.preferred(x.view)
+    if preferred != served_in:
+        record.client_region = preferred

@@ -19,6 +19,7 @@ from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH, Urgency
 from router.dispatch.attempts.abort import Aborter
+from router.dispatch.attempts.engine_priority import IgnoredNumbers
 from router.dispatch.attempts.ids import Ids
 from router.dispatch.attempts.upstream_head import common_lines
 from router.dispatch.charges import ChargeRules
@@ -26,7 +27,6 @@ from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
 from router.dispatch.context import Context
 from router.dispatch.exchange import Exchange, ExchangeOwner
-from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.local_answers import answer_health, answer_locally, answer_models
 from router.dispatch.messages import MESSAGES
 from router.dispatch.placement import Placement

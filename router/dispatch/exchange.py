@@ -308,9 +308,8 @@ class Exchange(ProxiedRequest, ClientExchange):
         shown = replica.id if self.rules.debug_headers else None
         counts = self.route.inference and 200 <= head.status < 300
         self._name_estimate()
-        if self.asked.head.routing.wants_region:
-            self.reply.region = replica.region
-        self.reply.begin(reader, shown, counts_tokens=counts)
+        region = replica.region if self.asked.head.routing.wants_region else ""
+        self.reply.begin(reader, shown, region, counts_tokens=counts)
         if counts and not self.route.is_known:
             self.reply.is_text = is_text(head) and may_answer_in_text(self.asked.path)
 

@@ -60,7 +60,6 @@ class Reply:
         "_gain",
         "_gain_at",
         "_head",
-        "_http_1_0",
         "_is_sized",
         "_look",
         "_no_body",
@@ -77,7 +76,6 @@ class Reply:
         "last_at",
         "limits",
         "progress",
-        "region",
         "restored_name",
         "status",
         "stream",
@@ -97,7 +95,6 @@ class Reply:
         self._head = head
         self._request_id = request_id
         self._no_body = head.method == b"HEAD"
-        self._http_1_0 = head.http_1_0
         self.last_at = 0.0  # Time of the last bytes from the replica; 0: none were relayed.
         self.status = 0  # The status sent to the client; 0: none.
         self.bytes_out = 0  # Bytes of the body that were written.
@@ -106,8 +103,6 @@ class Reply:
         self.estimate = b""
         # Header lines with what is left of the key's limits, each with a CRLF before it; b"": none.
         self.limits = b""
-        # The region of the replica, set before the head is written; "": not requested.
-        self.region = ""
         self.keep_alive = False  # Whether the response's head allows the connection to be reused.
         self.is_complete = False  # Whether all of the response was written.
         # Whether the response is an engine's answer for which tokens are counted.
@@ -136,74 +131,81 @@ class Reply:
 
     def interim(self, heads: list[ResponseHead]) -> None:
         """Relay 103 (early hints) to clients that support it. Other 1xx responses are dropped."""
-        if not self._http_1_0:
+        if not self._head.http_1_0:
             for head in heads:
                 if head.status == 103:
                     self._client.write(interim_head(head))
 
-    def begin(self, reader: ResponseReader, replica: str | None, *, counts_tokens: bool) -> None:
+    def begin(
+        self, reader: ResponseReader, replica: str | None, region: str, *, counts_tokens: bool
+    ) -> None:
         """Write the response's head. If the response is complete and not a stream, write all of it.
 
-        `replica`: the replica's name for a debug header; `None`: no such header. `counts_tokens`:
-        token counts are read from the body.
+        `replica`: the replica's name for a debug header; `None`: no such header. `region`: the
+        replica's region for a header; "": no such header. `counts_tokens`: token counts are read
+        from the body.
         """
-        head = reader.head
+        head, client, tap = reader.head, self._client, self._tap
         assert head is not None
         self.status = head.status
+        http_1_0 = self._head.http_1_0
         length = head.content_length
-        if self._tap is not None and self._tap.changes_length:
-            length = None  # The length of the relayed body is not known yet.
         whole = reader.state == COMPLETE
         restored = self.restored_name
         if restored is not None:
-            length = None
+            length = None  # The length of the relayed body is not known yet.
             if whole and not head.is_sse:
                 body = b"".join(reader.parts)
-                reader.parts.clear()
-                reader.parts.append(restored.feed(body) + restored.flush())
+                reader.parts[:] = [restored.feed(body) + restored.flush()]
             elif self._look is None:
                 self._look = restored.after(None)
+        elif tap is not None and tap.changes_length:
+            length = None
         # RFC 9110 section 8.6: a response to HEAD, and a 304, may only have the Content-Length of
         # the response to GET, which the router does not know.
         bodyless = self._no_body or head.status in (204, 304)
         if length is None and whole and not bodyless and not head.is_sse and head.status >= 200:
             length = sum(map(len, reader.parts))
         self._is_sized = length is not None
-        self._chunked = length is None and not bodyless and not self._http_1_0
-        self.keep_alive = self._client.keeps_alive and (
-            length is not None or self._chunked or bodyless
-        )
+        self._chunked = length is None and not bodyless and not http_1_0
+        self.keep_alive = client.keeps_alive and (length is not None or self._chunked or bodyless)
         lines = response_head(
             head,
             self._request_id,
             length=length,
             chunked=self._chunked,
             keep_alive=self.keep_alive,
-            http_1_0=self._http_1_0,
+            http_1_0=http_1_0,
             replica=replica,
-            region=self.region,
+            region=region,
             estimate=self.estimate,
             limits=self.limits,
-            cors=self._client.cors_lines,
+            cors=client.cors_lines,
         )
         if whole and length is not None and not bodyless:
-            # An answer that is not a stream usually needs only this one write.
-            body = b"".join(reader.parts)
-            lines = lines + body  # Faster than `+=` in compiled code.
-            self.bytes_out += length
-            reader.parts.clear()
-            if self._tap is not None:
-                self._tap.feed(body)
-            elif counts_tokens:
-                if self._target in COUNTS_ELSEWHERE:
-                    self._whole = usage_elsewhere(self._target, body)
-                else:
-                    self._whole = usage_of(body)
+            # An answer that is not a stream usually needs only this one write. `+` is faster than
+            # `+=` in compiled code.
+            lines = lines + self._take_whole(reader, counts_tokens)
         elif counts_tokens and not head.is_sse:
             self._end = BodyEnd(self._target)
             self._look = self._end.feed if restored is None else restored.after(self._end.feed)
-        self._client.write(lines)
+        client.write(lines)
         self.is_work = counts_tokens
+
+    def _take_whole(self, reader: ResponseReader, counts_tokens: bool) -> bytes:
+        """Return the body of a complete response, and read its token counts."""
+        parts = reader.parts
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self.bytes_out += len(body)
+        if self._tap is not None:
+            self._tap.feed(body)
+        elif counts_tokens:
+            if self._target in COUNTS_ELSEWHERE:
+                self._whole = usage_elsewhere(self._target, body)
+            else:
+                self._whole = usage_of(body)
+        return body
 
     def watch(
         self,
@@ -407,7 +409,7 @@ class Reply:
         """
         if not self.status:
             self.status = 200
-            self._chunked = not self._http_1_0
+            self._chunked = not self._head.http_1_0
             self.keep_alive = self._chunked and self._client.keeps_alive
             self._client.write(
                 stream_head(

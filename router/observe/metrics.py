@@ -222,6 +222,28 @@ class ModelCounts(TokenCounts):
         self.of_model = of_model  # the counters of the model in all regions and classes
 
 
+class Reloads:
+    """The configuration in force, and the reloads since the start."""
+
+    __slots__ = ("config_hash", "failed", "last_is_ok", "ok")
+
+    def __init__(self) -> None:
+        self.config_hash = ""
+        self.ok = 0
+        self.failed = 0
+        self.last_is_ok = True
+
+    def count(self, is_ok: bool, config_hash: str | None = None) -> None:
+        """Counts one reload. `config_hash` is the hash of the configuration now in force."""
+        self.last_is_ok = is_ok
+        if is_ok:
+            self.ok += 1
+        else:
+            self.failed += 1
+        if config_hash is not None:
+            self.config_hash = config_hash
+
+
 class Metrics(Tally):
     """All counters that the router updates. Rare events have one attribute each."""
 
@@ -263,11 +285,7 @@ class Metrics(Tally):
         self.priority_refused = 0  # error responses because an engine does not support priorities
         self.streams_committed_early = 0
 
-        # Counters of configuration reloads.
-        self.config_hash = ""
-        self.reloads_ok = 0
-        self.reloads_failed = 0
-        self.last_reload_ok = True
+        self.reloads = Reloads()
 
     def finished(
         self,
@@ -318,9 +336,8 @@ class Metrics(Tally):
         if model is not None:
             of_model = self.models.get((model, region, urgency))
             if of_model is None:
-                is_real = reason is _OK or model in self.configured
-                if is_real and len(self.named) < MODELS_MAX:
-                    self.named[model] = None
+                if reason is _OK or model in self.configured:
+                    self._name_model(model)
                 of_model = self._model_counts(model, region, urgency)
             of_model.requests += 1
             ends = of_model.of_model
@@ -363,6 +380,11 @@ class Metrics(Tally):
         if cached is not None:
             counts.cached += cached
             of_replica.cached += cached
+
+    def _name_model(self, model: str) -> None:
+        """Give a model its own label value, unless MODELS_MAX models have one."""
+        if len(self.named) < MODELS_MAX:
+            self.named[model] = None
 
     def _model_counts(self, model: str, region: str, urgency: str) -> ModelCounts:
         """Return the counters of a model without a key of its own, or of a new key."""
@@ -474,16 +496,6 @@ class Metrics(Tally):
         count = self.priority_dropped_by_replica.get(replica_id, 0)
         self.priority_dropped_by_replica[replica_id] = count + 1
         return not count
-
-    def reloaded(self, ok: bool, config_hash: str | None = None) -> None:
-        """Counts one reload. `config_hash` is the hash of the configuration now in force."""
-        self.last_reload_ok = ok
-        if ok:
-            self.reloads_ok += 1
-        else:
-            self.reloads_failed += 1
-        if config_hash is not None:
-            self.config_hash = config_hash
 
     def forget_replica(self, replica_id: str) -> None:
         """Removes the counters of a replica that left the fleet, to make room for other labels."""

@@ -25,7 +25,6 @@ import errno
 import random
 import select
 import ssl
-from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -43,18 +42,6 @@ from router.wire.sweep import NEVER, Sweeper
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Waiter(Owner):
-    """The sender of a request, which can wait until the pool gives it a connection."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def on_connected(self, conn: ReplicaConnection) -> None: ...
-
-    @abstractmethod
-    def on_connect_failed(self, reason: Reason, detail: str) -> None: ...
-
-
 class Address:
     """The address of a replica. `resolve` returns its IP addresses in the order to try them.
 
@@ -105,8 +92,8 @@ class Pool(PoolInterface):
         self._loop = loop
         self._idle: list[ReplicaConnection] = []
         # The queue: the deadline of each waiting owner, in order of arrival.
-        self._waiters: dict[Waiter, float] = {}
-        self._fresh: set[Waiter] = set()  # waiting owners that must get a new connection
+        self._waiters: dict[Owner, float] = {}
+        self._fresh: set[Owner] = set()  # waiting owners that must get a new connection
         self.deadline = NEVER  # the deadline of the first owner in the queue
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -138,7 +125,7 @@ class Pool(PoolInterface):
     def waiting(self) -> int:
         return len(self._waiters)
 
-    def acquire(self, owner: Waiter, *, fresh: bool = False) -> ReplicaConnection | None:
+    def acquire(self, owner: Owner, *, fresh: bool = False) -> ReplicaConnection | None:
         """Return an idle connection, or None if the owner must wait.
 
         After None, the pool later calls `on_connected` or `on_connect_failed` of the owner. If
@@ -169,7 +156,7 @@ class Pool(PoolInterface):
         self._open_more()
         return None
 
-    def cancel(self, owner: Waiter) -> None:
+    def cancel(self, owner: Owner) -> None:
         """Removes an owner from the queue.
 
         If more connections are being opened than owners wait, the surplus is cancelled.
@@ -205,12 +192,12 @@ class Pool(PoolInterface):
         if self._tally is not None:
             self._tally.connections_reused += 1
 
-    def _next_waiter(self) -> Waiter:
+    def _next_waiter(self) -> Owner:
         waiter = next(iter(self._waiters))
         self._forget_waiter(waiter)
         return waiter
 
-    def _forget_waiter(self, waiter: Waiter) -> None:
+    def _forget_waiter(self, waiter: Owner) -> None:
         del self._waiters[waiter]
         self._fresh.discard(waiter)
         if not self._waiters:
@@ -239,7 +226,7 @@ class Pool(PoolInterface):
         if self._waiters:
             self._loop.call_soon(self._release, list(self._waiters))
 
-    def _release(self, waiters: list[Waiter]) -> None:
+    def _release(self, waiters: list[Owner]) -> None:
         for waiter in waiters:
             # Since the call of `give_up`, an owner may have left the queue or got a connection.
             if waiter in self._waiters:

@@ -62,6 +62,14 @@ class Owner(ABC):
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
         """Called when the connection was closed before the response was complete."""
 
+    # The pool calls one of the next two methods only if the owner waits for a connection.
+
+    @abstractmethod
+    def on_connected(self, conn: ReplicaConnection) -> None: ...
+
+    @abstractmethod
+    def on_connect_failed(self, reason: Reason, detail: str) -> None: ...
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PoolInterface(ABC):

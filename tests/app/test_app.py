@@ -111,7 +111,7 @@ async def test_the_admin_port_answers() -> None:
         assert sum(r["served"] for r in shown) == 1
         assert {r["url"] for r in shown} == {r.url for r in router.replicas}
         reloaded = await router.admin("/reload", "POST")
-        assert reloaded.json() == {"ok": True, "hash": router.app.metrics.config_hash}
+        assert reloaded.json() == {"ok": True, "hash": router.app.metrics.reloads.config_hash}
         assert (await router.admin("/nothing")).status == 404
         assert (await router.admin("/reload")).status == 405
 

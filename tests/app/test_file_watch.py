@@ -57,7 +57,7 @@ async def test_keys_follow_their_file(tmp_path: Path) -> None:
 
 
 def refused(router: Router) -> int:
-    return router.app.metrics.reloads_failed
+    return router.app.metrics.reloads.failed
 
 
 @scenario

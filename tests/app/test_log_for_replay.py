@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from router.config.model import Queue
+from router.config.model import Keys, Queue
 from tests.harness.behaviours import hang, json_ok
 from tests.harness.messages import chat, post_json
 from tests.harness.replica import eventually
@@ -128,3 +128,12 @@ async def test_the_number_is_the_one_before_steps() -> None:
         for client in clients:
             client.close()
         assert [line["number"] for line in await router.log(2)] == [1.2, 1.2]
+
+
+@scenario
+async def test_a_user_is_a_hash_and_one_within_its_tenant() -> None:
+    async with running(json_ok, keys=Keys(names_users=True)) as router:
+        for user in ("ann", "ann", "bob"):
+            assert (await router.ask(chat(f"x-user-id: {user}"))).status == 200
+        users = [line["user"] for line in await router.log(3)]
+    assert users[0] == users[1] != users[2] and "ann" not in users

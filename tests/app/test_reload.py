@@ -40,7 +40,7 @@ async def test_a_reload_changes_the_replicas() -> None:
     async with running(json_ok, json_ok, health=health, policy="round_robin") as router:
         first, second = router.replicas
         router.change(replicas=(router.at(0),))
-        assert await router.app.reload() == router.app.metrics.config_hash
+        assert await router.app.reload() == router.app.metrics.reloads.config_hash
         for _ in range(4):
             assert (await router.ask()).status == 200
         assert (len(first.requests), len(second.requests)) == (4, 0)
@@ -132,12 +132,12 @@ async def test_a_broken_configuration_keeps_the_old(
     if text is not None:
         file.write_text(text)
     async with running(json_ok) as router:
-        before = (router.app.config, router.app.metrics.config_hash)
+        before = (router.app.config, router.app.metrics.reloads.config_hash)
         router.app.read_again = lambda: load(file)
         with pytest.raises(ConfigError) as refused:
             await router.app.reload()
         assert path in str(refused.value)
-        assert (router.app.config, router.app.metrics.config_hash) == before
+        assert (router.app.config, router.app.metrics.reloads.config_hash) == before
         assert (await router.ask()).status == 200
         answer = await router.admin("/reload", "POST")
         assert answer.status == 400
@@ -192,7 +192,7 @@ async def test_reloads_at_once_follow_each_other() -> None:
         await asyncio.sleep(0)
         router.app.members.add({"url": other.url, "id": "other"})
         router.change(limits=Limits(body=1000))
-        assert (await asyncio.gather(*reloads))[-1] == router.app.metrics.config_hash
+        assert (await asyncio.gather(*reloads))[-1] == router.app.metrics.reloads.config_hash
         assert router.app.config.limits.body == 1000
         assert set(router.app.parts.fleet.replicas) == {"r0", "other"}
 

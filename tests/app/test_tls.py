@@ -96,19 +96,19 @@ async def test_both_ports_use_a_new_certificate_after_a_reload(
     async with running(json_ok, tls=Tls(**pair), admin=admin, watch=watch) as router:
         app = router.app
         ports = {"data": app.port, "admin": app.admin_port}
-        failed = app.metrics.reloads_failed
+        failed = app.metrics.reloads.failed
         assert not any([await asked(port) for port in ports.values()])
         files.cert.write_bytes(Path(CERT).read_bytes())  # not the certificate of the key
         if watch:
-            await eventually(lambda: app.metrics.reloads_failed > failed, "it is refused")
+            await eventually(lambda: app.metrics.reloads.failed > failed, "it is refused")
         else:
             with pytest.raises(ConfigError, match="is not the key"):
                 await app.reload()
         assert not any([await asked(port) for port in ports.values()])
-        before = app.metrics.reloads_ok
+        before = app.metrics.reloads.ok
         files.put("one")
         if watch:
-            await eventually(lambda: app.metrics.reloads_ok > before, "it is read")
+            await eventually(lambda: app.metrics.reloads.ok > before, "it is read")
         else:
             await app.reload()
         assert {name: await asked(port) for name, port in ports.items()} == {

@@ -42,7 +42,6 @@ from router.config.model import (
 )
 from router.core.errors import Reason
 from router.dispatch.usage.token_counts import Usage
-from router.observe.log.record import Record
 from tests.harness import clocks
 from tests.harness.client import RawClient
 from tests.harness.messages import chat, request
@@ -198,14 +197,14 @@ class Router:
         """The usage of every request that ends from now on, as given to the access log."""
         log = self.app.parts.log
         found: list[Usage] = []
-        encode = log._encode
+        encode_into = log._encode_into
 
-        def listen(record: Record) -> bytes:
+        def listen(record: Any, buffer: bytearray, at: int) -> None:
             counts = (record.prompt_tokens, record.output_tokens, record.cached_tokens)
             found.append(Usage(*counts, record.exact))
-            return encode(record)
+            encode_into(record, buffer, at)
 
-        log._encode = listen  # compiled methods cannot be replaced
+        log._encode_into = listen  # compiled methods cannot be replaced
         return found
 
     def lines(self) -> list[Line]:

@@ -25,7 +25,7 @@ from router.dispatch.exchange import Exchange
 from router.dispatch.recurring import Recurring
 from router.intake.keys import budget_of_model
 from router.observe.families.family import COUNTER, GAUGE, Family, Source
-from router.observe.families.tenant_families import NAMED
+from router.observe.families.request_families import NAMED
 from router.observe.tenant_usage import NO_KEY, Used
 from router.wire.sweep import Sweeper
 

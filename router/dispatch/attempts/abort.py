@@ -75,7 +75,11 @@ def _has_rid(raw: msgspec.Raw) -> bool:
 
 
 class _Nobody(Owner):
-    """Owns a connection whose response is discarded."""
+    """Owns a connection whose response is discarded. It never waits for a connection."""
+
+    def on_connected(self, conn: ReplicaConnection) -> None: ...
+
+    def on_connect_failed(self, reason: Reason, detail: str) -> None: ...
 
     def on_data(self, conn: ReplicaConnection) -> None:
         conn.reader.parts.clear()

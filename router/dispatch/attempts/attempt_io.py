@@ -27,18 +27,18 @@ from router.core.errors import Reason
 from router.core.unreadable import NOT_JSON
 from router.dispatch.attempts.engine_priority import refuses
 from router.dispatch.attempts.sending import head_and_body
-from router.dispatch.attempts.shown_head import shown_head
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.retry import PASSING
 from router.dispatch.proxied_request import ProxiedRequest
 from router.dispatch.reply import Reply
+from router.dispatch.response_head import shown_head
 from router.fleet.error_answers import KEY_STATUS
 from router.fleet.secret import HiddenSecret
 from router.wire.http1.headers import without
+from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import COMPLETE, NO_BUFFERING, ResponseReader
 from router.wire.http1.sse import EventKind, FirstContent
-from router.wire.pool import Waiter
-from router.wire.replica import ReplicaConnection
+from router.wire.replica import Owner, ReplicaConnection
 
 BUSY: Final = frozenset({429, 503})
 # The reason of an error that is not counted as a failure unless another replica contradicts it.
@@ -54,7 +54,7 @@ _E: Final = 0x65
 EVENT_BYTES: Final = 32 * 1024
 
 
-class AttemptIO(Waiter):
+class AttemptIO(Owner):
     """The connection of one attempt, and the part of the response that was not relayed yet."""
 
     __slots__ = (
@@ -180,7 +180,13 @@ class AttemptIO(Waiter):
 
     def on_data(self, conn: ReplicaConnection) -> None:
         try:
-            self._read(conn)
+            reply, reader = self._reply, conn.reader
+            if self._hidden is not None:
+                self._hide(self._hidden, reader)
+            if reply is None:
+                self._examine(conn)
+            elif reply.relay(reader):
+                self._request.completed(self.attempt, reader, monotonic())
         except Exception as err:
             self._request.crashed(err)
 
@@ -190,15 +196,9 @@ class AttemptIO(Waiter):
         except Exception as err:
             self._request.crashed(err)
 
-    def _read(self, conn: ReplicaConnection) -> None:
+    def _examine(self, conn: ReplicaConnection) -> None:
+        """Examine the response until it has content; then begin to relay it."""
         reader = conn.reader
-        reply = self._reply
-        if self._hidden is not None:
-            self._hide(self._hidden, reader)
-        if reply is not None:
-            if reply.relay(reader):
-                self._request.completed(self.attempt, reader, monotonic())
-            return
         interim = reader.interim
         if interim is not None:
             reader.interim = None
@@ -206,7 +206,7 @@ class AttemptIO(Waiter):
             self._request.interim([shown_head(head, at, secret) for head in interim])
         if reader.head is None:
             return
-        if not self._seen_head and not self._examine_head(conn):
+        if not self._seen_head and not self._examine_head(reader):
             return
         if self._holds and not self._examine_body(conn):
             return
@@ -238,70 +238,75 @@ class AttemptIO(Waiter):
 
     # -- deciding about the response ----------------------------------------------------------
 
-    def _examine_head(self, conn: ReplicaConnection) -> bool:
+    def _examine_head(self, reader: ResponseReader) -> bool:
         """Examine the final response head. Returns False if another attempt takes over."""
         self._seen_head = True
-        request = self._request
-        head = conn.reader.head
+        attempt, driver, head = self.attempt, self._driver, reader.head
         assert head is not None
-        access = self.attempt.at.access
-        if head.status > 200 or self._secret is not None or access is not None:
-            head = conn.reader.head = shown_head(head, self.attempt.at, self._secret)
-        self._driver.state.headed(self.attempt)
+        at = attempt.at
+        if head.status > 200 or self._secret is not None or at.access is not None:
+            head = reader.head = shown_head(head, at, self._secret)
+        driver.state.headed(attempt)
         self.is_encoded = head.is_sse and is_encoded(head.lines)
-        if self.attempt.rest is not None and (
-            head.status != 200 or not head.is_sse or self.is_encoded
-        ):
+        if attempt.rest is not None and (head.status != 200 or not head.is_sse or self.is_encoded):
             # An error answer is not the rest of a stream.
             reason = error_of(head.status)
             return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
-        if head.status == 200 and self._driver.priority_rejected_by is self.attempt.at:
-            self._driver.went_without_priority(self.attempt.at)
-        is_doubted = False
         if head.status >= 400:
-            has_own = access is not None and access.has_credential
-            if head.status in KEY_STATUS and (has_own or request.rules.has_token):
-                # The answer is about the router's credential, so the client must not get it.
-                self._driver.refuses_credential(self.attempt, head.status)
-                return self._give_up(Reason.CREDENTIAL_REFUSED)
-            if request.route.inference:
-                is_doubted = self._holds = self._driver.doubts(self.attempt, head.status)
-        if head.status == self.attempt.refusal:
+            return self._examine_error(head)
+        if head.status == 200 and driver.priority_rejected_by is at:
+            driver.went_without_priority(at)
+        if self._request.route.inference:
+            self._hold(head)
+        return True
+
+    def _examine_error(self, head: ResponseHead) -> bool:
+        """Examine the head of an error answer. Returns False if another attempt takes over."""
+        attempt, driver, request, status = self.attempt, self._driver, self._request, head.status
+        state, access = driver.state, attempt.at.access
+        if status in KEY_STATUS and (
+            request.rules.has_token or (access is not None and access.has_credential)
+        ):
+            # The answer is about the router's credential, so the client must not get it.
+            driver.refuses_credential(attempt, status)
+            return self._give_up(Reason.CREDENTIAL_REFUSED)
+        is_doubted = request.route.inference and driver.doubts(attempt, status)
+        if status == attempt.refusal:
             # The body of the error answer shows whether the engine rejects the `priority` field.
             self._holds = True
             return True
-        if head.status in BUSY:
+        if status in BUSY:
             self._was_busy(head.retry_after)
-            contested = self._driver.state.is_contested(self.attempt)
-            if not contested and self._driver.replace(self.attempt, Reason.REPLICA_BUSY):
+            if not state.is_contested(attempt) and driver.replace(attempt, Reason.REPLICA_BUSY):
                 return False
         if not request.route.inference:
             return True
-        if head.status == 200 and not head.is_sse:
-            self._may_be_events = request.view.stream and request.route.streams_events
-        if (
-            head.status >= 500
-            and not is_doubted
-            and self._driver.falls_back_from(self.attempt, error_of(head.status))
-        ):
+        if status >= 500 and not is_doubted and driver.falls_back_from(attempt, error_of(status)):
             return False
-        if head.status == 404 and self._lists_model():
-            self._holds = True  # The text shows whether the engine refuses the model.
-        elif head.status != 200 and self._driver.state.holds_errors():
-            # Another attempt may succeed, or the error of an earlier attempt has precedence.
-            self._holds = True
-        elif self._driver.state.commit == Commit.STATUS and (
-            head.status != 200 or not head.is_sse or self.is_encoded
-        ):
-            # The client's stream has begun, so an error must be sent as an event of that stream.
-            self._holds = True
-        elif head.status == 200:
-            self._holds = True
-            if head.is_sse and not self.is_encoded:
-                self._scanner = FirstContent(min(request.rules.response_hold, EVENT_BYTES))
-            else:
-                self._passes = not head.is_json
+        self._holds = (
+            is_doubted
+            or (status == 404 and self._lists_model())  # The text may say that it is refused.
+            or state.holds_errors()  # Another attempt may succeed, or an earlier error goes first.
+            # The client's stream has begun, so the error must be sent as an event of that stream.
+            or state.commit == Commit.STATUS
+        )
         return True
+
+    def _hold(self, head: ResponseHead) -> None:
+        """Decide how much of an answer that is not an error is held before it is relayed."""
+        state = self._driver.state
+        has_begun = state.commit == Commit.STATUS  # The client's stream has begun.
+        if head.status != 200:
+            self._holds = has_begun or state.holds_errors()
+            return
+        self._holds = True
+        if head.is_sse and not self.is_encoded:
+            self._scanner = FirstContent(min(self._request.rules.response_hold, EVENT_BYTES))
+            return
+        if not head.is_sse:
+            request = self._request
+            self._may_be_events = request.view.stream and request.route.streams_events
+        self._passes = not has_begun and not head.is_json
 
     def _examine_body(self, conn: ReplicaConnection) -> bool:
         """Whether enough of the response has come to begin relaying it to the client."""

@@ -19,23 +19,29 @@ An engine that rejects the field is recognised by its error text (`refuses`), an
 again without the field. If the second attempt succeeds, the replica gets no more priority numbers.
 If the second attempt fails, the error had another cause: a client can provoke any error text.
 
+The meaning of a client's number depends on the engines that serve the model. `IgnoredNumbers` logs
+one warning for each model whose clients send numbers that are ignored.
+
 The functions are pure: bytes in, bytes out.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Container
 from typing import Final
 
 import msgspec
 
 from router.core.unreadable import NOT_JSON
 from router.core.urgency import NORMAL, Urgency
-from router.fleet.dialects import dialect_of_engine
+from router.fleet.dialects import UNKNOWN, dialect_of_engine
 from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.engines.common.registry import DIALECTS, REFUSALS
 from router.fleet.replica import Replica
 from router.intake.body import EACH_UP_TO
 from router.intake.members import MemberScan, Place, without_members
+from router.observe.events import log_event
 
 
 class PriorityParts:
@@ -154,3 +160,41 @@ _LOOK: Final = 16 * 1024  # Maximum bytes of an engine's error answer that are s
 def refuses(answer: bytes) -> bool:
     """Whether the text of an engine's error answer says that it rejects the `priority` field."""
     return REFUSALS.search(answer, 0, _LOOK) is not None
+
+
+PATIENCE_S: Final = 60.0  # Seconds within which the engines of a pool are usually detected.
+
+
+class IgnoredNumbers:
+    """Logs one warning for each model whose clients send priority numbers that are ignored.
+
+    It does not warn while the engines of the model may still be detected, and keeps only names of
+    models that the fleet serves.
+    """
+
+    __slots__ = ("_since", "_warned")
+
+    def __init__(self) -> None:
+        # For each model, the time of the first ignored number while the pool's dialect was unknown.
+        self._since: dict[str, float] = {}
+        self._warned: set[str] = set()
+
+    def ignored(self, model: str | None, models: Container[str], dialect: str, now: float) -> None:
+        """Handle a client's priority number that is ignored. Logs the warning if it is due.
+
+        `models`: the models that the fleet serves. `dialect`: the pool's priority dialect.
+        """
+        name = model if model is not None and model in models else ""
+        if name in self._warned:
+            return
+        if dialect == UNKNOWN and now - self._since.setdefault(name, now) < PATIENCE_S:
+            return
+        self._since.pop(name, None)
+        self._warned.add(name)
+        log_event(
+            logging.WARNING,
+            "priority numbers in request bodies are ignored: set priority.dialect",
+            key=f"ignored {name}",
+            model=name or None,
+            dialect=dialect,
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from router.dispatch.attempts.body_edit import append, size_of, with_length
+from router.dispatch.attempts.body_edit import append, renamed, size_of, with_length
 from router.dispatch.attempts.engine_priority import (
     NOTHING,
     PriorityParts,
@@ -19,7 +19,6 @@ from router.dispatch.attempts.engine_priority import (
     priority_parts,
     without,
 )
-from router.dispatch.attempts.model_name import renamed
 from router.dispatch.attempts.upstream_head import attempt_head
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt

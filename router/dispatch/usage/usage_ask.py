@@ -2,7 +2,7 @@
 
 The field is added only if the engine supports it, and only if the engine reports the counts in a
 separate event, so that the event can be removed from the stream. (vLLM puts its
-`system_fingerprint` into that event; `attempts/fingerprint.py` keeps it.) Options that already ask
+`system_fingerprint` into that event; `usage_tap.Closing` keeps it.) Options that already ask
 for counts stay unchanged. The body is not encoded again: the value of `stream_options` is replaced,
 or a member is added if the place of the value is not certain. Engines use the last of two members
 with the same name. All other bytes are unchanged.

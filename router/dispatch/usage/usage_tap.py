@@ -14,7 +14,7 @@ Rules:
 
 The functions are pure: bytes in, bytes and numbers out. Must never: hold back more than `_HELD`
 bytes of an incomplete event and one whole event, or change a relayed event (only
-`attempts/fingerprint.py` adds the fingerprint to one event).
+`Closing` adds the fingerprint to one event).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from typing import Any, Final
 import msgspec
 
 from router.core.unreadable import NOT_JSON
-from router.dispatch.attempts.fingerprint import FINISH, Closing
 from router.dispatch.usage.stream_text import text_bytes
 from router.dispatch.usage.token_counts import (
     OBJECT,
@@ -259,24 +258,10 @@ class UsageTap:
 
         It has several lines or counts, or begins with a comment or an error.
         """
-        if self._is_aligned and data.endswith(b"\n\n"):
-            line = data.find(b"\n") + 1
-            if (
-                # An event of two lines, `event:` and `data:`, as in Anthropic's API.
-                data.find(b"\n", line) == len(data) - 2
-                and data[0] != _COLON
-                and not is_error_line(data)
-                and not is_error_line(data, line)
-                and data.find(self._mark) < 0
-            ):
-                # In /v1/responses, the events that end a part repeat the part's whole text.
-                if not self._is_response or data.find(_DELTA, 0, line) >= 0:
-                    if self._events >= self._sample_at:
-                        self._take_sample(data)
-                    self._size += len(data)
-                self._events += 1
-                self._meter.events += 1
-                return data
+        if self._is_aligned and self._is_two_lines(data):
+            self._events += 1
+            self._meter.events += 1
+            return data
         if self._drops_lf:
             self._drops_lf = False
             self._is_aligned = True
@@ -286,8 +271,8 @@ class UsageTap:
         end = self._end_of_events(data)
         is_cut = end < len(data)
         self.errors.feed(data, is_cut)
-        event = self._event
         if not end:
+            event = self._event
             if event is None:
                 event = self._event = bytearray()
             event += data
@@ -295,22 +280,11 @@ class UsageTap:
             if self._is_withheld and len(event) <= _HELD:
                 return b""
             return self._relay_long(event, data)
-        done = data[:end] if is_cut else data
-        whole = done if event is None else bytes(event) + done
-        count = _count(whole)
-        self.has_done = whole.rstrip(b"\r\n").endswith(_DONE)
-        self._measure(whole, count)
-        self._events += count
-        self._meter.events += count
         was_withheld = self._is_withheld
-        out = whole if was_withheld else done
-        if self._mark in whole:
-            self._note(whole)
-            if self._takes_out:
-                out = self._without_usage(out)
-        self._event = None
+        out = self._count_events(data[:end] if is_cut else data)
         self._is_withheld = self._takes_out or self._whole
         if not is_cut:
+            self._event = None
             self._is_aligned = not self._drops_lf
             return out
         self._is_aligned = self._drops_lf = False
@@ -319,6 +293,47 @@ class UsageTap:
             return out if len(event) <= _HELD else out + self._relay_long(event, b"")
         self._trim(event)
         return out + data[end:] if was_withheld else data
+
+    def _is_two_lines(self, data: bytes) -> bool:
+        """Measure a read that is one event of the lines `event:` and `data:`, without counts.
+
+        The events of Anthropic's API have this form. Returns False for any other read.
+        """
+        line = data.find(b"\n") + 1
+        if (
+            not data.endswith(b"\n\n")
+            or data.find(b"\n", line) != len(data) - 2
+            or data[0] == _COLON
+            or is_error_line(data)
+            or is_error_line(data, line)
+            or data.find(self._mark) >= 0
+        ):
+            return False
+        # In /v1/responses, the events that end a part repeat the part's whole text.
+        if not self._is_response or data.find(_DELTA, 0, line) >= 0:
+            if self._events >= self._sample_at:
+                self._take_sample(data)
+            self._size += len(data)
+        return True
+
+    def _count_events(self, done: bytes) -> bytes:
+        """Count the events that end with these bytes, and note their usage.
+
+        Returns the bytes to relay.
+        """
+        event = self._event
+        whole = done if event is None else bytes(event) + done
+        count = _count(whole)
+        self.has_done = whole.rstrip(b"\r\n").endswith(_DONE)
+        self._measure(whole, count)
+        self._events += count
+        self._meter.events += count
+        out = whole if self._is_withheld else done
+        if self._mark in whole:
+            self._note(whole)
+            if self._takes_out:
+                out = self._without_usage(out)
+        return out
 
     def _take_sample(self, events: bytes) -> None:
         if self._events <= self._quiet:
@@ -480,3 +495,63 @@ def _json_of(event: bytes) -> dict[str, Any]:
     except NOT_JSON:
         return {}
     return body if isinstance(body, dict) else {}
+
+
+FINISH: Final = b'"finish_reason":"'
+_FINGERPRINT: Final = b'"system_fingerprint"'
+
+
+class Closing:
+    """Handles the end of one stream whose usage event is removed.
+
+    vLLM sends `system_fingerprint` in the last event of a stream: the event with the usage if it
+    was requested, else the event with the `finish_reason`. So the latest event with a
+    `finish_reason` is held until the next event, which follows at once. Then the fingerprint of the
+    removed event is added to the held event. No other byte is changed. All relayed bytes of the
+    stream pass through this object.
+    """
+
+    __slots__ = ("fingerprint", "held")
+
+    def __init__(self) -> None:
+        self.held = b""  # The latest event with a `finish_reason`, not relayed yet.
+        self.fingerprint = b""  # The fingerprint of the removed usage event, as JSON.
+
+    def pass_on(self, data: bytes) -> bytes:
+        """Return the bytes that are relayed to the client now."""
+        if self.fingerprint:
+            return self.release(data)
+        whole = self.held + data
+        self.held = b""
+        if not whole.endswith(b"\n\n"):
+            return whole
+        start = _start_of_event(whole, len(whole) - 2)
+        if whole.find(FINISH, start) < 0:
+            return whole
+        self.held = whole[start:]
+        return whole[:start]
+
+    def release(self, data: bytes) -> bytes:
+        """Return the held event and the bytes after it. Nothing is held afterwards."""
+        whole = self.held + data
+        self.held = b""
+        if self.fingerprint:
+            whole = _stamped(whole, self.fingerprint)
+            self.fingerprint = b""
+        return whole
+
+
+def _start_of_event(data: bytes, inside: int) -> int:
+    blank = data.rfind(b"\n\n", 0, inside)
+    return blank + 2 if blank >= 0 else 0
+
+
+def _stamped(data: bytes, fingerprint: bytes) -> bytes:
+    """Add the fingerprint to the last event with a finish reason, unless the event has one."""
+    at = data.rfind(FINISH)
+    if at < 0:
+        return data
+    end = data.find(b"}\n\n", at)
+    if end < 0 or data.find(_FINGERPRINT, _start_of_event(data, at), end) >= 0:
+        return data
+    return b"%b,%b:%b%b" % (data[:end], _FINGERPRINT, fingerprint, data[end:])

@@ -1,12 +1,15 @@
-"""The interface through which the admin listener calls the router.
+"""The interface through which the admin listener calls the router, and the query of GET /usage.
 
 Must never: import the admin listener.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple, Protocol
+
+from router.core.periods import parse_date
 
 
 class Refused(Exception):
@@ -80,3 +83,46 @@ class AdminActions(Protocol):
 
     def drain(self) -> None:
         """Starts draining and returns at once. A second call does nothing."""
+
+
+FIRST: Final = -1_000_000  # days since 1970: before every day that a clock can show
+LAST: Final = 3_000_000
+_NAMES: Final = ("from", "to", "format")
+_FORMATS: Final = ("json", "csv")
+
+
+class UsageQuery(NamedTuple):
+    """The days from `first` to `last` (days since 1970), and whether the answer is CSV."""
+
+    first: int = FIRST
+    last: int = LAST
+    is_csv: bool = False
+
+
+def read_query(pairs: Iterable[tuple[str, str]]) -> UsageQuery:
+    """Return the query with these names and values. Raises Refused."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in _NAMES:
+            raise _refused(f"{name!r} is unknown; known are {', '.join(_NAMES)}")
+        if name in found:
+            raise _refused(f"{name!r} is stated twice")
+        found[name] = value
+    style = found.get("format", "json")
+    if style not in _FORMATS:
+        raise _refused(f"format must be one of {', '.join(_FORMATS)}, not {style!r}")
+    first, last = FIRST, LAST
+    try:
+        if "from" in found:
+            first = parse_date(found["from"])
+        if "to" in found:
+            last = parse_date(found["to"])
+    except ValueError as err:
+        raise _refused(str(err)) from None
+    if first > last:
+        raise _refused("from is after to")
+    return UsageQuery(first, last, style == "csv")
+
+
+def _refused(why: str) -> Refused:
+    return Refused(HTTPStatus.BAD_REQUEST, "bad_query", why)

@@ -14,18 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Annotated, Final
 
+import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from router.core.errors import ConfigError
-from router.observe.admin.actions import AdminActions, Refused
-from router.observe.admin.answers import answered, refused, wants_text
+from router.core.unreadable import NOT_JSON
+from router.fleet.membership import ACTIONS
+from router.observe.admin.actions import AdminActions, Refused, read_query
 from router.observe.admin.authority import Authority
 from router.observe.admin.fleet_page import fleet_page, queue_page
-from router.observe.admin.member_routes import MEMBERS, add_member_routes
-from router.observe.admin.usage_query import read_query
 from router.observe.events import log_event
 from router.observe.families.collector import Collector
 
@@ -37,7 +40,7 @@ LINGER_S = 1.0
 # An idle connection is closed after this many seconds: longer than Prometheus's scrape interval.
 KEEP_ALIVE_S = 75.0
 
-_INDEX = f"""hedgerow admin
+_INDEX = """hedgerow admin
 GET  /metrics   Prometheus metrics
 GET  /livez     200 while the process runs; also /healthz
 GET  /readyz    200 if load balancers should use the router (`ready`), else 503 and the reason;
@@ -48,10 +51,20 @@ GET  /hedging   when second copies are sent, and their gain, as JSON
 GET  /queue     waiting requests by class and tenant, as JSON; ?format=text gives text
 GET  /usage     tokens, requests and cost by tenant and class, as JSON; ?from=2026-11-01 and
                 ?to=2026-11-30 select days (with `usage.file`), ?format=csv gives a row for each day
-{MEMBERS}POST /reload    read the configuration again
+GET  /replicas/ID  one replica; also while it finishes requests after its removal
+POST /replicas  add a replica; the body is an entry of `replicas` in the configuration, as JSON:
+                {"url": "http://gpu-3:8000"}
+DELETE /replicas/ID  remove a replica; it finishes its requests
+POST /replicas/ID/cordon  send no new requests to a replica; it finishes those that it has
+POST /replicas/ID/drain  the same; the state becomes `drained` when the last request has ended
+POST /replicas/ID/uncordon  send requests again
+POST /replicas/ID/reclaim  drain a replica whose machine goes away, and move its requests; the body
+                may be {"seconds": 30}
+POST /reload    read the configuration again
 POST /drain     accept no new requests, finish those under way
 """
 
+_ENTRY_BYTES: Final = 64 * 1024  # a larger entry of a replica would take long to check
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  # RFC 9110 section 9.2.1
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -148,7 +161,7 @@ def build(actions: AdminActions, collector: Collector, authority: Authority) -> 
     app.router.add_get("/usage", usage)
     app.router.add_post("/reload", reload)
     app.router.add_post("/drain", drain)
-    add_member_routes(app.router, actions)
+    _add_members(app.router, actions)
     return app
 
 
@@ -250,3 +263,108 @@ async def _read_body(request: web.Request) -> None:
         raise web.HTTPRequestTimeout from None
     except ConnectionError:
         raise web.HTTPBadRequest from None  # The client has left, and gets no answer.
+
+
+def answered(value: object, status: int = 200) -> web.Response:
+    body = msgspec.json.encode(value) + b"\n"
+    return web.Response(body=body, status=status, content_type="application/json")
+
+
+def wants_text(request: web.Request) -> bool:
+    """Whether a page of JSON is to be text: `?format=text`, or an Accept header that prefers it.
+
+    Raises Refused for another format.
+    """
+    style = request.query.get("format")
+    if style is None:
+        first = request.headers.get("Accept", "").partition(",")[0].partition(";")[0]
+        return first.strip().lower() in ("text/plain", "text/html")
+    if style not in ("json", "text"):
+        why = f"format must be one of json, text, not {style!r}"
+        raise Refused(HTTPStatus.BAD_REQUEST, "bad_query", why)
+    return style == "text"
+
+
+def refused(
+    status: int, code: str, message: str, problems: Sequence[str] | None = None
+) -> web.Response:
+    """Return an error: {"error": {"code", "message"}}, and its `problems` if there are any."""
+    error: dict[str, object] = {"code": code, "message": message}
+    if problems is not None:
+        error["problems"] = problems
+    return answered({"error": error}, status)
+
+
+def _add_members(router: web.UrlDispatcher, actions: AdminActions) -> None:
+    """Adds the routes that show and change one replica.
+
+    An ID may take several segments of a path: the default ID of a replica whose URL has a path
+    prefix contains slashes. A handler raises Refused if the router refuses the request.
+    """
+
+    async def show(request: web.Request) -> web.Response:
+        with _action_paths(request):
+            return answered(actions.members.show(request.match_info["id"]))
+
+    async def add(request: web.Request) -> web.Response:
+        return answered(actions.members.add(await _entry(request)), HTTPStatus.CREATED)
+
+    async def remove(request: web.Request) -> web.Response:
+        with _action_paths(request):
+            return answered(actions.members.remove(request.match_info["id"]), HTTPStatus.ACCEPTED)
+
+    async def set_duty(request: web.Request) -> web.Response:
+        found = request.match_info
+        return answered(actions.members.set_duty(found["id"], found["action"]))
+
+    async def reclaim(request: web.Request) -> web.Response:
+        found = actions.members.reclaim(request.match_info["id"], await _seconds(request))
+        return answered(found, HTTPStatus.ACCEPTED)
+
+    router.add_post("/replicas", add)
+    router.add_post("/replicas/{id:.+}/reclaim", reclaim)
+    router.add_post(f"/replicas/{{id:.+}}/{{action:{'|'.join(ACTIONS)}}}", set_duty)
+    router.add_get("/replicas/{id:.+}", show)
+    router.add_delete("/replicas/{id:.+}", remove)
+
+
+@contextmanager
+def _action_paths(request: web.Request) -> Iterator[None]:
+    """Turns 404 into 405 if the path is that of an action, whose last part was read as an ID's."""
+    try:
+        yield
+    except Refused as no:
+        last = request.match_info["id"].rpartition("/")[2]
+        if no.status == HTTPStatus.NOT_FOUND and last in (*ACTIONS, "reclaim"):
+            raise web.HTTPMethodNotAllowed(request.method, ["POST"]) from None
+        raise
+
+
+class _Reclaim(msgspec.Struct, forbid_unknown_fields=True):
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=1e7)] | None = None
+
+
+async def _entry(request: web.Request) -> object:
+    raw = await request.read()
+    if len(raw) > _ENTRY_BYTES:
+        status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        raise Refused(status, "entry_too_large", f"the body is over {_ENTRY_BYTES} bytes")
+    try:
+        return msgspec.json.decode(raw)
+    except NOT_JSON as err:
+        raise _bad_json(err) from None
+
+
+async def _seconds(request: web.Request) -> float | None:
+    raw = await request.read()
+    try:
+        return msgspec.json.decode(raw, type=_Reclaim).seconds if raw.strip() else None
+    except msgspec.ValidationError as err:
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
+        raise Refused(status, "bad_reclaim", "the body is invalid", [str(err)]) from None
+    except NOT_JSON as err:
+        raise _bad_json(err) from None
+
+
+def _bad_json(err: Exception) -> Refused:
+    return Refused(HTTPStatus.BAD_REQUEST, "bad_json", f"the body is not JSON: {err}")

@@ -21,7 +21,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector as CollectorBase
 
-from router.observe.families import process_families, request_families, tenant_families
+from router.observe.families import process_families, request_families
 from router.observe.families.family import Source
 from router.observe.metrics import Metrics
 
@@ -40,7 +40,7 @@ class Collector(CollectorBase):
     def __init__(self, metrics: Metrics, *others: Source[Any]) -> None:
         self._sources: tuple[Source[Any], ...] = (
             Source(request_families.FAMILIES, lambda: metrics),
-            Source(tenant_families.FAMILIES, lambda: tenant_families.named(metrics.usage)),
+            Source(request_families.TENANTS, lambda: request_families.named(metrics.usage)),
             *others,
             Source(process_families.FAMILIES, lambda: None),
         )

@@ -1,8 +1,13 @@
-"""Declares `Metrics`' counters of requests, attempts and connections as Prometheus metrics."""
+"""Declares `Metrics`' counters as Prometheus metrics: of requests, attempts, connections, tenants.
+
+The usage of tenants is summed over all priority classes: /metrics is read every few seconds, so it
+must not have too many time series. GET /usage returns the usage of more tenants, by class.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 from router.observe.families.family import COUNTER, GAUGE, HISTOGRAM, INFO, Family
@@ -16,6 +21,7 @@ from router.observe.metrics import (
     SloCounts,
     TokenCounts,
 )
+from router.observe.tenant_usage import OTHERS, TenantUsage, Used, together
 
 
 def _kinds(metrics: Metrics) -> dict[str, KindCounts]:
@@ -314,19 +320,72 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
         "config_reloads",
         COUNTER,
         "Configuration reloads, by result.",
-        lambda m: {"ok": m.reloads_ok, "failed": m.reloads_failed},
+        lambda m: {"ok": m.reloads.ok, "failed": m.reloads.failed},
         ("result",),
     ),
     Family(
         "config_reload_success",
         GAUGE,
         "1 if the last reload succeeded, 0 if the previous configuration stayed in use.",
-        lambda m: float(m.last_reload_ok),
+        lambda m: float(m.reloads.last_is_ok),
     ),
     Family(
         "config",
         INFO,
         "The hash of the configuration in use.",
-        lambda m: {"hash": m.config_hash},
+        lambda m: {"hash": m.reloads.config_hash},
+    ),
+)
+
+
+# The number of tenants with their own time series. They are the first tenants that sent a request,
+# so that the set of series does not change.
+NAMED: Final = 200
+
+
+def named(usage: TenantUsage) -> dict[str, Used]:
+    """Return the usage by tenant. All tenants without their own time series are summed."""
+    tenants = usage.tenants
+    found = {name: together(tenants[name]) for name in islice(tenants, NAMED)}
+    for name in islice(tenants, NAMED, None):
+        others = found.setdefault(OTHERS, Used())
+        for used in tenants[name].values():
+            others.add(used)
+    return found
+
+
+def _tokens_of_tenants(tenants: dict[str, Used]) -> dict[tuple[str, ...], float]:
+    return {
+        (name, kind): number
+        for name, used in tenants.items()
+        for kind, number in (
+            ("prompt", used.prompt),
+            ("output", used.output),
+            ("cached", used.cached),
+        )
+    }
+
+
+TENANTS: Final[tuple[Family[dict[str, Used]], ...]] = (
+    Family(
+        "tenant_requests",
+        COUNTER,
+        f"Generation requests, by the name of their key: the first {NAMED} names.",
+        lambda tenants: {name: used.requests for name, used in tenants.items()},
+        ("tenant",),
+    ),
+    Family(
+        "tenant_tokens",
+        COUNTER,
+        "Tokens used, by the name of the key and kind; cached ones are also prompt tokens.",
+        _tokens_of_tenants,
+        ("tenant", "kind"),
+    ),
+    Family(
+        "tenant_cost",
+        COUNTER,
+        "Cost of the tokens by `usage.prices`, by the name of the key.",
+        lambda tenants: {name: used.cost for name, used in tenants.items() if used.is_priced},
+        ("tenant",),
     ),
 )

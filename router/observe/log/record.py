@@ -15,11 +15,11 @@ import msgspec
 AttemptRecord = tuple[str, str, str, float]
 
 
-class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "class"}):
-    """One line of the access log. Fields with their default value are omitted.
+class Line(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "class"}):
+    """The fields of a line that most requests have. Fields with their default value are omitted.
 
-    `AccessLog.write` encodes a record at once, so a record may be reused. Pass its fields as
-    positional arguments: so many keyword arguments would cost more than encoding the line.
+    Pass the fields as positional arguments: so many keyword arguments would cost more than encoding
+    the line.
     """
 
     ts: float = 0.0  # the time of the request's arrival, in seconds since 1970
@@ -50,6 +50,14 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     estimated_tokens: int = 0  # the router's estimate of the prompt tokens
     # Hashes of the prompt's first blocks: six bytes for every two blocks, as base64 in the log.
     blocks: bytes = b""
+
+
+class Record(Line, omit_defaults=True, gc=False):
+    """One line of the access log: the fields of `Line`, and fields that fewer requests have.
+
+    `AccessLog.write` encodes a record at once, so a record may be reused.
+    """
+
     # The total time in the router's queue; None: the request never waited in the queue.
     queue_ms: float | None = None
     # The next fields describe the request's flow (`intake/flow.py`). `within`: the hash of the

@@ -19,8 +19,8 @@ import pytest
 from router.core.errors import ConfigError, Reason
 from router.observe.admin import listener as admin
 from router.observe.admin import routes as admin_routes
+from router.observe.admin.actions import FIRST, LAST
 from router.observe.admin.listener import Admin
-from router.observe.admin.usage_query import FIRST, LAST
 from router.observe.families.collector import Collector
 from router.observe.metrics import Metrics
 from tests.harness.running import scenario

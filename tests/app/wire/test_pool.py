@@ -11,8 +11,9 @@ import pytest
 
 from router.config.model import Limits, Timeouts
 from router.core.errors import Reason
+from router.wire import replica
 from router.wire.http1.response_reader import COMPLETE
-from router.wire.pool import Address, Pool, Waiter
+from router.wire.pool import Address, Pool
 from router.wire.replica import ReplicaConnection
 from router.wire.sweep import Sweeper
 from tests.harness.behaviours import hang, json_ok
@@ -23,7 +24,7 @@ from tests.harness.replica import ReplicaConnection as Accepted
 from tests.harness.running import scenario
 
 
-class Owner(Waiter):
+class Owner(replica.Owner):
     """Waits for a connection, sends one request, records its events."""
 
     def __init__(self, pool: Pool) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.dispatch.usage.token_counts import Usage
-from router.dispatch.usage.usage_tap import UsageTap
+from router.dispatch.usage.usage_tap import Closing, UsageTap
 from router.fleet.cadence import Cadence
 from tests.examples import examples
 from tests.harness.messages import DONE, event, role, token
@@ -241,6 +241,71 @@ def test_a_recorded_stream_ends_as_one_that_was_asked_for_no_usage() -> None:
     )
     assert list(last) == list(expected)
     assert last["system_fingerprint"] == expected["system_fingerprint"]
+
+
+WORD = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+QUOTED = b'data: {"choices":[{"delta":{"content":"\\"finish_reason\\":\\"x"}}]}\n\n'
+REASON = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+OTHER = b'data: {"choices":[{"index":1,"finish_reason":"length"}]}\n\n'
+NULL = b'data: {"choices":[{"delta":{},"finish_reason":null}]}\n\n'
+PRINTED = b'"fp_1"'
+
+
+def stamped(event: bytes, fingerprint: bytes = PRINTED) -> bytes:
+    return event[:-3] + b',"system_fingerprint":' + fingerprint + event[-3:]
+
+
+@pytest.mark.parametrize("event", [WORD, QUOTED, NULL, DONE, b": comment\n\n"])
+def test_other_events_are_not_held(event: bytes) -> None:
+    closing = Closing()
+    assert closing.pass_on(event) == event
+    assert closing.held == b""
+
+
+def test_an_event_that_has_a_fingerprint_keeps_its_own() -> None:
+    own = stamped(REASON, b'"fp_0"')
+    closing = Closing()
+    closing.fingerprint = PRINTED
+    assert closing.pass_on(own + DONE) == own + DONE
+    # A fingerprint in an earlier event is not that of the event with the reason.
+    earlier = stamped(WORD, b'"fp_0"')
+    closing.fingerprint = PRINTED
+    assert closing.pass_on(earlier + REASON) == earlier + stamped(REASON)
+
+
+@pytest.mark.parametrize("data", [DONE, b"", WORD, REASON[:-3], b'"finish_reason":"'])
+def test_without_a_whole_event_to_add_it_to_the_fingerprint_is_lost(data: bytes) -> None:
+    closing = Closing()
+    closing.fingerprint = PRINTED
+    assert closing.pass_on(data) == data
+    assert closing.fingerprint == b""
+
+
+def test_a_fingerprint_of_any_json_is_copied_as_it_is() -> None:
+    for fingerprint in (b"null", b'"a\\"b"', b'"%b %d"'):
+        closing = Closing()
+        closing.pass_on(REASON)
+        closing.fingerprint = fingerprint
+        assert closing.release(DONE) == stamped(REASON, fingerprint) + DONE
+
+
+@given(st.lists(st.sampled_from([WORD, QUOTED, REASON, OTHER, NULL, DONE]), max_size=9), st.data())
+def test_without_a_fingerprint_every_byte_passes_and_one_event_is_held_at_most(
+    events: list[bytes], data: st.DataObject
+) -> None:
+    stream = b"".join(events)
+    places = data.draw(st.lists(st.integers(0, len(stream)), max_size=6).map(sorted))
+    closing, passed = Closing(), b""
+    for start, end in zip([0, *places], [*places, len(stream)], strict=True):
+        passed += closing.pass_on(stream[start:end])
+        assert passed + closing.held == stream[:end]
+        assert closing.held in (b"", REASON, OTHER) or stream[:end].endswith(closing.held)
+        # One event, and the line end before it.
+        assert len(closing.held) <= len(OTHER) + 1
+    assert passed + closing.release(b"") == stream
+
+
+# -- held bytes ----------------------------------------------------------------------------------
 
 
 def test_without_taking_out_nothing_is_ever_held() -> None:

@@ -75,7 +75,7 @@ def in_force(router: Router) -> list[Any]:
     parts = router.app.parts
     return [
         router.app.config,
-        router.app.metrics.config_hash,
+        router.app.metrics.reloads.config_hash,
         parts.config,
         parts.policies,
         parts.upstream,

@@ -20,7 +20,7 @@ from router.lab.emulator.core.engine_core import (
     Request,
 )
 from router.lab.emulator.core.timing import Timing
-from router.observe.log.milliseconds import milliseconds
+from router.observe.log.access_log import milliseconds
 from router.observe.log.record import Record
 
 EPOCH = 1_772_366_400.0  # when these logs begin: 1 March 2026, 12:00 UTC

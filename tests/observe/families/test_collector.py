@@ -26,11 +26,10 @@ from router.observe.families import (
     hedge_families,
     process_families,
     request_families,
-    tenant_families,
 )
 from router.observe.families.collector import PIECE_SAMPLES, Collector
 from router.observe.families.family import COUNTER, GAUGE, HISTOGRAM, INFO, Family, Source
-from router.observe.families.tenant_families import NAMED
+from router.observe.families.request_families import NAMED
 from router.observe.hedge_counts import Cause, HedgeCounts, Refusal
 from router.observe.metrics import REPLICAS_MAX, UNCLASSED, Metrics
 from tests.observe.helpers import run
@@ -65,7 +64,7 @@ def used() -> Metrics:
     added = Family("added", COUNTER, "Of an addon.", lambda taken: taken, ("outcome",))
     metrics.added["an addon"] = Source((added,), lambda: {"good": 1})
     metrics.ejections("gpu-1:8000")
-    metrics.reloaded(True, "c0ffee")
+    metrics.reloads.count(True, "c0ffee")
     metrics.client_connections = 9
     return metrics
 
@@ -271,7 +270,7 @@ def test_hostile_names_still_render() -> None:
     for name in ("\ud800", "\udfff", 'a"b\\c\nd', "", "é" * 1000):
         metrics.finished("chat", Reason.OK, 200, 0.1, None, 0, 0, name)
         metrics.attempt(name, "primary", Reason.OK)
-    metrics.config_hash = "\udc80"
+    metrics.reloads.config_hash = "\udc80"
     for accept in ("", OPENMETRICS):
         text, _ = render(Collector(metrics), accept)
         values = samples(list(parse_openmetrics(text) if accept else parse_text(text)))
@@ -302,7 +301,7 @@ def test_the_loop_runs_during_a_scrape() -> None:
 def test_declarations() -> None:
     declared: list[Family[Any]] = [
         *request_families.FAMILIES,
-        *tenant_families.FAMILIES,
+        *request_families.TENANTS,
         *hedge_families.FAMILIES,
         *process_families.FAMILIES,
         *families.FLEET,

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason
-from router.observe.log.access_log import TEXT_CHARS_MAX, AccessLog
-from router.observe.log.milliseconds import milliseconds
+from router.observe.log.access_log import TEXT_CHARS_MAX, AccessLog, ReplacedLogs, milliseconds
 from router.observe.log.record import Record
 from tests.examples import examples
+from tests.harness.replica import eventually
 from tests.observe.helpers import run, sink_threads, until, until_sync
 
 
@@ -290,6 +290,54 @@ def test_a_line_larger_than_the_queue_is_dropped_not_kept_for_ever(tmp_path: Pat
         log.close()
 
     run(main())
+
+
+# -- logs that a reload has replaced ----------------------------------------------------------
+
+
+async def closed(path: str, lines: int) -> AccessLog:
+    log = AccessLog(path, flush_s=60.0)
+    for _ in range(lines):
+        log.write(record())
+    log.close(timeout_s=0)
+    return log
+
+
+def test_logs_that_have_ended_are_forgotten_and_their_lost_lines_are_counted(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        logs = ReplacedLogs()
+        for number in (1, 2, 3):
+            logs.add(await closed("/dev/full", 2))
+            logs.add(await closed(str(tmp_path / "log"), 2))
+            logs.add(await closed("", 2))
+            lost = 2 * number
+            await eventually(lambda n=lost: (logs.dropped, len(logs)) == (n, 0), "forgotten")  # type: ignore[misc]
+        assert (logs.dropped, len(logs)) == (6, 0)
+        assert len((tmp_path / "log").read_text().splitlines()) == 6
+
+    run(story())
+
+
+def test_a_log_that_still_writes_is_kept(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    async def story() -> None:
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        logs = ReplacedLogs()
+        logs.add(await closed(str(pipe), 2000))  # more than the pipe has room for
+        try:
+            assert (logs.dropped, len(logs)) == (0, 1)
+        finally:
+            os.close(reader)
+        await eventually(lambda: logs.dropped > 0 and not len(logs), "the write has failed")
+
+    run(story())
+
+
+# -- standard output -----------------------------------------------------------------------------
 
 
 PROGRAM = """

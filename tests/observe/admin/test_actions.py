@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.observe.admin.actions import Refused
-from router.observe.admin.usage_query import FIRST, LAST, UsageQuery, read_query
+from router.observe.admin.actions import FIRST, LAST, Refused, UsageQuery, read_query
 
 
 @pytest.mark.parametrize(
