@@ -326,7 +326,7 @@ def _queue(depth: int) -> Work:
                 running.append((ticket, Lease(places[0], ticket.view.prompt_tokens)))  # type: ignore[arg-type]
             lease.release()
             granted = queue.freed(over.place, now)
-            queue.settle(over, over.view.prompt_tokens, over.view.output_tokens, now)
+            queue.runs.settle(over, over.view.prompt_tokens, over.view.output_tokens, now)
             marks.end()
             running.extend([(each, Lease(each.place, each.view.prompt_tokens)) for each in granted])
         return marks.take() / count

@@ -25,9 +25,9 @@ How the driver calls the queue
    - The queue raises RouterError (429 with Retry-After). Then the ticket has ended.
 
    If the queue is full, waiting tickets may be evicted for the new one. These tickets have ended
-   and are in `evicted`, each with the error for its client. The driver reads `evicted` after each
-   `offer`, even if it raised, and answers these clients. The driver may send an early 200 to a
-   waiting client if `allows_early_status` returns true. `relieve` evicts a waiting request if there
+   and are in `evictions.evicted`, each with the error for its client. The driver reads this list
+   after each `offer`, even if it raised, and answers these clients. The driver may send an early
+   200 to a waiting client if `allows_early_status` returns true. `evictions.relieve` evicts a waiting request if there
    are too few connections; `set_aside` and `evict` evict requests if there is too little memory.
    While `is_passable` is true, the driver may first choose one of all fit replicas and then call
    `passes` for it. If the result is true, the request needs no ticket, and the driver calls
@@ -76,10 +76,12 @@ What holds at all times
 
 The modules
 -----------
-The queue is one class in five layers, each a file: `queue_state` (its parts, and the numbers that
-reports read), `arrivals`, `dispatches`, `outcomes`, and `queue` (periodic work, changes of the
-fleet, reloads). `pools` decides which queue serves which model. `waiting/` has the waiting tickets
-and chooses the next one, `gates/` decides which classes a replica takes. The order within a class
+A queue is made of parts, each with its own fields. `queue_state` creates them, and has the numbers
+that reports read; `queue` decides (arrivals, dispatches, periodic work, changes of the fleet,
+reloads). `runs` counts the sent requests, `evictions` evicts waiting ones, `forecasts` predicts
+waits, and `timers` expires and promotes. A part holds the parts that it calls, and never the queue.
+`pools` decides which queue serves which model. `waiting/` has the waiting tickets and chooses the
+next one, `gates/` decides which classes a replica takes. The order within a class
 is a policy of its own (`policies/queueing`). `limits` applies before any queue.
 
 Urgency is a number: 0 critical, 1 high, 2 normal, 3 low, 4 batch, with fractions between these

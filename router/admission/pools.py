@@ -21,9 +21,9 @@ from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.foreign import Failures
 from policies.queueing.ticket import INFINITY, SENT, Ticket
 from router.admission.counts import QueueCounts
-from router.admission.outcomes import DONE
 from router.admission.pool import Pool
 from router.admission.queue import Queue
+from router.admission.runs import DONE
 from router.admission.timers import Ticked
 from router.admission.waiting.wait_lists import Orders
 from router.config.model import Config
@@ -176,7 +176,8 @@ class Pools:
         other = self._by_place.get(place)
         if other is None or other is queue:
             return queue
-        queue.hand_over(ticket, other, now)
+        queue.runs.hand_over(ticket, other.runs, now)
+        ticket.queue = other
         return other
 
     # -- calls that are passed to a queue -----------------------------------------------------
@@ -222,7 +223,7 @@ class Pools:
     ) -> None:
         queue = self._by_place.get(place)
         if queue is not None:
-            queue.passed(place, flow, tokens, output, sent_at, now, end)
+            queue.runs.passed(place, flow, tokens, output, sent_at, now, end)
 
     def unreached(self, place: ReplicaLoad, now: float) -> None:
         """Note that a connection to a healthy replica failed."""
@@ -254,25 +255,25 @@ class Pools:
         if ticket.state == SENT:
             if ticket.place is place:
                 queue: Queue = ticket.queue
-                queue.first_content(ticket, now, prefill_s)
+                queue.runs.first_content(ticket, now, prefill_s)
             else:
                 queue = self._follow(ticket, place, now)
-                queue.moved(ticket, place, now)
-                queue.shown(ticket)
+                queue.runs.moved(ticket, place, now)
+                queue.runs.shown(ticket)
 
     def stays(self, ticket: Ticket) -> None:
         """Note that a request cannot be sent a second time, so it must not be preempted."""
         queue: Queue = ticket.queue
-        queue.shown(ticket)
+        queue.runs.shown(ticket)
 
     def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         if ticket.state == SENT:
-            self._follow(ticket, place, now).moved(ticket, place, now)
+            self._follow(ticket, place, now).runs.moved(ticket, place, now)
 
     def failed(self, ticket: Ticket) -> None:
         """Note that a request has failed at its replica, and pauses before it is sent again."""
         queue: Queue = ticket.queue
-        queue.failed(ticket)
+        queue.runs.failed(ticket)
 
     def next_order(self) -> int:
         """Return the sequence number, in order of arrival, for a request that arrives now."""
@@ -280,7 +281,7 @@ class Pools:
 
     def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
         queue: Queue = ticket.queue
-        queue.settle(ticket, tokens, output, now, end)
+        queue.runs.settle(ticket, tokens, output, now, end)
 
     def requeue(self, ticket: Ticket, now: float) -> bool:
         """Put a request back into the queue to which its model belongs now."""

@@ -5,31 +5,375 @@ Must never: do I/O, read a clock, or call back into its driver.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NoReturn
 
 from policies.queueing.base import OrderPolicy
-from policies.queueing.ticket import CLASSES, INFINITY, NEW, WAITING, Ticket
-from router.admission.dispatches import LOOK_S
-from router.admission.outcomes import Outcomes
-from router.admission.timers import Ticked
+from policies.queueing.ticket import CLASSES, ENDED, INFINITY, NEW, SENT, WAITING, Ticket
+from router.admission.counts import LEFT
+from router.admission.gates.gate_cache import CachedGate
+from router.admission.queue_state import QueueState
+from router.admission.timers import EARLY_S, SOON_S, Ticked
+from router.admission.waiting.choice import cost
+from router.admission.waiting.class_queue import ClassQueue
 from router.config.model import Config
+from router.core.errors import Reason, RouterError
 from router.core.replica_load import ReplicaLoad
+from router.core.urgency import BATCH
+from router.core.urgency import CLASSES as NAMES
 
 _AGAIN_S: Final = 1.0  # Delay in seconds of the next tick after a tick that raised an exception.
+LOOK_S: Final = 1.0  # Seconds between two updates of the token reservations of classes.
+_NONE: Final[list[Ticket]] = []
+_NOBODY: Final[tuple[ReplicaLoad, ...]] = ()
+# Seconds to the next `tick` after the first request has begun to wait. For this request, the
+# metrics of a replica may have to be polled early.
+_FIRST_S: Final = 0.02
+# A request is refused at once if its expected wait is this many times longer than its time limit.
+# The factor is large because the measured service rate can be three times too low: all requests may
+# begin and end at the same times, two minutes apart.
+_HOPELESS: Final = 3.0
+_REFUSED: Final = {
+    Reason.QUEUE_FULL: "the limit of waiting requests is reached",
+    Reason.QUEUE_FLOW_FULL: "your limit of waiting requests is reached",
+    Reason.QUEUE_BYTES_FULL: "the limit of memory for waiting requests is reached",
+    Reason.QUEUE_TOO_LONG: "the expected wait in the queue is longer than this request may wait",
+}
 
 
-class Queue(Outcomes):
+class Queue(QueueState):
     """Holds the waiting tickets of one model pool and grants them places at replicas."""
 
     __slots__ = ()
+
+    # -- arrivals -------------------------------------------------------------------------------
+
+    def offer(self, ticket: Ticket, now: float) -> Sequence[ReplicaLoad]:
+        """Take a new request. Returns the replicas to which it may be sent at once.
+
+        The driver chooses one of the returned replicas, takes a lease on it, and calls `sent`
+        before any other method of the queue. If the result is empty, the ticket waits until a
+        replica has capacity for it or until it expires. Raises RouterError if the ticket may
+        neither be sent nor wait; the ticket has then ended.
+        """
+        urgency = ticket.urgency
+        rules = self._rules
+        if not ticket.order:
+            ticket.order = self._orders.next()
+        ticket.queue = self
+        concurrency = ticket.concurrency
+        if concurrency is not None and self._wait_lists.short:
+            self._wait_lists.refill(now)
+        if not self._wait_lists.is_before(ticket.lane, urgency, now) and (
+            concurrency is None or concurrency.free(urgency == BATCH) > 0
+        ):
+            places = self._open_of(self._pool.eligible(ticket.lane), urgency)
+            if ticket.excluded:
+                places = [place for place in places if place not in ticket.excluded]
+            if places and (not rules.reservations or self._may_borrow(ticket)):
+                ticket.forecast = None
+                return places
+        self._enter(ticket, now)
+        return _NOBODY
+
+    def receive(self, ticket: Ticket, now: float) -> None:
+        """Take over a waiting ticket of another queue, even if this queue is full."""
+        ticket.queue = self
+        self._wait(ticket, now)
+
+    def _may_borrow(self, ticket: Ticket) -> bool:
+        self.runs.predict(ticket)
+        return self._reservations.allows(ticket.urgency, ticket.reserved)
+
+    def _enter(self, ticket: Ticket, now: float) -> None:
+        urgency = ticket.urgency
+        wait_lists = self._wait_lists
+        member = wait_lists.holders.join(ticket)
+        if self._is_hopeless(ticket, now):
+            ahead = wait_lists.ahead_at_least(ticket)
+            wait_lists.holders.tidy(member)
+            self._refuse(ticket, Reason.QUEUE_TOO_LONG, ahead, now)
+        if ticket.forecast is not None:
+            late = self._forecasts.late(ticket, now)
+            if late is not None:
+                wait_lists.holders.tidy(member)
+                ticket.state = ENDED
+                self.counts.dropped[late.reason][urgency] += 1
+                raise late
+        if wait_lists.refuses(ticket) is not None:
+            victims, reason = wait_lists.give_way(ticket)
+            if reason is not None:
+                ahead = wait_lists.ahead(ticket, reason) + 1
+                wait_lists.holders.tidy(member)
+                self._refuse(ticket, reason, ahead, now)
+            for victim in victims:
+                self.evictions.evict(victim, now)
+        self.counts.queued[urgency] += 1
+        if ticket.forecast is not None:
+            self._forecasts.begins(ticket)
+        self._wait(ticket, now)
+
+    def _wait(self, ticket: Ticket, now: float) -> None:
+        self.runs.predict(ticket)
+        if ticket.excluded:
+            self._ease(ticket)
+        # For the first waiting ticket, a replica's metrics may have to be polled early, so `tick`
+        # is called soon. It then sets the time of its next call.
+        soon_s = SOON_S if self._wait_lists.count else _FIRST_S
+        self._due.by(min(now + soon_s, max(now, ticket.deadline)))
+        self._wait_lists.enter(ticket, now)
+
+    def _ease(self, ticket: Ticket) -> None:
+        """Let a ticket use all fit replicas again if it has already tried all of them."""
+        fit = self._pool.eligible(ticket.lane)
+        if fit and all(place in ticket.excluded for place in fit):
+            ticket.excluded = ()
+
+    def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
+        """Whether, at the measured service rate, a new request cannot be served before its
+        deadline."""
+        until = min(ticket.deadline, ticket.arrival + self._rules.classes[ticket.urgency].wait_s)
+        if until == INFINITY or not self._wait_lists.eligible:
+            return False
+        least_s = self._service_rate.least_wait_s(self._wait_lists.ahead_at_least(ticket), now)
+        return least_s > _HOPELESS * max(0.0, until - now)
+
+    def _refuse(self, ticket: Ticket, reason: Reason, ahead: int, now: float) -> NoReturn:
+        """Raise RouterError for a request that may not wait, and count it.
+
+        `ahead`: how many waiting tickets must leave the queue before the request could wait.
+        """
+        urgency = ticket.urgency
+        ticket.state = ENDED
+        self.counts.dropped[reason][urgency] += 1
+        raise RouterError(
+            reason,
+            f"{_REFUSED[reason]} (class {NAMES[urgency]})",
+            retry_after_s=self._wait_lists.retry_after_s(urgency, ahead, now),
+        )
+
+    # -- dispatches -----------------------------------------------------------------------------
+
+    def sent(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
+        """Note that the driver has sent a new request to `place`, one of the replicas that `offer`
+        returned, and has taken the lease."""
+        if ticket.state != NEW:
+            return
+        self.counts.passed[ticket.urgency] += 1
+        is_charged = self._wait_lists.eligible > 0
+        if is_charged:
+            self.runs.predict(ticket)
+            try:
+                self._rules.order.passed(ticket, now)
+            except Exception as err:
+                self._orders.failures.add("passed", err)
+            tokens = cost(ticket)
+            self._choice.stride.serves(ticket.urgency, tokens, float(ticket.urgency))
+            waits = self._wait_lists.eligible_of[ticket.urgency] > 0
+            self._service_rate.served(ticket.urgency, now, tokens, waited=waits)
+        gate = self._gates.of(place)
+        self.runs.begin(ticket, gate, now, is_charged, now)
+        self._gates.look(gate)
+
+    def freed(self, place: ReplicaLoad, now: float) -> list[Ticket]:
+        """Return the tickets to send now, each to its `place`, after the facts of `place` changed.
+
+        Facts change when a lease is released or taken outside of `sent`, first content arrives, a
+        poll returns or fails, or the replica becomes fit. The driver takes the leases of all
+        returned tickets before any other call.
+        """
+        gates = self._gates
+        gate = gates.of(place)
+        gates.look(gate)
+        is_replanned = gates.look_if_replanned()
+        if self._rules.reservations and now >= self._weighed_at + LOOK_S:
+            self._weigh(now)
+        if self._wait_lists.short:
+            self._wait_lists.refill(now)
+        if not self._wait_lists.eligible:
+            return _NONE
+        if is_replanned or (self._due.is_dirty and self._rules.reservations):
+            self._due.is_dirty = False
+            filled: list[Ticket] = []
+            self._fill_all(filled, now)
+            return filled
+        if not gate.starved_mask:
+            return _NONE
+        granted: list[Ticket] = []
+        while self._wait_lists.eligible and gate.starved_mask:
+            ticket = self._grant(gate, now)
+            if ticket is None:
+                break
+            granted.append(ticket)
+        return granted
+
+    def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
+        """Return a ticket that its API key's limit no longer blocks, and the replicas to which it
+        may go.
+
+        If another ticket goes before it at one of these replicas, that ticket is returned instead.
+        The driver chooses one of the returned replicas, calls `grant`, takes the lease, and calls
+        `woken` again. `None`: there is no such ticket.
+        """
+        wait_lists = self._wait_lists
+        if wait_lists.short:
+            wait_lists.refill(now)
+        while wait_lists.woken:
+            class_queue = next(iter(wait_lists.woken))
+            found = self._next_woken(class_queue, now)
+            if found is not None:
+                return found
+            # The tickets of this class queue may be sent later, when another gate opens to them.
+            if class_queue.count:
+                self._due.by(now + SOON_S)
+            del wait_lists.woken[class_queue]
+        return None
+
+    def grant(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
+        """Note that the driver has chosen `place` for a ticket that `woken` returned.
+
+        The driver takes the lease next.
+        """
+        self._give(ticket, self._gates.of(place), now)
+
+    def _fill_all(self, granted: list[Ticket], now: float) -> None:
+        """Grant tickets to all replicas in rounds: one ticket per replica and round, the least
+        loaded replica first.
+
+        The tickets are added to `granted`, so that none is lost after an exception.
+        """
+        gates = [gate for gate in self._gates.by_place.values() if gate.starved_mask]
+        gates.sort(key=_load)
+        while gates and self._wait_lists.eligible:
+            still: list[CachedGate] = []
+            for gate in gates:
+                ticket = self._grant(gate, now) if gate.starved_mask else None
+                if ticket is not None:
+                    granted.append(ticket)
+                    still.append(gate)
+            gates = still
+
+    def _grant(self, gate: CachedGate, now: float) -> Ticket | None:
+        if not self._wait_lists.eligible:
+            return None
+        ticket = self._choice.next_for(gate, self._wait_lists.active, now)
+        if ticket is not None:
+            self._give(ticket, gate, now)
+        return ticket
+
+    def _give(self, ticket: Ticket, gate: CachedGate, now: float) -> None:
+        class_queue: ClassQueue = ticket.class_queue
+        if class_queue.looking and class_queue.line.first(now) is not ticket:
+            self.counts.skipped += 1
+        class_queue.line.take(ticket, now)
+        self._service_rate.served(ticket.urgency, now, cost(ticket), waited=True)
+        self._wait_lists.left(ticket, SENT)
+        self._forecasts.sent(ticket, now)
+        self.runs.begin(ticket, gate, now, True, ticket.eligible_since)
+        self.counts.granted[ticket.urgency] += 1
+        for urgency in range(ticket.urgency):
+            if self._wait_lists.eligible_of[urgency]:
+                self.counts.inverted[ticket.urgency] += 1
+                break
+        # After a grant, early polls of the replica begin again with the shortest interval.
+        gate.poll_s = 0.0
+        gate.poll_at = min(gate.poll_at, now + EARLY_S)
+        if self._wait_lists.eligible:  # The next ticket may need this early poll.
+            self._due.by(gate.poll_at)
+        self._gates.grant(gate, _uncached(ticket, gate.place), ticket.view.stream)
+
+    def _next_woken(
+        self, class_queue: ClassQueue, now: float
+    ) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
+        """Return the next ticket for one of the replicas that are open to a class queue, and all
+        replicas that are open to this ticket."""
+        first, eldest = class_queue.line.first(now), class_queue.eldest()
+        if first is None or eldest is None:
+            return None
+        gate = self._choice.gate(class_queue, eldest, now)
+        for place in self._open_of(self._pool.eligible(first.lane), gate):
+            if place in first.excluded:
+                continue
+            ticket = self._choice.next_for(self._gates.of(place), self._wait_lists.active, now)
+            if ticket is None:
+                return None
+            places = self._open_of(self._pool.eligible(ticket.lane), ticket.urgency)
+            if ticket.excluded:
+                places = [other for other in places if other not in ticket.excluded]
+            return ticket, places or (place,)
+        return None
+
+    def _weigh(self, now: float) -> None:
+        """Update the pool's token capacity, and drop token demand older than
+        `reservations.WINDOW_S`."""
+        self._weighed_at = now
+        self._reservations.tick(now)
+        self._reservations.capacity = self._gates.capacity()
+
+    # -- tickets that leave or return -----------------------------------------------------------
+
+    def leave(self, ticket: Ticket) -> bool:
+        """Remove the ticket of a client that has disconnected, if it waits.
+
+        Returns True if it waited. Returns False if the ticket had ended, was never queued, or was
+        sent (then the driver must call `settle`).
+        """
+        if ticket.state == WAITING:
+            self._wait_lists.drop(ticket, ENDED)
+            self.counts.dropped[LEFT][ticket.urgency] += 1
+            self._due.is_dirty = True
+            return True
+        if ticket.state == NEW:
+            ticket.state = ENDED
+        return False
+
+    def requeue(self, ticket: Ticket, now: float, into: Queue | None = None) -> bool:
+        """Put a sent request back into its old position, even if the queue is full.
+
+        The lease of the request is released, and the driver calls `freed` next. `into`: the queue
+        in which the request waits from now on, if that is another queue. Returns False if the
+        ticket has already ended.
+        """
+        run = ticket.run
+        if ticket.state != SENT or run is None:
+            return False
+        if run.is_preempting:
+            run.preemptions += 1
+            self.counts.preempted[ticket.urgency] += 1
+        else:
+            self.counts.queued[ticket.urgency] += 1
+        self.runs.end(ticket, run)
+        if run.is_charged:
+            try:
+                self._rules.order.refunded(ticket)
+            except Exception as err:
+                self._orders.failures.add("refunded", err)
+        run.end(now)
+        if into is None or into is self:
+            self._wait(ticket, now)
+        else:
+            into.receive(ticket, now)
+        # The limit of the API key is released only after the ticket was queued. So the same ticket
+        # may be sent again at once if it is the first waiting ticket of the key.
+        if ticket.concurrency is not None:
+            ticket.concurrency.give(ticket.urgency == BATCH, now)
+        return True
+
+    def unreached(self, place: ReplicaLoad, now: float) -> None:
+        """Stop sending requests to a fit replica for a pause, because a connection to it failed.
+
+        Without the pause, all waiting requests would be sent to a port that refuses connections.
+        """
+        gate = self._gates.of(place)
+        self._gates.shut(gate, now)
+        self._due.by(gate.shut_until)
 
     # -- time -----------------------------------------------------------------------------------
 
     def rebuilt(self, now: float) -> None:
         """Note that the set of fit replicas has changed. The driver calls `tick` next."""
         if self._wait_lists.count:
-            self.next_at = min(self.next_at, now)
+            self._due.by(now)
         for ticket in list(self._wait_lists.picky):
             self._ease(ticket)
             if not ticket.excluded:
@@ -42,13 +386,13 @@ class Queue(Outcomes):
         `next_at` to an earlier time.
         """
         ticked = Ticked()
-        self.next_at = INFINITY
+        self._due.at = INFINITY
         if self._wait_lists.count:
             try:
                 self._tick(ticked, now)
             except Exception as err:
                 ticked.error = err
-                self.next_at = now + _AGAIN_S
+                self._due.at = now + _AGAIN_S
         return ticked
 
     def _tick(self, ticked: Ticked, now: float) -> None:
@@ -72,14 +416,14 @@ class Queue(Outcomes):
                 self._rules.order.sized(self._known)
             except Exception as err:
                 self._orders.failures.add("sized", err)
-        self._dirty = False
+        self._due.is_dirty = False
         self._fill_all(ticked.granted, now)
         if wait_lists.count:
             if self._rules.reservations:
                 ticked.next_at = min(ticked.next_at, now + LOOK_S)
             timers.urge(ticked, now)
             # A grant may have set an earlier time.
-            self.next_at = min(self.next_at, ticked.next_at)
+            self._due.by(ticked.next_at)
 
     # -- the fleet, and reloads -----------------------------------------------------------------
 
@@ -89,7 +433,7 @@ class Queue(Outcomes):
         Requests that were sent to it are settled as usual.
         """
         self._gates.forget(place)
-        self._dirty = True
+        self._due.is_dirty = True
 
     def give_place(self, place: ReplicaLoad, to: Queue) -> None:
         """Move a replica to another queue, with what is known about its connections and its limit.
@@ -97,11 +441,11 @@ class Queue(Outcomes):
         The driver then hands over the requests that were sent to the replica (`hand_over`).
         """
         gate = self._gates.forget(place)
-        self._dirty = True
+        self._due.is_dirty = True
         if gate is not None:
             to._gates.receive(gate)
             if gate.is_shut:
-                to.next_at = min(to.next_at, gate.shut_until)
+                to._due.by(gate.shut_until)
 
     def parted(self, queues: Mapping[str, Queue], default: Queue) -> list[Ticket]:
         """Remove and return the tickets whose model now belongs to another queue.
@@ -139,12 +483,12 @@ class Queue(Outcomes):
         self._gates.look_at_all()
         if rules.reservations != was_reserved:
             self._recount()
-        self._preemption.adopt(self._running)
-        self._turns.outdate()
+        self.runs.preemption.adopt(self.runs.tickets)
+        self._forecasts.turns.outdate()
         self._wait_lists.holders.adopt(rules.bytes)
         if is_other:
             self._known = 0
-            for ticket in self._running:
+            for ticket in self.runs.tickets:
                 # The new policy has charged none of these, and its unit may be another one.
                 assert ticket.run is not None
                 ticket.run.is_charged = False
@@ -156,8 +500,8 @@ class Queue(Outcomes):
         used, waiting = [0] * CLASSES, [0] * CLASSES
         for gate in self._gates.by_place.values():
             gate.used = 0
-        for ticket in self._running if is_on else ():
-            self._predict(ticket)
+        for ticket in self.runs.tickets if is_on else ():
+            self.runs.predict(ticket)
             used[ticket.urgency] += ticket.reserved
             at = self._gates.by_place.get(ticket.place)
             if at is not None:
@@ -168,4 +512,16 @@ class Queue(Outcomes):
         self._reservations.recount(used, waiting)
         self._reservations.capacity = self._gates.capacity()
         self._weighed_at = -INFINITY
-        self._dirty = True
+        self._due.is_dirty = True
+
+
+def _uncached(ticket: Ticket, place: ReplicaLoad) -> int:
+    """Return a ticket's prompt tokens that a replica does not hold, by the last prefix lookup."""
+    view, prefix = ticket.view, ticket.prefix
+    if prefix is None:
+        return view.prompt_tokens
+    return max(0, view.prompt_tokens - int(prefix.blocks.get(place, 0) * view.block_tokens))
+
+
+def _load(gate: CachedGate) -> int:
+    return gate.place.load

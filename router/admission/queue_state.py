@@ -1,8 +1,6 @@
 """Holds the parts of one queue, and provides the numbers that reports and metrics read.
 
-The queue is one object, whose class is written in layers: `QueueState`, `Arrivals`, `Dispatches`,
-`Outcomes`, `Queue`. Each class in this list is derived from the class before it, and calls only its
-own and inherited methods. So compiled code reaches every field and method directly.
+`Queue` is derived from it. The other parts hold the parts that they call, and never the queue.
 
 Must never: add, send or end a ticket.
 """
@@ -13,32 +11,28 @@ from collections.abc import Container, Sequence
 from typing import Final
 
 from policies.allowed import Allowed, read_lane
-from policies.queueing.flow_identity import FlowIdentity
-from policies.queueing.ticket import CLASSES, INFINITY, Ticket
+from policies.queueing.ticket import CLASSES, INFINITY, WAITING, Ticket
 from router.admission.counts import QueueCounts
+from router.admission.evictions import QueueEvictions
+from router.admission.forecasts import Forecasts
 from router.admission.gates.gate_cache import GateCache
 from router.admission.headroom import Headroom
-from router.admission.output_lengths import OutputPredictor
 from router.admission.pool import Pool
 from router.admission.preemption import Preemption
 from router.admission.rules import Rules
+from router.admission.runs import Runs
 from router.admission.service_rate import ServiceRate
-from router.admission.timers import Expired, QueueTimers
-from router.admission.turn_model import TurnModel
-from router.admission.wait_forecast import WaitForecaster
-from router.admission.wait_progress import WaitProgress
+from router.admission.timers import Due, QueueTimers
 from router.admission.waiting.choice import Choice
 from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.wait_lists import Orders, WaitLists
 from router.config.model import Config
+from router.core.errors import Reason
 from router.core.replica_load import ReplicaLoad
 from router.core.ttft_estimate import TtftEstimates
-from router.core.urgency import CRITICAL, HIGH
+from router.core.urgency import HIGH
 
-# The largest predicted output of one request, in tokens. A request is charged its prediction until
-# it ends, so a client must not be able to choose the prediction. In `cost`, this output counts as
-# much as a prompt of 131,072 tokens, which is the context length of many models.
-MOST_PREDICTED: Final = 65_536
+_NOBODY: Final[tuple[ReplicaLoad, ...]] = ()
 
 
 class QueueState:
@@ -46,28 +40,22 @@ class QueueState:
 
     __slots__ = (
         "_choice",
-        "_dirty",
-        "_estimates",
-        "_forecaster",
+        "_due",
+        "_forecasts",
         "_gates",
         "_known",
         "_orders",
-        "_outputs",
         "_pool",
-        "_preemption",
-        "_progress",
         "_reservations",
         "_rules",
-        "_running",
         "_service_rate",
         "_timers",
-        "_turns",
         "_wait_lists",
         "_weighed_at",
         "counts",
-        "evicted",
+        "evictions",
         "headroom",
-        "next_at",
+        "runs",
     )
 
     def __init__(
@@ -84,48 +72,43 @@ class QueueState:
         has learned about the errors of predicted times to first token; `None`: tickets get no
         estimate. Raises PolicyConfigError.
         """
-        self.counts = QueueCounts()
-        # Latest time at which `tick` must be called next; infinity: no ticket waits.
-        self.next_at = INFINITY
-        # Tickets that were evicted. The driver reads them after `offer` and answers their clients.
-        self.evicted: list[Expired] = []
+        self.counts = counts = QueueCounts()
+        self._due = due = Due()
         self._pool = pool
         self._orders = Orders() if orders is None else orders
         self._weighed_at = -INFINITY
         self._known = 0  # The number of replicas that was last passed to the order policy.
-        # Reservations or replicas have changed, so any replica may accept one more request.
-        self._dirty = False
-        # The tickets that were sent and have not ended, in the order of dispatch. Those of another
-        # queue are in the order in which they were taken over. A reload may have to count their
-        # tokens again.
-        self._running: dict[Ticket, None] = {}
-        self._outputs = OutputPredictor()
         self._service_rate = ServiceRate()
-        self._forecaster = WaitForecaster()
-        self._progress = WaitProgress()
-        self._estimates = estimates
-        self._rules = Rules(config)
+        self._rules = rules = Rules(config)
         self.headroom = Headroom()
-        self._gates = GateCache(pool, self._rules, self.headroom)
-        self._reservations = Reservations(self._rules)
-        self._preemption = Preemption(self._rules)
-        self._choice = Choice(self._rules, pool, self._reservations)
-        self._turns = TurnModel(self._rules, self._choice.stride)
-        self._wait_lists = WaitLists(
-            self._rules,
-            self._choice.stride,
+        self._gates = gates = GateCache(pool, rules, self.headroom)
+        self._reservations = Reservations(rules)
+        preemption = Preemption(rules)
+        self._choice = Choice(rules, pool, self._reservations)
+        self._wait_lists = wait_lists = WaitLists(
+            rules, self._choice.stride, self._reservations, self._service_rate, self._orders
+        )
+        self._forecasts = Forecasts(
+            rules, pool, wait_lists, self._choice.stride, self._service_rate, counts, estimates
+        )
+        self._timers = QueueTimers(rules, pool, wait_lists, gates, preemption, counts)
+        self.evictions = QueueEvictions(wait_lists, counts, due)
+        self.runs = Runs(
+            rules,
+            gates,
+            self.headroom,
             self._reservations,
-            self._service_rate,
-            self._orders,
+            preemption,
+            wait_lists,
+            counts,
+            due,
+            self._orders.failures,
         )
-        self._timers = QueueTimers(
-            self._rules,
-            pool,
-            self._wait_lists,
-            self._gates,
-            self._preemption,
-            self.counts,
-        )
+
+    @property
+    def next_at(self) -> float:
+        """The latest time at which `tick` must be called next; infinity: no ticket waits."""
+        return self._due.at
 
     @property
     def config(self) -> Config:
@@ -178,27 +161,71 @@ class QueueState:
         """The bytes of the bodies of all waiting requests."""
         return self._wait_lists.holders.held
 
-    # -- read by all layers ---------------------------------------------------------------------
+    # -- what may be sent, or answered, now ----------------------------------------------------
 
-    def expected_output(self, flow: FlowIdentity) -> int:
-        """Return the expected output tokens of one choice of the flow's next answer."""
-        return self._outputs.predict(flow)
+    def passes(self, place: ReplicaLoad, urgency: int, now: float) -> bool:
+        """Whether a request of a class may go to `place` without a ticket.
 
-    def _predict(self, ticket: Ticket) -> None:
-        view = ticket.view
-        if not view.decodes:
-            view.output_tokens = 0
-        elif view.output_tokens < 0:
-            output = self.expected_output(ticket.flow)
-            limit = view.output_limit
-            if 0 <= limit < output:
-                output = limit
-            view.output_tokens = min(output * view.choices, MOST_PREDICTED)
+        If the result is true, the driver takes a lease on `place` and calls `passed` when the
+        request ends. If the result is false, the driver calls `offer` with a ticket. Call this only
+        while `is_passable` is true. A request of a class with a maximum share of slots needs a
+        ticket, because its requests are counted.
+        """
+        if self._rules.classes[urgency].slots < 1.0 or not self._gates.admits(place, urgency):
+            return False
+        self.counts.passed[urgency] += 1
+        return True
 
-    def _urgent_waits(self) -> bool:
-        """Whether a critical or high request waits that the limit of its API key does not block."""
-        eligible = self._wait_lists.eligible_of
-        return eligible[CRITICAL] + eligible[HIGH] > 0
+    @property
+    def is_passable(self) -> bool:
+        """Whether `passes` may be called.
+
+        `passes` may not be called if a ticket is ready to be sent, or if a feature must count every
+        request (reservations, preemption).
+        """
+        rules = self._rules
+        return not (self._wait_lists.eligible or rules.reservations or rules.preemption)
+
+    def open_to(
+        self, lane: str, urgency: int, places: Sequence[ReplicaLoad]
+    ) -> Sequence[ReplicaLoad]:
+        """Return the replicas among `places` to which a retry may be sent at once.
+
+        The gates of these replicas are open to the class of the retry, and no urgent request waits
+        for a slot there. The result is empty if a ticket of this class and lane waits.
+        """
+        if self._wait_lists.has(lane, urgency):
+            return _NOBODY
+        return self._open_of(places, urgency)
+
+    def refused_late(self, urgency: int, *, was_passed: bool) -> None:
+        """Count a request that the driver refuses instead of sending it at once.
+
+        `was_passed`: whether `passes` has already counted the request as sent.
+        """
+        self.counts.dropped[Reason.TTFT_UNREACHABLE][urgency] += 1
+        if was_passed:
+            self.counts.passed[urgency] -= 1
+
+    def allows_early_status(self, ticket: Ticket) -> bool:
+        """Whether the client may be sent an early 200 now, before its request has been served.
+
+        A waiting request with an early status is not evicted any more. The answer is False while a
+        time limit may end the wait, or while no replica is fit, because then the right status may
+        be 429, 503 or 408. Such a status can be sent only if no status was sent before.
+        """
+        is_limited = (
+            ticket.deadline < INFINITY or self._rules.classes[ticket.urgency].wait_s < INFINITY
+        )
+        if ticket.state == WAITING:
+            has_place = bool(self._pool.eligible(ticket.lane))
+            return has_place and not is_limited and self._wait_lists.allows_early_status(ticket)
+        if is_limited:
+            # The request must not be preempted, because a time limit could end it while it waits
+            # again.
+            self.runs.shown(ticket)
+        ticket.has_early_status = True  # The flag is used if the ticket is put back into the queue.
+        return True
 
     def _open_of(self, places: Sequence[ReplicaLoad], urgency: int) -> Sequence[ReplicaLoad]:
         """Return the replicas of `places` that take a request of the class now.
@@ -207,7 +234,7 @@ class QueueState:
         less urgent request if it has no free slot.
         """
         found = self._gates.open_of(places, urgency)
-        if urgency > HIGH and self._urgent_waits():
+        if urgency > HIGH and self._wait_lists.urgent_waits():
             return [place for place in found if not self._is_kept_for_urgent(place)]
         return found
 
@@ -237,7 +264,7 @@ class QueueState:
 
     def running(self) -> list[Ticket]:
         """Return the tickets that were sent and have not ended."""
-        return list(self._running)
+        return list(self.runs.tickets)
 
     def waiting_of(self, models: Container[str]) -> int:
         """Return the number of tickets that wait for these models."""

@@ -54,6 +54,21 @@ def _over(ticket: Ticket, wait_s: float) -> float:
     return ticket.arrival + wait_s if run is None else ticket.arrival + run.ran_s + wait_s
 
 
+class Due:
+    """When the next tick of one queue is due, and whether it must look at all replicas."""
+
+    __slots__ = ("at", "is_dirty")
+
+    def __init__(self) -> None:
+        self.at = INFINITY  # The latest time of the next `tick`; infinity: no ticket waits.
+        # Reservations or replicas have changed, so any replica may accept one more request.
+        self.is_dirty = False
+
+    def by(self, at: float) -> None:
+        """Let the next tick come at this time or earlier."""
+        self.at = min(self.at, at)
+
+
 class Expired:
     """A ticket that left the queue without a replica, and the error for its client."""
 

@@ -170,10 +170,10 @@ def test_the_time_of_a_failed_attempt_teaches_nothing() -> None:
     ticket = world.come(**URGENT)
     assert ticket.state == SENT
     (other,) = [spot for spot in world.pool.spots if spot is not ticket.place]
-    world.queue.failed(ticket)
+    world.queue.runs.failed(ticket)
     retried_at = world.now + 10.0
-    world.queue.moved(ticket, other, retried_at)
-    world.queue.first_content(ticket, retried_at + 0.1)
+    world.queue.runs.moved(ticket, other, retried_at)
+    world.queue.runs.first_content(ticket, retried_at + 0.1)
     assert world.queue.headroom.level == 0.0
 
 
@@ -184,7 +184,7 @@ def test_a_late_answer_behind_batch_after_a_retry_raises_the_level() -> None:
     world.run(1.0)
     ticket = world.come(**URGENT)
     (other,) = [spot for spot in world.pool.spots if spot is not ticket.place]
-    world.queue.failed(ticket)
-    world.queue.moved(ticket, other, world.now)
-    world.queue.first_content(ticket, world.now + 1.0)
+    world.queue.runs.failed(ticket)
+    world.queue.runs.moved(ticket, other, world.now)
+    world.queue.runs.first_content(ticket, world.now + 1.0)
     assert world.queue.headroom.level == STEP

@@ -42,7 +42,7 @@ def come(world: World, **facts: Any) -> Ticket:
 
 def teach(world: World, ratio: float = 1.0, count: int = LEAST) -> None:
     """First tokens of tickets that waited came after this multiple of their predictions."""
-    estimates = world.queue._estimates
+    estimates = world.queue._forecasts._estimates
     assert estimates is not None
     for state in (SOON, LATER):
         for _ in range(count):
@@ -53,7 +53,7 @@ def test_the_turns_serve_the_cost_that_was_measured() -> None:
     """Each request costs 4: one prompt token, and two for one output token."""
     world = crowded("serve", 80, "fair")
     come(world)
-    assert world.queue._turns._capacity == pytest.approx(40.0, rel=0.05)
+    assert world.queue._forecasts.turns._capacity == pytest.approx(40.0, rel=0.05)
 
 
 def test_a_ticket_that_would_be_late_is_refused_at_once() -> None:
@@ -98,7 +98,7 @@ def test_tickets_that_leave_or_are_refused_leave_no_marks() -> None:
     """Nothing is sent meanwhile, and each request ends its estimate, as the proxy does."""
     world = crowded("refuse")
     teach(world)
-    marks = world.queue._progress._marks[NORMAL]
+    marks = world.queue._forecasts.progress._marks[NORMAL]
     before = len(marks)
     for _ in range(500):
         assert come(world).state == ENDED  # it would be late
@@ -106,7 +106,7 @@ def test_tickets_that_leave_or_are_refused_leave_no_marks() -> None:
         assert left.state == WAITING
         world.queue.leave(left)
         left.forecast.estimate.ended(world.now)
-    assert len(world.queue._progress._marks[NORMAL]) <= 64 + 2 * before
+    assert len(world.queue._forecasts.progress._marks[NORMAL]) <= 64 + 2 * before
 
 
 def predicted_s(leaving: int) -> float:

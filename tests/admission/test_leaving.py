@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import ENDED, SENT, Ticket
 from router.admission.counts import EVICTED, EXPIRIES, LEFT
-from router.admission.outcomes import REFUSED
+from router.admission.runs import REFUSED
 from router.core.errors import Reason, RouterError
 from router.core.urgency import HIGH, NORMAL
 from tests.admission.world import Spot, World, config
@@ -97,11 +97,11 @@ def test_ends_race_to_exactly_one() -> None:
     world = full(classes={"normal": {"wait_s": 5.0}})
     queue, spot = world.queue, world.pool.spots[0]
     ticket = world.come(tokens=10, output=10)
-    queue.settle(ticket, 10, 10, world.now)  # the request was not sent
+    queue.runs.settle(ticket, 10, 10, world.now)  # the request was not sent
     assert not queue.requeue(ticket, world.now)
     assert queue.waiting == 1
     assert queue.leave(ticket)
-    queue.settle(ticket, 10, 10, world.now)
+    queue.runs.settle(ticket, 10, 10, world.now)
     assert not queue.leave(ticket)
     assert not queue.requeue(ticket, world.now)
     assert [over.ticket for over in queue.tick(world.now + 60.0).expired] == []
@@ -180,7 +180,7 @@ def test_a_replicas_refusal_lowers_its_learned_limit() -> None:
     for ticket in tickets[:10]:
         world.run(0.001)
         world._stop(world.jobs[ticket])
-        world.queue.settle(ticket, -1, -1, world.now, REFUSED)
+        world.queue.runs.settle(ticket, -1, -1, world.now, REFUSED)
         world._ended(ticket)
     learned = world.queue._gates.of(spot).learned
     assert learned is not None
@@ -238,7 +238,7 @@ def test_under_random_operations_every_ticket_ends_once(name: str, seed: int) ->
     assert world.ends.keys() == set(came)
     queue = world.queue
     assert [queue.used_tokens(urgency) for urgency in range(5)] == [0] * 5
-    assert queue._preemption.listed() == 0 and queue._preemption.asked == 0
+    assert queue.runs.preemption.listed() == 0 and queue.runs.preemption.asked == 0
     assert sum(queue.counts.queued) == (
         sum(queue.counts.granted)
         + sum(sum(queue.counts.dropped[why]) for why in (EVICTED, *EXPIRIES, LEFT))
@@ -256,3 +256,16 @@ def test_a_second_try_waits_for_a_tried_replica_where_the_lane_has_no_other() ->
     picky = world.come(tokens=10, output=10, excluded=(one,))
     world.run(10.0)  # nothing rebuilds the fleet
     assert picky in world.done
+
+
+def test_a_sent_ticket_is_counted_once() -> None:
+    """A ticket that begins or ends twice would leave a gate closed, or open it too far."""
+    world = World([Spot("a", slots=2)])
+    runs, ticket = world.queue.runs, world.come()
+    gate = world.queue._gates.of(ticket.place)
+    with pytest.raises(AssertionError, match="counted already"):
+        runs.begin(ticket, gate, world.now, False, world.now)
+    runs.settle(ticket, -1, -1, world.now)
+    with pytest.raises(AssertionError, match="not counted"):
+        runs.end(ticket, ticket.run)
+    assert not runs.tickets

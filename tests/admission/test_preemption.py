@@ -142,10 +142,10 @@ def test_a_request_that_ends_before_its_preemption_is_not_put_back() -> None:
     assert victims == [low[2]]
     job = world.jobs[low[2]]
     world._stop(job)
-    queue.settle(low[2], 10, 10, world.now)
+    queue.runs.settle(low[2], 10, 10, world.now)
     world._ended(low[2])
     assert not queue.requeue(low[2], world.now)
-    assert queue._preemption.asked == 0
+    assert queue.runs.preemption.asked == 0
     world.free(job.spot)
     world.run(60.0)
     world.assert_empty()
@@ -158,7 +158,7 @@ def test_preemption_is_off_by_default() -> None:
     high = world.come(**HIGH)
     world.run(1.0)
     assert high not in world.started
-    assert world.queue._preemption.listed() == 0
+    assert world.queue.runs.preemption.listed() == 0
 
 
 def preemptions(ticket: Ticket) -> int:

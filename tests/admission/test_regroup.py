@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from policies.queueing.ticket import CLASSES, SENT, WAITING, Ticket
-from router.admission.outcomes import REFUSED
 from router.admission.queue import Queue
+from router.admission.runs import REFUSED
 from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH, NORMAL
 from tests.admission.test_pools import Desk, Fleet

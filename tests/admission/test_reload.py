@@ -143,7 +143,7 @@ def test_enabling_preemption_finds_running_requests() -> None:
     assert high in world.started and low[2].state == WAITING
     # Preemption is off: no request is preempted any more, and none is listed.
     world.queue.adopt(config(gates=NARROW))
-    assert world.queue._preemption.listed() == 0
+    assert world.queue.runs.preemption.listed() == 0
     late = world.come(number=1.0, tokens=100, output=10)
     world.run(0.5)
     assert late not in world.started
@@ -158,12 +158,12 @@ def test_disabling_preemption_cancels_pending_ones() -> None:
     queue = world.queue
     assert queue.tick(world.now + 0.3).preempt == [low[2]]
     queue.adopt(config(gates=NARROW))
-    assert queue._preemption.asked == 1
+    assert queue.runs.preemption.asked == 1
     world._put_back(low[2])
-    assert queue._preemption.asked == 0
+    assert queue.runs.preemption.asked == 0
     queue.adopt(config(gates=NARROW, preemption={"enabled": True, "gap": 1}))
     # two low ones, and the high one, which a critical one may preempt
-    assert queue._preemption.listed() == 3
+    assert queue.runs.preemption.listed() == 3
     world.run(60.0)
     world.assert_empty()
-    assert queue._preemption.listed() == 0
+    assert queue.runs.preemption.listed() == 0

@@ -6,7 +6,7 @@ from math import exp
 
 import pytest
 
-from router.admission.arrivals import _HOPELESS
+from router.admission.queue import _HOPELESS
 from router.admission.service_rate import _AVERAGE_S, ServiceRate
 from router.core.errors import Reason, RouterError
 from tests.admission.world import Spot, World, config, every_class

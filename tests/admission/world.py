@@ -18,9 +18,9 @@ import msgspec
 
 from policies.facts import RequestView
 from policies.queueing.ticket import ENDED, NEW, WAITING, Ticket
-from router.admission.outcomes import CANCELLED
 from router.admission.pool import Pool
 from router.admission.queue import Queue
+from router.admission.runs import CANCELLED
 from router.admission.timers import Expired
 from router.config.model import Config
 from router.config.model.setting_types import in_file
@@ -259,7 +259,7 @@ class World:
             assert ticket.state == ENDED
             self._ended(ticket)
             self.refused.append((ticket, err))
-            assert not self.queue.evicted
+            assert not self.queue.evictions.evicted
             return
         if places:
             assert ticket.state == NEW
@@ -270,7 +270,7 @@ class World:
             self._dispatch(job)
         else:
             assert ticket.state == WAITING
-        evicted, self.queue.evicted = self.queue.evicted, []
+        evicted, self.queue.evictions.evicted = self.queue.evictions.evicted, []
         for gone in evicted:
             assert gone.ticket.state == ENDED
             self._ended(gone.ticket)
@@ -291,7 +291,7 @@ class World:
             self._ended(ticket)
         elif (job := self.jobs.get(ticket)) is not None:
             self._stop(job)
-            self.queue.settle(ticket, -1, 0, self.now, CANCELLED)
+            self.queue.runs.settle(ticket, -1, 0, self.now, CANCELLED)
             self._ended(ticket)
             self.free(job.spot)
         self._after_event()
@@ -354,7 +354,7 @@ class World:
         if ticket.view.stream:
             self.first.setdefault(ticket, self.now)
             job.lease.begun()
-            self.queue.first_content(ticket, self.now)
+            self.queue.runs.first_content(ticket, self.now)
             self.free(spot)
 
     def _finished(self, job: Job, output: int) -> None:
@@ -362,7 +362,7 @@ class World:
             return
         self.first.setdefault(job.ticket, self.now)
         self._stop(job)
-        self.queue.settle(job.ticket, job.ticket.view.prompt_tokens, output, self.now)
+        self.queue.runs.settle(job.ticket, job.ticket.view.prompt_tokens, output, self.now)
         self._ended(job.ticket)
         self.done[job.ticket] = self.now
         self.free(job.spot)

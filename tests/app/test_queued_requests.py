@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from policies.queueing.ticket import CLASSES
-from router.admission.queue_state import MOST_PREDICTED
+from router.admission.runs import MOST_PREDICTED
 from router.config.model import Preemption as PreemptionRules
 from router.config.model import (
     Priority,
@@ -157,7 +157,7 @@ async def test_the_length_of_one_choice_is_learned_without_a_ticket() -> None:
             assert (await router.ask(chat(n=4), "POST")).status == 200
         driver = router.app.parts.queue
         assert driver is not None
-        (mean,) = driver.pools.queues[0]._outputs._means.values()
+        (mean,) = driver.pools.queues[0].runs.outputs._means.values()
         assert mean == pytest.approx(100, rel=0.01)
 
 

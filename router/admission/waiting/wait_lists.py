@@ -19,7 +19,7 @@ from router.admission.waiting.holders import Holders
 from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.stride import Stride
 from router.core.errors import Reason
-from router.core.urgency import BATCH
+from router.core.urgency import BATCH, CRITICAL, HIGH
 
 GIVE_WAY: Final = 64  # Maximum evictions for one new request.
 _LANES: Final = 64  # A lane that becomes empty is removed if there are more lanes than this.
@@ -127,6 +127,10 @@ class WaitLists(Blocker):
             return False
         class_queue = found.class_queues[urgency]
         return class_queue is not None and class_queue.count > 0
+
+    def urgent_waits(self) -> bool:
+        """Whether a critical or high request waits that the limit of its API key does not block."""
+        return self.eligible_of[CRITICAL] + self.eligible_of[HIGH] > 0
 
     def is_before(self, lane: str, urgency: int, now: float) -> bool:
         """Whether a ticket of the class waits in the lane that goes before a new request. A ticket

@@ -1,7 +1,7 @@
 """Evicts waiting requests of large flows, to free connections or memory for a new request.
 
 A flow is the requests of one account member (`FlowIdentity`). The queue decides which request is
-evicted (`Queue.relieve`, `Queue.set_aside`). The evicted requests are answered at the end of the
+evicted (`QueueEvictions`). The evicted requests are answered at the end of the
 turn of the event loop, so that no request ends inside the call that evicted it.
 
 Must never: evict a request of a flow that is not larger than the flow of the new request.
@@ -42,36 +42,36 @@ class Evictions:
         queues = self._pools.queues
         if not body_bytes:
             queue = max(queues, key=_waiting)
-            is_freed = queue.relieve(newcomer, now)
+            is_freed = queue.evictions.relieve(newcomer, now)
             self.take(queue)
             return is_freed
         missing = body_bytes - self._freeing
         victims: list[tuple[Queue, Ticket]] = []
         while missing > 0 and len(victims) < GIVE_WAY:
             queue = max(queues, key=_body_bytes)
-            victim = queue.set_aside(newcomer)
+            victim = queue.evictions.set_aside(newcomer)
             if victim is None:
                 break
             victims.append((queue, victim))
             missing -= victim.view.body_bytes
         for queue, victim in reversed(victims):
-            queue.put_back(victim)
+            queue.evictions.put_back(victim)
         if missing > 0:
             return False
         for queue, victim in victims:
-            queue.evict(victim, now, is_final=True)
+            queue.evictions.evict(victim, now, is_final=True)
             self.take(queue)
         return True
 
     def take(self, queue: Queue) -> None:
         """Take a queue's evicted requests, and answer them at the end of the event loop's turn."""
-        if queue.evicted:
+        if queue.evictions.evicted:
             if not self._evicted:
                 self._scheduler.soon(self._answer)
-            for gone in queue.evicted:
+            for gone in queue.evictions.evicted:
                 self._freeing += gone.ticket.view.body_bytes
                 self._evicted.append(gone)
-            queue.evicted = []
+            queue.evictions.evicted = []
 
     def _answer(self) -> None:
         evicted, self._evicted = self._evicted, []

@@ -35,9 +35,9 @@ from policies.allowed import lane_of, read_lane
 from policies.queueing.contract import OrderPolicy
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
-from router.admission.outcomes import CANCELLED, DONE, REFUSED
 from router.admission.pools import Pools
 from router.admission.queue import Queue
+from router.admission.runs import CANCELLED, DONE, REFUSED
 from router.admission.wait_forecast import WaitForecast
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
@@ -257,7 +257,7 @@ class QueueDriver:
         releases it and calls `wake`.
 
         `replica`: the replica that answered. `tokens`, `output`: the request's true cost, in
-        uncached prompt tokens and in output tokens; see `Queue.settle`.
+        uncached prompt tokens and in output tokens; see `Runs.settle`.
         """
         if x.concurrency is not None:
             self._uncount(x, now)
@@ -523,7 +523,9 @@ class QueueDriver:
         view = x.view
         if view.output_tokens >= 0:
             return view.output_tokens
-        return view.choices * self.pools.of(view.model or "").expected_output(x.flow_identity())
+        return view.choices * self.pools.of(view.model or "").runs.expected_output(
+            x.flow_identity()
+        )
 
     def withdraw(
         self,

@@ -69,11 +69,11 @@ def test_a_retry_elsewhere_makes_room_where_it_was() -> None:
     origin, target = job.spot, second if job.spot is first else first
     # The attempt fails while the other replica serves another batch request, too.
     world._stop(job)
-    world.queue.failed(moving)
+    world.queue.runs.failed(moving)
     world.free(origin)
     assert waiting[1] not in world.started, "the request may still return to this replica"
     again = world._lease(moving, target)
-    world.queue.moved(moving, target, world.now)
+    world.queue.runs.moved(moving, target, world.now)
     world._dispatch(again)
     world._after_event()
     world.run(0.1)

@@ -36,7 +36,7 @@ def free_one(world: World, spot: Spot) -> Ticket:
     """Free the waiting place of the spot and return the ticket that it takes next."""
     job = next(job for job in world.jobs.values() if job.spot is spot)
     world._stop(job)
-    world.queue.settle(job.ticket, -1, -1, world.now)
+    world.queue.runs.settle(job.ticket, -1, -1, world.now)
     before = len(world.order)
     world.free(spot)
     assert len(world.order) == before + 1

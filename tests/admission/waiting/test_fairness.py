@@ -10,7 +10,7 @@ import pytest
 from policies.queueing.accounts import IDLE_KEPT
 from policies.queueing.contract import make_order, order_names
 from policies.queueing.ticket import Ticket
-from router.admission.queue_state import MOST_PREDICTED
+from router.admission.runs import MOST_PREDICTED
 from router.config.model import Config
 from tests.admission.world import Spot, World, config
 from tests.tickets import make_ticket
@@ -153,7 +153,7 @@ def test_ten_thousand_flows_leak_no_memory() -> None:
         world.leave(ticket)
     world.run(200.0)
     world.assert_empty()
-    assert len(world.queue._outputs) <= 4096
+    assert len(world.queue.runs.outputs) <= 4096
     assert len(world.queue._wait_lists._deadlines) == 0
     order = world.queue._rules.order
     assert sum(len(book.keys) for book in getattr(order, "books", [])) <= IDLE_KEPT

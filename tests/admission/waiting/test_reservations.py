@@ -156,7 +156,7 @@ class Borrowing(RuleBasedStateMachine):
     def ends(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(list(self.world.jobs.values())))
         self.world._stop(job)
-        self.world.queue.settle(job.ticket, -1, -1, self.world.now)
+        self.world.queue.runs.settle(job.ticket, -1, -1, self.world.now)
         self.world.free(job.spot)
 
     @rule(seconds=st.sampled_from((0.01, 1.0, 20.0, 70.0)))

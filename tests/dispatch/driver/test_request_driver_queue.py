@@ -498,7 +498,7 @@ def test_the_expected_output_is_the_predicted_one_or_else_that_of_the_flow(predi
     request.view.output_tokens = predicted
     assert world.queue.expected_output(request) == predicted
     request.view.output_tokens = -1
-    usual = world.queue.pools.of("m").expected_output(request.flow)
+    usual = world.queue.pools.of("m").runs.expected_output(request.flow)
     assert world.queue.expected_output(request) == usual > predicted
 
 

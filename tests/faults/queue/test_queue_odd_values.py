@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from router.admission.queue_state import MOST_PREDICTED
+from router.admission.runs import MOST_PREDICTED
 from router.config.model import Keys, Queue, Reservations
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat_body, completion, post_json, request, without_priority

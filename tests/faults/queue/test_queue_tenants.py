@@ -189,7 +189,7 @@ def held(router: Router) -> dict[str, int]:
     return {
         "flows": only._wait_lists.holders._parties,
         "deadlines": len(only._wait_lists._deadlines),
-        "outputs": len(only._outputs),
+        "outputs": len(only.runs.outputs),
         "pending": len(dispatcher.tenants.pending),
         "accounts": sum(1 + len(key.users or ()) for key in keys),
         "nodes": sum(len(key.nodes) + sum(len(u.nodes) for u in users_of(key)) for key in keys),

@@ -1,0 +1,86 @@
+"""Evicts waiting requests of one queue, when a new request needs their space, connection or memory.
+
+Must never: evict a request of a flow that is not larger than the flow of the new request.
+"""
+
+from __future__ import annotations
+
+from policies.queueing.ticket import CLASSES, ENDED, Ticket
+from router.admission.counts import EVICTED, QueueCounts
+from router.admission.timers import Due, Expired
+from router.admission.waiting.wait_lists import WaitLists
+from router.core.errors import Reason, RouterError
+from router.core.urgency import CLASSES as NAMES
+
+
+class QueueEvictions:
+    """The evictions of one queue."""
+
+    __slots__ = ("_counts", "_due", "_wait_lists", "evicted")
+
+    def __init__(self, wait_lists: WaitLists, counts: QueueCounts, due: Due) -> None:
+        self._wait_lists = wait_lists
+        self._counts = counts
+        self._due = due
+        # The tickets that were evicted. The driver takes them and answers their clients.
+        self.evicted: list[Expired] = []
+
+    def relieve(self, newcomer: Ticket, now: float) -> bool:
+        """Evict one waiting request to free a connection for a new request.
+
+        The rules of eviction are those of a full queue. The ticket `newcomer` is not added to the
+        queue; only its flow is used. Returns False if no waiting request may be evicted for the new
+        request.
+        """
+        holders = self._wait_lists.holders
+        depth = [holders.depth(urgency) for urgency in range(CLASSES)]
+        newcomer.urgency = max(range(CLASSES), key=depth.__getitem__)
+        victim = self._victim(newcomer, Reason.QUEUE_FULL, depth[newcomer.urgency])
+        if victim is None:
+            return False
+        self.evict(victim, now, is_final=True)
+        return True
+
+    def set_aside(self, newcomer: Ticket) -> Ticket | None:
+        """Return the next waiting ticket to evict to free memory for a new request; `None`: no more
+        may be evicted.
+
+        The ticket is treated as evicted until `put_back`, so that the next call returns another
+        one. Call `put_back` for all returned tickets, the last one first, before any other call.
+        Then call `evict` for those that must be evicted.
+        """
+        victim = self._victim(newcomer, Reason.QUEUE_BYTES_FULL, 0)
+        if victim is not None:
+            self._wait_lists.holders.set_aside(victim)
+        return victim
+
+    def put_back(self, ticket: Ticket) -> None:
+        """Revert `set_aside` for a ticket, which then waits as before."""
+        self._wait_lists.holders.put_back(ticket)
+
+    def evict(self, ticket: Ticket, now: float, *, is_final: bool = False) -> None:
+        """End a waiting ticket with 429 `queue_evicted`, because a new request needs its space.
+
+        `is_final`: the new request needs its connection or memory, so it goes to no fallback.
+        """
+        urgency = ticket.urgency
+        retry_after_s = self._wait_lists.retry_after_s(
+            urgency, self._wait_lists.holders.depth(urgency), now
+        )
+        self._wait_lists.drop(ticket, ENDED)
+        self._counts.dropped[EVICTED][urgency] += 1
+        self._due.is_dirty = True
+        error = RouterError(
+            Reason.QUEUE_EVICTED,
+            f"the queue is full, and you have the most waiting requests (class {NAMES[urgency]})",
+            retry_after_s=retry_after_s,
+            is_final=is_final,
+        )
+        self.evicted.append(Expired(ticket, error))
+
+    def _victim(self, newcomer: Ticket, reason: Reason, depth: int) -> Ticket | None:
+        holders = self._wait_lists.holders
+        member = holders.join(newcomer)
+        victim = holders.victim(newcomer, reason, depth)
+        holders.tidy(member)
+        return victim
