@@ -27,11 +27,11 @@ How the driver calls the queue
    If the queue is full, waiting tickets may be evicted for the new one. These tickets have ended
    and are in `evictions.evicted`, each with the error for its client. The driver reads this list
    after each `offer`, even if it raised, and answers these clients. The driver may send an early
-   200 to a waiting client if `allows_early_status` returns true. `evictions.relieve` evicts a waiting request if there
-   are too few connections; `set_aside` and `evict` evict requests if there is too little memory.
-   While `is_passable` is true, the driver may first choose one of all fit replicas and then call
-   `passes` for it. If the result is true, the request needs no ticket, and the driver calls
-   `passed` at its end.
+   200 to a waiting client if `allows_early_status` returns true. `evictions.relieve` evicts a
+   waiting request if there are too few connections; `evictions.set_aside` and `evict` evict
+   requests if there is too little memory. While `is_passable` is true, the driver may first choose
+   one of all fit replicas and then call `passes` for it. If the result is true, the request needs
+   no ticket, and the driver calls `passed` at its end.
 2. A replica's facts change: the driver calls `freed(replica, now)`. Facts change when a lease is
    taken or released, first content arrives, a poll returns or fails, or a replica becomes fit. The
    queue returns tickets, each with its `place`. The driver takes the leases of all of them before
@@ -51,7 +51,7 @@ How the driver calls the queue
 5. A client disconnects: the driver calls `leave(ticket)`, at any time. A waiting ticket is removed
    at once. The driver also calls `leave` if it does not send a request after `offer` returned
    replicas.
-6. A replica leaves the fleet: the driver calls `gone(replica)`. The configuration is reloaded: the
+6. A replica leaves the fleet: the driver calls `Pools.regroup`. The configuration is reloaded: the
    driver calls `adopt(config)`.
 
 Every ticket ends exactly once: it is refused, evicted, expired or settled, or its client leaves

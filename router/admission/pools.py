@@ -207,10 +207,6 @@ class Pools:
         self._orders.is_woken = False
         return None
 
-    def grant(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        queue: Queue = ticket.queue
-        queue.grant(ticket, place, now)
-
     def passed(
         self,
         place: ReplicaLoad,
@@ -235,11 +231,6 @@ class Pools:
         """Note that the set of healthy replicas has changed."""
         for queue in self.queues:
             queue.rebuilt(now)
-
-    def gone(self, place: ReplicaLoad) -> None:
-        queue = self._by_place.pop(place, None)
-        if queue is not None:
-            queue.gone(place)
 
     def sent(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         queue: Queue = ticket.queue
@@ -270,11 +261,6 @@ class Pools:
         if ticket.state == SENT:
             self._follow(ticket, place, now).runs.moved(ticket, place, now)
 
-    def failed(self, ticket: Ticket) -> None:
-        """Note that a request has failed at its replica, and pauses before it is sent again."""
-        queue: Queue = ticket.queue
-        queue.runs.failed(ticket)
-
     def next_order(self) -> int:
         """Return the sequence number, in order of arrival, for a request that arrives now."""
         return self._orders.next()
@@ -287,10 +273,6 @@ class Pools:
         """Put a request back into the queue to which its model belongs now."""
         queue: Queue = ticket.queue
         return queue.requeue(ticket, now, self.of(ticket.model))
-
-    def set_lane(self, ticket: Ticket, lane: str, now: float) -> None:
-        queue: Queue = ticket.queue
-        queue.set_lane(ticket, lane, now)
 
     def open_to(
         self, model: str, lane: str, urgency: int, places: Sequence[ReplicaLoad]

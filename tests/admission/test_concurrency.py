@@ -195,7 +195,7 @@ def test_one_key_in_two_pools() -> None:
     assert pools.is_woken
     found = pools.woken(desk.now)
     assert found is not None and found[0] is second
-    pools.grant(second, found[1][0], desk.now)
+    second.queue.grant(second, found[1][0], desk.now)
     assert (second.state, limit.own) == (SENT, 1)
     assert pools.woken(desk.now) is None and not pools.is_woken
 

@@ -162,7 +162,6 @@ def test_pools_that_part_take_their_own_with_them() -> None:
     came = [desk.come(model) for model in "aabb" * 5]
     waiting = [t for t in came if t.state == WAITING]
     del desk.fleet.served[desk.fleet.spots["both"]]
-    desk.pools.gone(desk.fleet.spots["both"])
     desk.regroup()
     assert len(desk.pools.queues) == 2
     assert desk.pools.waiting == len(waiting)

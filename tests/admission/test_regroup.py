@@ -44,7 +44,6 @@ def join_and_split(desk: Desk) -> None:
     join(desk)
     both = next(place for place in desk.fleet.served if place.id == "both")
     del desk.fleet.served[both]
-    desk.pools.gone(both)
     desk.regroup()
     assert len(desk.pools.queues) == 2
 
@@ -77,7 +76,7 @@ def test_a_retry_at_a_replica_of_another_pool_is_counted_there() -> None:
     one, two = desk.fleet.spots["one"], desk.fleet.spots["two"]
     left, right = desk.pools.of("a"), desk.pools.of("b")
     ticket = desk.come("a", number=4.0)
-    desk.pools.failed(ticket)
+    left.runs.failed(ticket)
     desk.leases.pop(ticket).release()
     desk._lease(ticket, two)
     desk.pools.moved(ticket, two, desk.now)

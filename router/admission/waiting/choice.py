@@ -172,12 +172,7 @@ class Choice:
                     return
                 aged = _gate(urgency, level, eldest.starved)
                 eldest_goes = self._opens(gate, class_queue, eldest, aged, now)
-                is_open = eldest_goes
-                if not is_open and gate.is_kept_away(BATCH):  # The oldest ticket may be lost.
-                    leader = class_queue.line.first(now)
-                    is_open = leader is not None and self._opens(
-                        gate, class_queue, leader, self.gate(class_queue, leader, now), now
-                    )
+                is_open = eldest_goes or self._opens_to_leader(gate, class_queue, now)
                 is_instead = urgency == BATCH and not is_open
                 if not (is_open or is_instead):
                     continue
@@ -191,32 +186,53 @@ class Choice:
                         instead = class_queue
                     continue
                 other = class_queues[urgency]
-                if other is None:
+                levels[urgency] = level if other is None else min(levels[urgency], level)
+                if other is None or class_queue.line.rank(now) < other.line.rank(now):
                     class_queues[urgency] = class_queue
-                    levels[urgency] = level
-                else:
-                    levels[urgency] = min(levels[urgency], level)
-                    if class_queue.line.rank(now) < other.line.rank(now):
-                        class_queues[urgency] = class_queue
                 if eldest.starved and eldest_goes and urgency != CRITICAL:
-                    # Starved classes are served by turn, not by due time. Otherwise a class whose
-                    # tickets are always late would get every turn.
-                    turn = self._starved_turns[urgency]
-                    if (
-                        starving is None
-                        or turn < self._starved_turns[starving.urgency]
-                        or (urgency == starving.urgency and eldest.arrival < since)
-                    ):
+                    is_older = eldest.arrival < since
+                    if starving is None or self._has_turn(urgency, starving.urgency, is_older):
                         since = eldest.arrival
                         starving = class_queue
+        self._starving = starving
+        self._look_at_batch(gate, instead, instead_level)
+
+    def _has_turn(self, urgency: int, other: int, is_older: bool) -> bool:
+        """Whether a starved class queue goes before one of class `other`.
+
+        Starved classes are served by turn, not by due time. Otherwise a class whose tickets are
+        always late would get every turn.
+        """
+        if urgency == other:
+            return is_older
+        return self._starved_turns[urgency] < self._starved_turns[other]
+
+    def _opens_to_leader(self, gate: CachedGate, class_queue: ClassQueue, now: float) -> bool:
+        """Whether the gate is open to the first ticket of a class queue, but not to the oldest one,
+        because the oldest one is lost."""
+        if not gate.is_kept_away(BATCH):
+            return False
+        leader = class_queue.line.first(now)
+        return leader is not None and self._opens(
+            gate, class_queue, leader, self.gate(class_queue, leader, now), now
+        )
+
+    def _look_at_batch(
+        self, gate: CachedGate, instead: ClassQueue | None, instead_level: float
+    ) -> None:
+        """Decide whether class batch has a turn at a replica.
+
+        `instead`: the class queue of batch to which only its own limits close the gate.
+        """
+        class_queues, levels = self._class_queues, self._levels
         self._batch_has_turns = False
-        if instead is not None or class_queues[BATCH] is not None:
-            level = instead_level if class_queues[BATCH] is None else levels[BATCH]
-            self._batch_has_turns = self._batch_turn(gate, level)
-            if instead is not None and class_queues[BATCH] is None and self._batch_has_turns:
+        if class_queues[BATCH] is not None:
+            self._batch_has_turns = self._batch_turn(gate, levels[BATCH])
+        elif instead is not None:
+            self._batch_has_turns = self._batch_turn(gate, instead_level)
+            if self._batch_has_turns:
                 class_queues[BATCH] = instead
                 levels[BATCH] = instead_level
-        self._starving = starving
 
     def _batch_turn(self, gate: CachedGate, level: float) -> bool:
         """Whether class batch has a turn at a replica that its own limits may close to it.

@@ -17,7 +17,7 @@ another one. All requests that one call grants take their leases before other co
 request waits, the queue is updated when the next request comes (`_catch_up`).
 
 An API key may limit the number of its requests at replicas. The driver counts requests that were
-sent without a ticket against this limit (`sent`, `_uncount`); the queue counts requests with
+sent without a ticket against this limit (`_count`, `_uncount`); the queue counts requests with
 tickets. One timer is used for the aging and the timeouts of waiting requests. The timer is off
 while no request waits.
 
@@ -209,7 +209,7 @@ class QueueDriver:
         ticket = x.ticket
         if ticket is None or is_extra:
             if x.concurrency is not None and ticket is None and not x.is_counted:
-                self._count(x, now)
+                _count(x, now)
             self.changed(replica)
             return
         if ticket.state == NEW:
@@ -225,20 +225,8 @@ class QueueDriver:
         """Note that a request has failed at a replica and pauses before its retry."""
         ticket = x.ticket
         if ticket is not None and ticket.state == SENT:
-            self.pools.failed(ticket)
-
-    def _count(self, x: DrivenRequest, now: float) -> None:
-        """Count a request that has no ticket against the limit of its API key."""
-        assert x.concurrency is not None
-        x.is_counted = True
-        x.concurrency.take(x.urgency.rank == BATCH, now)
-
-    def _uncount(self, x: DrivenRequest, now: float) -> None:
-        """Stop counting a request that has no ticket against the limit of its API key."""
-        if x.is_counted:
-            x.is_counted = False
-            assert x.concurrency is not None
-            x.concurrency.give(x.urgency.rank == BATCH, now)
+            queue: Queue = ticket.queue
+            queue.runs.failed(ticket)
 
     def over(
         self,
@@ -260,7 +248,7 @@ class QueueDriver:
         uncached prompt tokens and in output tokens; see `Runs.settle`.
         """
         if x.concurrency is not None:
-            self._uncount(x, now)
+            _uncount(x, now)
         ticket = x.ticket
         end = CANCELLED
         if reason is Reason.OK:
@@ -320,8 +308,12 @@ class QueueDriver:
             changed, self._changed = self._changed, {}
             if self._is_rebuilt:
                 changed = self._rebuild(now)
-            if self._limited_at != self._fleet.context_levels.version:
-                self._limit_again()
+            version = self._fleet.context_levels.version
+            if self._limited_at != version:  # Apply the changed context lengths of the fleet.
+                self._limited_at = version
+                for queue in self.pools.queues:
+                    for ticket in queue.tickets():
+                        cast(DrivenRequest, ticket.request).limit_context()
             if self.pools.is_woken:
                 # Requests that their keys' limits no longer block are sent before the changed
                 # replicas are reported. Otherwise all of these requests would go to the replica
@@ -330,7 +322,7 @@ class QueueDriver:
             for replica in changed:
                 self._begin(self.pools.freed(replica, now), begun, now)
         finally:  # Granted requests are sent even after an exception.
-            self._go(begun)
+            _go(begun)
             self._arm()
 
     def _rebuild(self, now: float) -> dict[Replica, None]:
@@ -343,13 +335,6 @@ class QueueDriver:
             self.pools.regroup(served, now)
         self.pools.rebuilt(now)
         return dict.fromkeys(self._fleet.replicas.values())
-
-    def _limit_again(self) -> None:
-        """Apply changed context lengths of the fleet to all waiting requests."""
-        self._limited_at = self._fleet.context_levels.version
-        for queue in self.pools.queues:
-            for ticket in queue.tickets():
-                cast(DrivenRequest, ticket.request).limit_context()
 
     def wake(self) -> None:
         """Send requests that are no longer blocked by their keys' limits.
@@ -372,7 +357,8 @@ class QueueDriver:
             ticket, places = found
             x = cast(DrivenRequest, ticket.request)
             replica = self._chooser.choose(x.view, cast(Sequence[Replica], places), now)
-            self.pools.grant(ticket, replica, now)
+            queue: Queue = ticket.queue
+            queue.grant(ticket, replica, now)
             self._begin([ticket], begun, now)
 
     # -- decisions of the queue ---------------------------------------------------------------
@@ -390,20 +376,12 @@ class QueueDriver:
                 prepared = err
             begun.append((x, prepared))
 
-    def _go(self, begun: _Begun) -> None:
-        for x, prepared in begun:
-            if isinstance(prepared, Exception):
-                x.crashed(prepared)
-                continue
-            try:
-                x.go(prepared)
-            except Exception as err:
-                x.crashed(err)
-
     def _arm(self) -> None:
         """Set the timer for the next tick of the queue."""
-        if self.pools.failures.texts:
-            self._log_policy_failures()
+        failures = self.pools.failures
+        if failures.texts:
+            for text in failures.take():
+                log_event(logging.ERROR, "the order policy of the queue failed", error=text)
         self.wake()
         due = self.pools.next_at
         if due < self._due:  # If the timer fires earlier, the tick sets it again.
@@ -415,10 +393,6 @@ class QueueDriver:
             self._due = INFINITY
             self._alarm.clear()
 
-    def _log_policy_failures(self) -> None:
-        for text in self.pools.failures.take():
-            log_event(logging.ERROR, "the order policy of the queue failed", error=text)
-
     def _tick(self) -> None:
         self._due = INFINITY
         self._alarm.clear()
@@ -426,7 +400,7 @@ class QueueDriver:
         ticked = self.pools.tick(now)
         begun: _Begun = []
         self._begin(ticked.granted, begun, now)
-        self._go(begun)
+        _go(begun)
         for expired in ticked.expired:
             answer_expired(expired)
         for victim in ticked.preempt:
@@ -463,7 +437,7 @@ class QueueDriver:
         if found:
             return self._chooser.choose(x.view, found, now)
         if ticket is None:
-            self._uncount(x, now)
+            _uncount(x, now)
             # If no other replica serves the request, the replica tried last may get it again.
             self.changed(tried[-1])
             return self._offer(x, x.view.model or "", now, None, tuple(tried))
@@ -492,7 +466,7 @@ class QueueDriver:
             return False
         self.pools.unreached(replica, now)
         if ticket is None:
-            self._uncount(x, now)
+            _uncount(x, now)
             try:
                 other = self._offer(x, model, now, x.pinned)
             except RouterError:
@@ -515,7 +489,8 @@ class QueueDriver:
         ticket = x.ticket
         if ticket is not None:
             lane = lane_of(read_lane(ticket.lane)[0], x.view.allowed)
-            self.pools.set_lane(ticket, lane, self._scheduler.now())
+            queue: Queue = ticket.queue
+            queue.set_lane(ticket, lane, self._scheduler.now())
             self.changed(None)
 
     def expected_output(self, x: DrivenRequest) -> int:
@@ -556,7 +531,7 @@ class QueueDriver:
         if not found:
             return self._queue_instead(x, tried, now)
         x.recall(now)
-        self._uncount(x, now)
+        _uncount(x, now)
         x.go(x.prepare(self._chooser.choose(x.view, found, now), now))
         return True
 
@@ -566,12 +541,12 @@ class QueueDriver:
         Returns False, and the attempts go on, if the queue refuses the request.
         """
         was_counted = x.is_counted
-        self._uncount(x, now)  # The queue counts a request with a ticket.
+        _uncount(x, now)  # The queue counts a request with a ticket.
         try:
             replica = self._offer(x, x.view.model or "", now, None, tuple(tried))
         except RouterError:
             if was_counted:
-                self._count(x, now)
+                _count(x, now)
             return False
         x.recall(now)
         if replica is not None:
@@ -592,3 +567,29 @@ class QueueDriver:
                 self.changed(place)
         except Exception as err:
             x.crashed(err)
+
+
+def _go(begun: _Begun) -> None:
+    for x, prepared in begun:
+        if isinstance(prepared, Exception):
+            x.crashed(prepared)
+            continue
+        try:
+            x.go(prepared)
+        except Exception as err:
+            x.crashed(err)
+
+
+def _count(x: DrivenRequest, now: float) -> None:
+    """Count a request that has no ticket against the limit of its API key."""
+    assert x.concurrency is not None
+    x.is_counted = True
+    x.concurrency.take(x.urgency.rank == BATCH, now)
+
+
+def _uncount(x: DrivenRequest, now: float) -> None:
+    """Stop counting a request that has no ticket against the limit of its API key."""
+    if x.is_counted:
+        x.is_counted = False
+        assert x.concurrency is not None
+        x.concurrency.give(x.urgency.rank == BATCH, now)
