@@ -121,6 +121,7 @@ class Refusal:
     status: int | tuple[int, ...] = 400
     code: str | tuple[str, ...] | None = None
     message: str = ""  # a part of the error message
+    param: str | None = None
     closes: bool = True  # the client's connection ends with the refusal
 
     async def differences(self, router: Router) -> list[str]:
@@ -138,6 +139,7 @@ class Refusal:
         compare(wrong, "code", code_of(answer), self.code)
         if self.message not in str(answer.json()["error"].get("message")):
             wrong.append(f"message: got {answer.json()['error']}, expected {self.message!r}")
+        compare(wrong, "param", answer.json()["error"].get("param"), self.param)
         if self.closes:
             compare(wrong, "connection", answer.header("connection"), "close")
             await client.expect_close()
@@ -170,7 +172,10 @@ def code_of(answer: Response) -> str | None:
     if not text.startswith("{"):
         text = answer.events()[-1] if "data:" in text else ""
     try:
-        code = error_of(json.loads(text)).get("code")
+        value = json.loads(text)
+        # Anthropic's API has a type beside the error.
+        error = value["error"] if value.get("type") == "error" else error_of(value)
+        code = error.get("code")
     except (ValueError, KeyError, AttributeError, TypeError, AssertionError):
         return None
     return None if code is None else str(code)
