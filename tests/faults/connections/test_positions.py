@@ -69,15 +69,17 @@ OUTCOMES: dict[str, tuple[list[Outcome], list[Outcome]]] = {
     "silence": ([NO_TOKEN] * 3 + [STALLED] * 2, [NO_ANSWER] * 3),
 }
 MENDED = (LOST,)  # with continuation, also a stream that is cut at its content
+SPARED = ("replica fin", "replica rst", "silence")  # the events that other replicas may mend
 EVERY = [
     (event, way, is_stream, is_spare)
     for event in OUTCOMES
     for way in WAYS
     for is_stream in (True, False)
     for is_spare in (False, True)
-    # What these events do does not depend on other replicas.
-    if event in ("replica fin", "replica rst", "silence") or not is_spare
-]
+    if (event in SPARED or not is_spare)
+    # The other ways matter only where an attempt is ended from outside.
+    and (way == "queue" or event in ("client rst", "replica rst", "stop"))
+] + [("silence", "continuation", True, True)]
 
 
 def expected(event: str, way: str, phase: str, outcome: Outcome, is_spare: bool) -> Outcome:
