@@ -97,6 +97,7 @@ class Pool(PoolInterface):
         self.deadline = NEVER  # the deadline of the first owner in the queue
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._times_out = False  # whether the last attempt to connect had no answer in time
         self.all: set[ReplicaConnection] = set()
         self.opened = 0
         self.reused = 0
@@ -219,6 +220,8 @@ class Pool(PoolInterface):
     def give_up(self) -> None:
         """Fails all waiting owners, because the replica must not be used any more.
 
+        If the replica did not answer the last attempt to connect, that is also their reason.
+
         The owners are called by the event loop after the caller has returned, because the caller
         may be one of them.
         """
@@ -227,11 +230,12 @@ class Pool(PoolInterface):
             self._loop.call_soon(self._release, list(self._waiters))
 
     def _release(self, waiters: list[Owner]) -> None:
+        reason = Reason.CONNECT_TIMEOUT if self._times_out else Reason.CONNECT_FAILED
         for waiter in waiters:
             # Since the call of `give_up`, an owner may have left the queue or got a connection.
             if waiter in self._waiters:
                 self._forget_waiter(waiter)
-                waiter.on_connect_failed(Reason.CONNECT_FAILED, "the replica is no longer usable")
+                waiter.on_connect_failed(reason, "the replica is no longer usable")
         self._open_fewer()
 
     def on_deadline(self, now: float) -> None:
@@ -330,6 +334,7 @@ class Pool(PoolInterface):
             self._failed(Reason.CONNECT_FAILED, "the replica closed a new connection")
             return
         self.opened += 1
+        self._times_out = False
         if self._tally is not None:
             self._tally.connections_opened += 1
         self.all.add(conn)
@@ -344,6 +349,7 @@ class Pool(PoolInterface):
             self._rest(conn, now)
 
     def _failed(self, reason: Reason, detail: str) -> None:
+        self._times_out = reason is Reason.CONNECT_TIMEOUT
         if self._waiters:
             self._next_waiter().on_connect_failed(reason, detail)
 

@@ -17,10 +17,11 @@ import functools
 import gc
 import json
 import os
+import resource
 import tempfile
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from time import sleep as real_sleep
 from typing import Any, ParamSpec
@@ -127,6 +128,19 @@ def open_files() -> dict[int, str]:
         except OSError:
             continue  # the descriptor of the directory listing itself
     return found
+
+
+@contextmanager
+def no_files_left() -> Iterator[None]:
+    """Lower this process's limit, so that no file can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class Router:

@@ -211,4 +211,6 @@ class Continuation(Frozen, frozen=True):
     # Maximum size of one stream's generated text in memory. A longer stream is not continued.
     text: Bytes = 256 * KiB
     text_total: Bytes = 64 * MiB  # Maximum size of the generated text of all streams in memory.
-    attempts: Count = 2  # Maximum number of times that one stream is continued.
+    # Maximum number of times that one stream is continued. If two replicas have lost the request,
+    # it is not continued again, because the request itself may crash engines.
+    attempts: Count = 2

@@ -25,9 +25,8 @@ from tests.fleet.helpers import Table
 from tests.harness.behaviours import rst_after_request, rst_unread, until_closed
 from tests.harness.listeners import dead_url
 from tests.harness.messages import head, response
-from tests.harness.open_files import no_files_left
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
-from tests.harness.running import scenario
+from tests.harness.running import no_files_left, scenario
 
 LAZY = {"interval_s": 3600.0}
 

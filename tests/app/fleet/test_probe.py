@@ -19,9 +19,8 @@ from tests.fleet.helpers import Table
 from tests.harness.behaviours import rst_unread
 from tests.harness.listeners import blackhole, dead_url
 from tests.harness.messages import response
-from tests.harness.open_files import no_files_left
 from tests.harness.replica import eventually
-from tests.harness.running import scenario
+from tests.harness.running import no_files_left, scenario
 
 HASTY = {"timeout_s": 0.3}  # for servers that do not answer
 

@@ -45,17 +45,6 @@ async def test_they_are_forwarded_untouched(name: str, path: str) -> None:
         assert bytes(router.replica.requests[0].body) == body
 
 
-@pytest.mark.parametrize("value", [b"01", b"+1", b".5", b"1."])
-@scenario
-async def test_numbers_that_are_not_valid_json(value: bytes) -> None:
-    body = b'{"model": "m", "temperature": ' + value + b"}"
-    async with running(echo, replica=TOLD_NOTHING) as router:
-        answer = await router.ask(post_json("/v1/chat/completions", body))
-        assert answer.status == 400
-        assert answer.error()["code"] == "bad_json"
-        assert not router.replica.requests
-
-
 @pytest.mark.parametrize("raw", [b"\xed\xa0\x80", b"\xff", b"\xc3", b"\xf8\x88\x80\x80\x80"])
 @scenario
 async def test_bytes_that_are_not_utf8(raw: bytes) -> None:

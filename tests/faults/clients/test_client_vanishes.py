@@ -1,4 +1,4 @@
-"""A client that disconnects at any time: its replica connection is closed, too."""
+"""A client that disconnects: its replica connection is closed, too (see `test_positions.py`)."""
 
 from __future__ import annotations
 
@@ -7,43 +7,30 @@ import asyncio
 import pytest
 
 from tests.harness.behaviours import hang, stream_then_hang
+from tests.harness.cases import Case
+from tests.harness.client import RawClient
 from tests.harness.messages import SSE_HEAD, chat, chunk, request, role, token
-from tests.harness.replica import Behaviour, ReplicaConnection, eventually
-from tests.harness.running import running, scenario
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import Router, running, scenario
 
 WAYS = pytest.mark.parametrize("way", ["fin", "rst"])
 
 
 @WAYS
-@pytest.mark.parametrize(
-    ("behave", "asked", "seen"),
-    [
-        (hang, chat(), b""),
-        (hang, chat(stream=True), b""),
-        (stream_then_hang(role()), chat(stream=True), b""),
-        (stream_then_hang(role(), token("a")), chat(stream=True), b'"a"'),
-        (hang, request("/plain"), b""),
-    ],
-    ids=["json", "before headers", "before the first token", "mid-stream", "other path"],
-)
 @scenario
-async def test_the_replicas_connection_is_closed_at_once(
-    behave: Behaviour, asked: bytes, seen: bytes, way: str
-) -> None:
-    async with running(behave) as router:
-        client = await router.send(asked)
-        await router.replica.wait_for_requests(1)
-        if seen:
-            await client.recv_until(seen)
-        if way == "fin":
-            client.close()
-        else:
-            client.rst()
-        (connection,) = router.replica.sessions
-        await eventually(lambda: connection.ended is not None, "the replica's connection closed")
-        assert await router.reason() == "client_gone"
-        assert router.lines()[0]["status"] == 499
-        await router.quiet()
+async def test_on_a_path_that_is_not_inference(way: str) -> None:
+    def leaves(_: Router, client: RawClient) -> None:
+        client.close() if way == "fin" else client.rst()
+
+    row = Case(
+        replicas=(hang,),
+        asked=request("/plain"),
+        then=leaves,
+        status=0,
+        reason="client_gone",
+        closes=True,
+    )
+    await row.check(way)
 
 
 @WAYS

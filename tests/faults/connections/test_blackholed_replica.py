@@ -94,6 +94,16 @@ async def test_probes_that_fail_release_all_that_wait() -> None:
 
 
 @virtual_scenario
+async def test_the_reason_of_those_that_are_released_is_that_of_the_last_attempt() -> None:
+    async with lost(1) as router:
+        assert_error(await router.ask(chat()), Reason.CONNECT_TIMEOUT)
+        client = await router.send(chat())
+        await eventually(lambda: first(router).pool.waiting == 1, "it waits")
+        first(router).give_up()
+        assert_error(await client.recv_response(), Reason.CONNECT_TIMEOUT)
+
+
+@virtual_scenario
 async def test_a_request_cancelled_while_released_is_released_once() -> None:
     async with lost(2, timeouts={"connect_s": 600.0}) as router:
         clients = [await router.send(chat()) for _ in range(4)]

@@ -47,6 +47,16 @@ async def test_no_other_replica() -> None:
 
 
 @virtual_scenario
+async def test_no_other_replica_with_the_shipped_durations() -> None:
+    """Probes find the replica down while the request waits for it: the reason stays."""
+    with blackhole() as url:
+        async with running(url, health=WARM) as router:
+            once_well(router)
+            assert_error(await router.ask(chat()), Reason.CONNECT_TIMEOUT)
+            assert await router.reason() == "connect_timeout"
+
+
+@virtual_scenario
 async def test_a_client_that_leaves_meanwhile_frees_its_slot() -> None:
     with blackhole() as first, blackhole() as second:
         async with running(

@@ -9,8 +9,9 @@ import pytest
 
 from router.core.errors import Reason
 from tests.harness.behaviours import hang, stream_then_hang
+from tests.harness.cases import Case
 from tests.harness.messages import chat, event, post_json, role
-from tests.harness.replica import Behaviour, ReplicaConnection, eventually
+from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import assert_error, assert_error_event, running, virtual_scenario
 from tests.harness.virtual_time import takes
 
@@ -36,21 +37,19 @@ async def test_no_byte_at_all(stream: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "behave",
-    [
-        stream_then_hang(),
-        stream_then_hang(b": keep-alive\n\n"),
-        stream_then_hang(role()),
-        stream_then_hang(event({"choices": [], "usage": {}})),
-        stream_then_hang(b"data: \n\n", b"\n\n"),
-    ],
-    ids=["headers", "comment", "role", "no choices", "blank"],
+    "sent", [b": keep-alive\n\n", event({"choices": [], "usage": {}}), b"\n\n"]
 )
 @virtual_scenario
-async def test_a_stream_without_content(behave: Behaviour) -> None:
-    async with running(behave, timeouts=SOON) as router:
-        assert_error(await router.ask(chat(stream=True)), Reason.TTFT_TIMEOUT)
-        assert await router.reason() == "ttft_timeout"
+async def test_a_stream_without_content(sent: bytes) -> None:
+    row = Case(
+        replicas=(stream_then_hang(*([role(), sent] if sent else [])),),
+        settings={"timeouts": SOON},
+        asked=chat(stream=True),
+        status=504,
+        code="ttft_timeout",
+        reason="ttft_timeout",
+    )
+    await row.check(repr(sent))
 
 
 @pytest.mark.parametrize(

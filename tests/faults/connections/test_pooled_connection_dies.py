@@ -60,25 +60,6 @@ async def test_long_before_a_request(end: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["fin", "rst"])
-@scenario
-async def test_after_the_request_was_written(end: str) -> None:
-    async def behave(connection: ReplicaConnection) -> None:
-        assert await connection.recv_request()
-        await connection.send(completion())
-        await connection.recv_head()
-        if end == "rst":
-            connection.rst()
-        else:
-            connection.fin()
-            await connection.expect_close()
-
-    async with running(in_turn(behave, then=json_ok)) as router:
-        for _ in range(2):
-            assert (await router.ask(chat())).status == 200
-        assert {line["reason"] for line in await router.log(2)} == {"ok"}
-
-
-@pytest.mark.parametrize("end", ["fin", "rst"])
 @pytest.mark.parametrize(
     "asked",
     [

@@ -4,7 +4,6 @@ period.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
@@ -16,17 +15,10 @@ from tests.faults.connections.test_connect_is_dropped import once_well
 from tests.harness.behaviours import hang, json_ok
 from tests.harness.listeners import blackhole
 from tests.harness.messages import (
-    DONE,
-    LAST_CHUNK,
-    SSE_HEAD,
     chat,
-    chunk,
-    completion,
-    role,
-    token,
 )
 from tests.harness.reading import Response
-from tests.harness.replica import Behaviour, ReplicaConnection, eventually
+from tests.harness.replica import Behaviour, eventually
 from tests.harness.running import Router, assert_error, assert_error_event, running, scenario
 
 LONG, SHORT = {"grace_s": 60.0}, {"grace_s": 0.2}
@@ -68,43 +60,6 @@ async def asked(
         await eventually(lambda: len(exchanges) + len(router.lines()) >= len(data), "the requests")
         yield router, clients
         await router.app.drained.wait()
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
-@scenario
-async def test_its_first_token_comes_in_time(stream: bool) -> None:
-    go = asyncio.Event()
-
-    async def behave(connection: ReplicaConnection) -> None:
-        await connection.recv_request()
-        if stream:
-            await connection.send(SSE_HEAD, chunk(role()))
-        await go.wait()
-        if stream:
-            await connection.send(chunk(token("a")), chunk(DONE), LAST_CHUNK)
-        else:
-            await connection.send(completion())
-        await connection.recv_request()
-
-    async with asked(behave, data=(chat(stream=stream),), drain=LONG) as (router, (client,)):
-        await router.replica.wait_for_requests(1)
-        await drains(router)
-        go.set()
-        answer = await client.recv_response()
-        assert (answer.status, answer.complete) == (200, True)
-        assert answer.header("connection") == "close"
-        await client.expect_silence_then_close()
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
-@scenario
-async def test_its_first_token_never_comes(stream: bool) -> None:
-    data = (chat(stream=stream),)
-    async with asked(hang, data=data, drain=SHORT, timeouts=PATIENT) as (router, (client,)):
-        await router.replica.wait_for_requests(1)
-        await passes(router)
-        assert_refused(await client.recv_response())
-        await client.expect_silence_then_close()
 
 
 @scenario

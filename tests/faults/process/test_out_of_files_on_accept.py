@@ -9,8 +9,7 @@ import time
 from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
 from tests.harness.messages import chat
-from tests.harness.open_files import no_files_left
-from tests.harness.running import running, scenario
+from tests.harness.running import no_files_left, running, scenario
 
 
 @scenario

@@ -5,9 +5,8 @@ from __future__ import annotations
 from router.core.errors import Reason
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
-from tests.harness.open_files import no_files_left
 from tests.harness.replica import eventually
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import assert_error, no_files_left, running, scenario
 
 
 @scenario

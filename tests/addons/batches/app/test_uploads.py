@@ -27,10 +27,9 @@ from tests.app.test_keys_at_the_door import BEARER, acme, file_of
 from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
 from tests.harness.messages import chunk, post_json, request
-from tests.harness.open_files import no_files_left
 from tests.harness.process import serving, write_config
 from tests.harness.replica import eventually, rest
-from tests.harness.running import Router, assert_error, long_scenario, scenario
+from tests.harness.running import Router, assert_error, long_scenario, no_files_left, scenario
 from tests.places import CERT, KEY
 
 MiB = 1024 * 1024

@@ -373,6 +373,16 @@ async def test_one_that_stops_and_then_one_that_dies() -> None:
         assert kinds(line) == ["primary", "continuation", "continuation"]
 
 
+@scenario
+async def test_a_second_loss_is_cut() -> None:
+    """The request may crash engines, so it reaches no third replica (`retry.py`)."""
+    fleet = Fleet(resets(4), resets(3))
+    async with continuing(fleet, 3) as router:
+        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
+        assert len(fleet.asked) == 2
+        assert outcomes(router) == {Outcome.CONTINUED: 1, Outcome.BUDGET: 1}
+
+
 BUSY = json_response({"error": {"message": "busy"}}, 503)
 REFUSES = json_response({"error": {"message": "no such field"}}, 400)
 BROKEN = json_response({"error": {"message": "boom"}}, 500)
