@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.fleet.context.lengths import UNKNOWN, ContextLengths, lengths_of, read_lengths
+from router.fleet.context import UNKNOWN, ContextLengths, lengths_of, read_lengths
 
 BASE = {"id": "m", "max_model_len": 4096, "parent": None}
 ADAPTER = {"id": "sql", "max_model_len": None, "parent": "m"}

@@ -6,8 +6,7 @@ import pytest
 
 from policies.allowed import Allowed
 from policies.facts import RequestView
-from router.fleet.context.lengths import ContextLengths
-from router.fleet.context.levels import TOO_LONG, ContextLevels
+from router.fleet.context import TOO_LONG, ContextLengths, ContextLevels
 from router.fleet.prefix.token_ratio import TokenRatio
 
 MOST = TokenRatio.MOST  # bytes per token that are assumed before anything was learned

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.fleet.adapters.loaded import NAME_CHARS, SLOTS_MOST, LoadedAdapters
+from router.fleet.adapters import NAME_CHARS, SLOTS_MOST, LoadedAdapters
 
 
 def loaded(*used: str, slots: int = 2) -> LoadedAdapters:
