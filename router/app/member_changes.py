@@ -17,7 +17,7 @@ from router.app.upstream import NO_POOL, Upstream
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.dispatch.rules import pool_timeouts
-from router.fleet.data_parallel.ranks import rank_config
+from router.fleet.data_parallel import rank_config
 from router.fleet.replica import Replica
 
 

@@ -18,7 +18,7 @@ from router.config.problems import Problems
 # A valid replica ID. It appears in log lines, metric labels, the header X-Router-Replica and the
 # paths of the admin API.
 _ID: Final = re.compile(r"[A-Za-z0-9._:/\[\]~@+-]{1,200}\Z")
-# The IDs of further data-parallel ranks end in this way (`fleet/data_parallel/ranks.py`).
+# The IDs of further data-parallel ranks end in this way (`fleet/data_parallel.py`).
 _RANK: Final = re.compile(r".*@\d+\Z")
 _DOTS: Final = frozenset({".", ".."})
 _TCP: Final = re.compile(r"tcp://[^\s:/]+:\d{1,5}\Z|tcp://\[[0-9a-fA-F:]+\]:\d{1,5}\Z")

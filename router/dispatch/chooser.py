@@ -22,7 +22,7 @@ from policies.contract import Context, RequestView, RoutingPolicy, make_policy
 from router.config.model import Routing
 from router.core.replica_load import ReplicaLoad
 from router.dispatch.preferences import preferred_by_class, preferred_for
-from router.fleet.adapters.names import AdapterNames
+from router.fleet.adapters import AdapterNames
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.regions.nearest import Nearest
 from router.fleet.replica import Replica

@@ -16,9 +16,9 @@ from router.core.replica_load import UNLIMITED, ReplicaLoad
 from router.core.round_trip import RoundTrip
 from router.core.speed_learner import SpeedLearner
 from router.fleet.access import Access
-from router.fleet.adapters.loaded import LoadedAdapters
+from router.fleet.adapters import LoadedAdapters
 from router.fleet.cadence import Cadence
-from router.fleet.context.lengths import UNKNOWN, lengths_of
+from router.fleet.context import UNKNOWN, lengths_of
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.registry import engine_of
 from router.fleet.error_answers import ErrorAnswers
@@ -118,7 +118,7 @@ class Replica(ReplicaLoad):
         self.base_path = self.address.base_path.encode("ascii")
         self._pool = pool
         # The data-parallel rank, and all ranks of the address, this one included; see
-        # `data_parallel/ranks.py`.
+        # `fleet/data_parallel.py`.
         self.rank = 0  # The position of the rank at its address.
         self.first_rank = 0  # The engine's number of the first rank at the address.
         self.refuses = False  # Whether the last probe or poll could not connect.
@@ -189,7 +189,7 @@ class Replica(ReplicaLoad):
         # then reset.
         self.last_signals = NO_SIGNALS
         # When the last signals were first reported, and the last poll at which the router had
-        # requests there. True: the signals stand still, so they show no load; see `still_page.py`.
+        # requests there. True: the signals stand still, so they show no load; see `credible`.
         self.page_since = self.idle_since = 0.0
         self.page_is_still = False
         # Number of requests that should have hit the prefix cache, and that ended since the last

@@ -19,8 +19,7 @@ from router.addons.kubernetes.endpoints import EndpointSet, Joined, Objects
 from router.addons.kubernetes.objects import ApiFailed
 from router.config.model import Discovery, KubernetesReplicas
 from router.core.clock import monotonic
-from router.fleet.discovery.schedule import retry_after_s
-from router.fleet.discovery.source import Look, Source
+from router.fleet.discovery.source import Look, Source, retry_after_s
 
 if TYPE_CHECKING:
     from router.addons.kubernetes.client import KubernetesClient, Watch

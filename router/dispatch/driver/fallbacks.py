@@ -28,7 +28,7 @@ from router.core.errors import Reason
 from router.dispatch.driver.attempt_state import AttemptState, Commit
 from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.retry import UNSENT
-from router.fleet.context.levels import TOO_LONG
+from router.fleet.context import TOO_LONG
 from router.fleet.names import Target
 from router.fleet.table.fleet import Fleet
 

@@ -65,7 +65,7 @@ def same_engine(one: Replica, other: Replica) -> bool:
 
     Two addresses seem to be one engine if their processes started in the same hundredth of a
     second, their models are equal, the totals in their metrics never contradict each other
-    (`fleet/monitor/same_engine.py`), and they are not configured as different nodes. Data-parallel
+    (`SameEngine`), and they are not configured as different nodes. Data-parallel
     ranks of one address are different engines.
     """
     started = one.last_signals.started_at

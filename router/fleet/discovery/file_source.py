@@ -20,8 +20,7 @@ from router.config.model import Discovery, Replica
 from router.core.clock import monotonic
 from router.core.errors import ConfigError
 from router.fleet.discovery.roster import Found
-from router.fleet.discovery.schedule import retry_after_s
-from router.fleet.discovery.source import Look, Source, summary
+from router.fleet.discovery.source import Look, Source, retry_after_s, summary
 from router.fleet.monitor.small_file import SmallFile
 
 Read = Callable[[bytes], Sequence[Replica]]

@@ -18,7 +18,7 @@ import msgspec
 from router.config.address import parse_replica_url
 from router.config.model import Discovery, DnsName, Replica, ReplicaSettings
 from router.fleet.discovery.roster import Found
-from router.fleet.discovery.schedule import lifetime_s, retry_after_s
+from router.fleet.discovery.source import lifetime_s, retry_after_s
 
 A: Final = "A"
 AAAA: Final = "AAAA"

@@ -2,7 +2,7 @@
 
 The `engine` label is a data-parallel rank. Requests and blocks are summed over the ranks; the KV
 usage is the maximum over the ranks, which is safe for admission. If the router chooses the rank
-(`fleet/data_parallel`), each rank is read for itself. Requests that wait for something other than a
+(`data_parallel.py`), each rank is read for itself. Requests that wait for something other than a
 slot do not count as waiting, if the engine reports them separately (0.21 and later).
 
 With several ranks, vLLM starts as many API servers by default, and merges their metrics. Such a

@@ -13,7 +13,12 @@ any utilisation. So a request does not wait while another region can serve it.
 This module does not check the regions that a request may use (`RequestView.allowed`), because all
 candidates are in allowed regions already. In a fleet with one group, a request costs one test.
 
-Must never: return a replica that is not in `candidates`, or return an empty list.
+A region becomes full when its utilisation reaches `spill_at`, and remains full until the
+utilisation is below `return_at`. If both limits were equal, a region at the limit would change
+between full and not full with each request.
+
+Must never: treat an unknown utilisation as full, return a replica that is not in `candidates`, or
+return an empty list.
 """
 
 from __future__ import annotations
@@ -25,8 +30,46 @@ from typing import Final
 from policies.facts import RequestView
 from router.config.model import Config, Regions
 from router.fleet.regions.distances import Distances
-from router.fleet.regions.region_load import RegionLoad
 from router.fleet.replica import Replica
+from router.fleet.utilisation import kv_occupancy, utilisation
+
+# The utilisation of larger regions is not computed for each request, but once in `_FRESH_S` seconds
+# for each `_MANY` replicas.
+_MANY: Final = 64
+_FRESH_S: Final = 0.01
+
+
+class RegionLoad:
+    """The replicas of one region for one model. `used`: the utilisation; below 0: unknown."""
+
+    __slots__ = ("_due", "is_full", "members", "used")
+
+    def __init__(self) -> None:
+        self.members: Sequence[Replica] = ()
+        self.used = -1.0
+        self.is_full = False
+        self._due = 0.0  # The time when the utilisation must be computed again.
+
+    def serve(self, members: Sequence[Replica]) -> None:
+        """Store the replicas that serve the model now. The region remains full if it was full."""
+        self.members = members
+        self._due = 0.0
+
+    def look(self, spill_at: float, return_at: float, now: float) -> None:
+        """Update the utilisation.
+
+        The utilisation is the share of the slots or of the KV caches in use, whichever is higher.
+        """
+        if now < self._due:
+            return
+        self._due = now + _FRESH_S * (len(self.members) // _MANY)
+        slots, kv = utilisation(self.members), kv_occupancy(self.members)
+        used = -1.0 if slots is None else slots
+        if kv is not None and kv > used:
+            used = kv
+        self.used = used
+        self.is_full = used >= (return_at if self.is_full else spill_at)
+
 
 _MEASURE_S: Final = 5.0  # Seconds between two readings of the measured distances.
 _MODELS: Final = 1024  # Maximum number of models whose groups are cached.

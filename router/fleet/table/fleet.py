@@ -1,6 +1,6 @@
 """The fleet: which replicas join, leave, or are held back, on top of the table of all replicas.
 
-A replica may be one of several data-parallel ranks behind one address (`data_parallel/ranks.py`).
+A replica may be one of several data-parallel ranks behind one address (`fleet/data_parallel.py`).
 What concerns the address applies to all of its ranks.
 
 Results of requests, probes and polls enter the table only through `outcomes`, `probes` and `polls`.
@@ -15,7 +15,7 @@ from random import Random
 
 from router.config.model import Health as HealthRules
 from router.core.clock import monotonic
-from router.fleet.data_parallel.ranks import join, with_ranks
+from router.fleet.data_parallel import join, with_ranks
 from router.fleet.engines.common.base import MOST_RANKS
 from router.fleet.names import Names
 from router.fleet.prefix.lookup import PrefixLookup

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from router.fleet.context.lengths import UNKNOWN, lengths_of, read_lengths
+from router.fleet.context import UNKNOWN, lengths_of, read_lengths
 from router.fleet.engines.common.models import MODELS_MOST, adapters
 from router.fleet.listed import served
 from router.fleet.replica import Replica

@@ -19,13 +19,13 @@ from typing import Final
 
 from router.config.model import Health as HealthRules
 from router.core.clock import monotonic
-from router.fleet.adapters.names import AdapterNames
-from router.fleet.context.levels import ContextLevels
+from router.fleet.adapters import AdapterNames
+from router.fleet.context import ContextLevels
 from router.fleet.defaults import Defaults
 from router.fleet.dialects import Dialects
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.model_speeds import ModelSpeeds
-from router.fleet.monitor.same_engine import SameEngine
+from router.fleet.monitor.signal_changes import SameEngine
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.response_affinity import ResponseAffinity
 from router.fleet.regions.nearest import Nearest

@@ -26,7 +26,7 @@ from router.config.model import (
 from router.core.errors import Reason
 from router.core.urgency import NUMBERS
 from router.dispatch.driver.attempt_state import Attempt
-from router.fleet.context.lengths import ContextLengths
+from router.fleet.context import ContextLengths
 from router.fleet.membership import Duty
 from tests.dispatch.driven import Driven, World
 

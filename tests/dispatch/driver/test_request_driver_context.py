@@ -12,7 +12,7 @@ import pytest
 
 from router.config.load import parse
 from router.config.model import Classes, ClassSettings, Queue
-from router.fleet.context.lengths import ContextLengths
+from router.fleet.context import ContextLengths
 from router.fleet.names import NamedModel, Names
 from tests.dispatch.driven import Driven, World
 from tests.dispatch.driver.driver_tables import run, stories

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from router.config.model import Discovery
-from router.fleet.discovery.schedule import lifetime_s, retry_after_s
+from router.fleet.discovery.source import lifetime_s, retry_after_s
 
 RULES = Discovery(ttl_min_s=2.0, ttl_max_s=100.0, retry_max_s=30.0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from router.core.lease import Lease
-from router.fleet.regions.region_load import RegionLoad
+from router.fleet.regions.nearest import RegionLoad
 from router.fleet.replica import Replica
 from tests.dispatch.replicas import bare
 

@@ -144,9 +144,8 @@ class Engine:
     member_nests: frozenset[str] = frozenset()
 
     # -- models
-    refuses_models: bool = (
-        False  # Whether the engine answers 404 for a model that it does not list.
-    )
+    # Whether the engine answers 404 for a model that it does not list.
+    refuses_models: bool = False
     lists_adapters: bool = False  # Whether the engine lists its LoRA adapters in /v1/models.
     # Whether the engine accepts `model:adapter` as the name of a model's adapter.
     names_adapters: bool = False

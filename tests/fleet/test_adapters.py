@@ -1,4 +1,4 @@
-"""The model names that mean adapters."""
+"""The model names that mean adapters, and the adapters in a replica's memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from router.config.load import parse
+from router.fleet.adapters import NAME_CHARS, SLOTS_MOST, LoadedAdapters
 from router.fleet.names import Names
 from router.fleet.signals import Signals
 from tests.fleet.helpers import Table
@@ -66,3 +67,47 @@ def test_polls_and_restarts_change_what_is_loaded(table: Table) -> None:
     a.loaded_adapters.use("fr")
     fleet.polls.observed(a, Signals(asleep=True, generated_tokens=1), 3, 3.0)
     assert not a.loaded_adapters.holds("fr")
+
+
+def loaded(*used: str, slots: int = 2) -> LoadedAdapters:
+    found = LoadedAdapters()
+    found.reported((), slots)
+    for name in used:
+        found.use(name)
+    return found
+
+
+def held(adapters: LoadedAdapters, names: str = "abcd") -> str:
+    return "".join(name for name in names if adapters.holds(name))
+
+
+def test_the_least_recently_used_adapter_is_replaced() -> None:
+    assert held(loaded("a", "b", "c")) == "bc"
+    assert held(loaded("a", "b", "a", "c")) == "ac"
+
+
+def test_running_adapters_count_as_used() -> None:
+    adapters = loaded("a", "b")
+    adapters.reported({"a"}, 2)
+    adapters.use("c")
+    assert held(adapters) == "ac"
+
+
+def test_memory_is_bounded_whatever_the_engine_reports() -> None:
+    adapters = loaded(slots=10**12 - 1)
+    names = [f"{number:05}" for number in range(SLOTS_MOST + 2)]
+    adapters.reported(names[:-1], 10**12 - 1)
+    adapters.use(names[-1])
+    assert [adapters.holds(name) for name in names] == [False] * 2 + [True] * SLOTS_MOST
+    assert adapters.is_full
+    longest = "x" * NAME_CHARS
+    adapters.reported({longest, longest + "x"}, None)
+    assert adapters.holds(longest) and not adapters.holds(longest + "x")
+
+
+def test_fewer_slots_keep_the_newest() -> None:
+    adapters = loaded("a", "b")
+    adapters.reported((), None)
+    assert held(adapters) == "ab"
+    adapters.reported((), 1)
+    assert held(adapters) == "b"

@@ -1,18 +1,48 @@
-"""Which LoRA adapters a replica has in memory, as far as the router knows.
+"""LoRA adapters: which model names mean adapters, and which adapters a replica has in memory.
 
-An engine lists all its adapters in /v1/models, and can serve each of them. But only a few fit into
-the memory of its GPU at once: `max_loras` in vLLM, `max_loras_per_batch` in SGLang. A request for
-another adapter waits until the engine has loaded it. Both engines replace the adapter that was used
-least recently, so the router keeps the same order from its own requests. vLLM also reports which
-adapters run (`vllm:lora_requests_info`); these count as used at the time of the poll.
+Replicas list an adapter with its model as `parent`. An engine lists all its adapters in /v1/models,
+and can serve each of them. But only a few fit into the memory of its GPU at once: `max_loras` in
+vLLM, `max_loras_per_batch` in SGLang. A request for another adapter waits until the engine has
+loaded it. Both engines replace the adapter that was used least recently, so the router keeps the
+same order from its own requests. vLLM also reports which adapters run (`vllm:lora_requests_info`);
+these count as used at the time of the poll.
 
-Pure. Must never: make a replica ineligible.
+Pure. Must never: make a replica ineligible, or decide which replicas serve an adapter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
+
+
+class AdapterNames:
+    """The names of models, as requests are routed, that mean adapters."""
+
+    __slots__ = ("_by_model", "is_used")
+
+    def __init__(self) -> None:
+        self._by_model: dict[str, str] = {}
+        self.is_used = False  # Whether any replica of the fleet lists an adapter.
+
+    def rebuilt(self, listed: Iterable[frozenset[str]], targets: Mapping[str, str]) -> None:
+        """Use the adapters of all replicas after a change of the fleet.
+
+        `listed`: the adapters that each replica lists. `targets`: the model of each `model@pool`.
+        """
+        found: set[str] = set()
+        for names in set(listed):
+            found |= names
+        self._by_model = {name: name for name in found}
+        for routed, model in targets.items():
+            if model in found:
+                self._by_model[routed] = model
+        self.is_used = len(found) > 0
+
+    def of(self, model: str | None) -> str:
+        """Return the adapter that requests for a model use; "": none."""
+        return "" if model is None else self._by_model.get(model, "")
+
 
 # The number of adapters that fit into the memory of an engine that does not report it: the default
 # of SGLang's `max_loras_per_batch`.

@@ -1,1 +1,0 @@
-"""LoRA adapters: which model names mean adapters, and which adapters replicas have in memory."""

@@ -1,1 +1,0 @@
-"""The maximum number of tokens of a request at each replica, and what it means for routing."""
