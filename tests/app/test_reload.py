@@ -265,7 +265,7 @@ async def test_an_addon_that_does_not_start_leaves_the_reload_in_force(
         made = {"unstarted": Unstarted()}
         monkeypatch.setattr(router.app.parts, "new_addons", lambda *_: made)
         router.change(replicas=(router.at(0),), log_level="debug")
-        assert await router.app.reload() == router.app.metrics.config_hash
+        assert await router.app.reload() == router.app.metrics.reloads.config_hash
         assert router.app.config.log_level == "debug"
         assert (await router.ask()).status == 200
     assert "an addon has not started" in caplog.text and "refused" not in caplog.text
