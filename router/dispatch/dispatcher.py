@@ -128,7 +128,10 @@ class Dispatcher(Handler, ExchangeOwner):
         for exchange in [*self.exchanges]:
             key = exchange.asked.key
             if key is not None:
-                exchange.limit_regions(self.tenants.allowed_now(key))
+                is_changed = exchange.limit_regions(self.tenants.allowed_now(key))
+                queue = self._context.queue
+                if is_changed and queue is not None:
+                    queue.limits_changed(exchange)
                 if self.tenants.is_removed(key, exchange.asked.head):
                     exchange.revoke(RouterError(Reason.KEY_REQUIRED, _REMOVED, is_final=True))
 
@@ -306,7 +309,8 @@ class Dispatcher(Handler, ExchangeOwner):
         if is_inference:
             routing = head.routing
             if key is not None or routing.ttft_slo_s > 0.0 or routing.tpot_slo_s > 0.0:
-                exchange.state_slos(key, routing.ttft_slo_s, routing.tpot_slo_s)
+                slos = context.rules.slos[urgency.rank]
+                slos.state(exchange.view, key, routing.ttft_slo_s, routing.tpot_slo_s)
             self._facts.fill(exchange)
         try:
             if context.closing:
@@ -332,7 +336,7 @@ class Dispatcher(Handler, ExchangeOwner):
             exchange.answer(err)
             return
         self._write_common_lines(asked, client.peer)
-        self._sweeper.add(exchange)
+        self._sweeper.add(exchange.deadlines)
         self.placement.begin(exchange, body)
 
     def _dialect_of(self, fields: Fields) -> str:
@@ -423,11 +427,11 @@ class Dispatcher(Handler, ExchangeOwner):
         if sdk_timeout_s < timeout_s and self._uses_sdk_timeouts and not exchange.view.stream:
             timeout_s = sdk_timeout_s
         if timeout_s <= 0.0:
-            exchange.wanted_until = arrived  # The access log contains this deadline.
+            exchange.deadlines.wanted_until = arrived  # The access log contains this deadline.
             reason = Reason.DEADLINE_PASSED
             raise RouterError(reason, MESSAGES[reason], retry_after_s=1)
         if timeout_s != inf:
-            exchange.limit(arrived + timeout_s)
+            exchange.deadlines.limited(arrived + timeout_s)
 
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
         name = self._ids.new()
@@ -450,7 +454,7 @@ class Dispatcher(Handler, ExchangeOwner):
     ) -> None:
         """Forget a request that has ended, release its tenant's limits, and log the request."""
         self.exchanges.discard(exchange)
-        self._sweeper.discard(exchange)
+        self._sweeper.discard(exchange.deadlines)
         try:
             self._settle(exchange, client, reason, now)
         except Exception as err:
@@ -466,6 +470,9 @@ class Dispatcher(Handler, ExchangeOwner):
             accounts.release(exchange)
         charge = self.charges.cost(exchange, now) if exchange.route.inference else 0
         exchange.leave_tenant(exchange.reply.is_work, now, charge)
+        queue = self._context.queue
+        if queue is not None:
+            queue.wake()
         kept = exchange.driver.state.kept_error
         if replica is None and kept is not None:
             replica = kept.at  # The client got an error of this replica.

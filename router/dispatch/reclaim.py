@@ -68,7 +68,7 @@ def _move(exchange: Exchange, dues: Mapping[Replica, float], now: float, moves: 
 def _ends_in_time(exchange: Exchange, attempt: Attempt, due: float, now: float) -> bool:
     replica = attempt.at
     took_s = now - attempt.began
-    if exchange.waits_for_whole:
+    if exchange.deadlines.waits_for_whole:
         return ends_by(due, now, remaining(replica.progress.whole_s, took_s), 0.0, 0.0)
     tpot_s = UNKNOWN if replica.tpot_s is None else replica.tpot_s
     shown = 0

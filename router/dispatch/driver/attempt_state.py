@@ -296,23 +296,6 @@ class AttemptState:
         """
         return len(self.live) > 1 or self.kept_error is not None
 
-    def due(self) -> float:
-        """Return the time at which the driver must next check the attempts (`check_deadlines`)."""
-        due = inf
-        for attempt in self.live:
-            due = min(due, min(attempt.first_due, min(attempt.work_due, attempt.connect_due)))
-        return due
-
-    def stop_first_content_timers(self) -> None:
-        """Stop the first-content timers while the client does not read.
-
-        While the client does not read, the router does not read from the replicas. So the time to
-        first content would not measure the replicas.
-        """
-        for attempt in self.live:
-            attempt.is_timed = False
-            attempt.first_due = attempt.work_due = inf
-
     def begin(
         self,
         replica: Replica,

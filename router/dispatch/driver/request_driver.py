@@ -15,7 +15,7 @@ A request that is preempted, or whose replica is reclaimed, is also sent again (
 `reports.py` reports each event of an attempt to the parts that learn from it.
 
 The proxy and the simulator both run this driver. The proxy's requests send bytes; the simulator's
-requests run on engine cores (`driven_request.py`).
+requests run on engine cores (`request.py`).
 
 Must never: use bytes or sockets, choose a replica, exceed the retry budget, depend on whether the
 time is real or simulated, or leave a lease or a timer behind. Every request ends in `cancel` or
@@ -34,13 +34,15 @@ from router.core.errors import Reason, RouterError
 from router.core.scheduling import Alarm
 from router.dispatch.context import Context
 from router.dispatch.driver.arrival_estimate import sent_at_once
-from router.dispatch.driver.attempt_state import Attempt, AttemptState, Commit, Step
-from router.dispatch.driver.driven_request import NOT_SINCE, DrivenRequest
+from router.dispatch.driver.attempt_state import Attempt, Commit, Step
+from router.dispatch.driver.deadlines import NOT_SINCE, Passed
 from router.dispatch.driver.fallbacks import CONDITIONS, next_fallback
 from router.dispatch.driver.first_probes import HELPED
 from router.dispatch.driver.reports import blame, contradicted, ended_unshown
+from router.dispatch.driver.request import Request
 from router.dispatch.driver.retry import LOST, PASSING, UNSENT
 from router.dispatch.driver.speed_samples import sample_dispatched
+from router.dispatch.messages import MESSAGES
 from router.fleet.error_answers import ErrorKind, kind_of
 from router.fleet.replica import Replica
 from router.observe.events import log_event
@@ -57,23 +59,23 @@ class RequestDriver:
     __slots__ = (
         "_alarm",
         "_budgeted",
-        "_context",
-        "_request",
-        "_rules",
         "_then",
+        "context",
+        "is_over",
         "priority_rejected_by",
+        "request",
         "state",
     )
-    __deletable__ = ("_request",)  # Lets compiled code delete the attribute.
+    __deletable__ = ("request",)  # Lets compiled code delete the attribute.
 
-    def __init__(self, request: DrivenRequest, context: Context) -> None:
-        self._request = request
-        self._context = context
-        self._rules = context.rules
-        self.state = AttemptState(self._rules.attempts)
+    def __init__(self, request: Request, context: Context) -> None:
+        self.request = request
+        self.context = context
+        self.state = request.deadlines.state
         # A replica that seems to reject the `priority` field. That replica gets this request
         # without the field.
         self.priority_rejected_by: Replica | None = None
+        self.is_over = False  # Whether the request has ended.
         self._budgeted = False  # Whether a retry of the request counts in the retry budget.
         # Timer of a hedge, or of the pause before a retry or an answer, and what it calls.
         self._alarm: Alarm | None = None
@@ -94,11 +96,11 @@ class RequestDriver:
 
         A request that no known replica can take may wait for the first probe of a new replica.
         """
-        request, context = self._request, self._context
+        request, context = self.request, self.context
         route = request.route
         while True:
             if route.decodes:
-                request.limit_context()
+                self._limit_context()
             if request.named is None or not self._skips_absent_model():
                 break
         queue, now = context.queue, context.scheduler.now()
@@ -109,7 +111,7 @@ class RequestDriver:
                 replica = owner
             elif route.light:
                 # The request never waits, even if all replicas are at their limits.
-                fit = context.chooser.nearby(request.view, request.fit(), now)
+                fit = context.chooser.nearby(request.view, self._fit(), now)
                 replica = min(fit, key=_load)
             elif queue is not None and route.inference:
                 replica = queue.enter(request, owner, now)
@@ -125,21 +127,32 @@ class RequestDriver:
         if replica is not None:  # `None`: the queue sends the request later.
             self.start(replica, now)
 
+    def _fit(self) -> Sequence[Replica]:
+        """Return the fit replicas, also those at their limits. Raises RouterError if there is
+        none."""
+        request, fleet = self.request, self.context.fleet
+        view = request.view
+        if request.judges_body():
+            fleet.eligibility.check(view.model, view.allowed)
+        # The call of `candidates` raises RouterError with the reason why no replica is fit.
+        return fleet.serving.of(view.model, view.allowed) or request.candidates(())
+
     def start(self, replica: Replica, now: float) -> None:
         """Send the first attempt of a request to a replica.
 
         The request is refused instead if its first token would come too late, and if its class is
         configured to refuse late requests.
         """
-        request, context = self._request, self._context
+        request, context = self.request, self.context
         view, route = request.view, request.route
         if view.stream and route.inference and not route.light:
-            account = request.flow_identity().account
+            account = request.flow.account
             chooser, estimates = context.chooser, context.estimates
             estimate = sent_at_once(view, account, replica, chooser, estimates, now)
             request.estimate = estimate
-            if estimate is not None and self._rules.refuses_late[request.urgency.rank]:
-                due = request.first_token_due()
+            if estimate is not None and request.rules.refuses_late[request.urgency.rank]:
+                # The end of the TTFT SLO, or the client's own deadline if that is earlier.
+                due = min(view.arrived + view.ttft_slo_s, request.deadlines.wanted_until)
                 if estimate.is_late(due, now):
                     estimate.void()
                     if context.queue is not None:
@@ -152,27 +165,23 @@ class RequestDriver:
         """Send the request to a replica. `fresh`: use a new connection."""
         self.go(self.prepare(replica, now), fresh=fresh)
 
-    def prepare(self, replica: Replica, now: float) -> Attempt:
-        """Create an attempt and take its lease. The method `go` sends the attempt."""
-        return self._enter(replica, now)
-
     def go(self, attempt: Attempt, *, fresh: bool = False) -> None:
         """Send a prepared attempt, unless its request has ended in the meantime."""
         if attempt not in self.state.live:
             return
         due = NEVER
-        request = self._request
+        request = self.request
         route = request.route
         if route.inference and route.is_known and not route.light:
             # A retry may hang like a first attempt, so it may be hedged, too. A request gets at
             # most one hedge.
             hedges_as = "" if attempt.index and self.state.was_hedged else request.hedges_as
             try:
-                due = self._context.hedger.dispatched(
+                due = self.context.hedger.dispatched(
                     request.view, attempt, hedges_as, attempt.began
                 )
             except Exception as err:  # Without a hedge, the request can still be answered.
-                self._context.log_defect(err)
+                self.context.log_defect(err)
         # A request that cannot be repeated needs a new connection, which cannot be stale.
         request.open(attempt, fresh or request.is_sent_once())
         # The call of `open` may have ended the attempt and its request.
@@ -182,7 +191,7 @@ class RequestDriver:
             else:
                 self._set_alarm(due, self._hedge)
 
-    def _enter(
+    def prepare(
         self, replica: Replica, now: float, hedge: bool = False, rest: list[bytes] | None = None
     ) -> Attempt:
         """Create an attempt: take its lease, and add its prompt to the replica's prefix index.
@@ -190,7 +199,7 @@ class RequestDriver:
         Every attempt begins here. Raises RuntimeError if the request may not be sent to the
         replica's region.
         """
-        request, context = self._request, self._context
+        request, context = self.request, self.context
         if not self.may_use(replica):
             # Every list of candidates is filtered, so this is a defect. The prompt is not sent.
             allowed = request.view.allowed
@@ -208,7 +217,6 @@ class RequestDriver:
         )
         request.attach(attempt)
         request.view.attempts = attempt.index + 1
-        attempt.first_due = now + request.first_s
         queue = context.queue
         if queue is not None:
             queue.sent(request, replica, now, is_extra=hedge or rest is not None)
@@ -216,28 +224,12 @@ class RequestDriver:
             attempt.is_alone = replica.waiting <= 1
             if request.route.inference and rest is None and not request.route.light:
                 sample_dispatched(attempt, request.view.prompt_tokens, now)
-        self._expect_work(attempt, now)
-        if request.times.is_own:
-            # The connect timeout of the class is shorter than that of the pool of connections.
-            attempt.connect_due = now + request.times.connect_s
-        request.check_by(min(attempt.first_due, min(attempt.work_due, attempt.connect_due)))
+        request.deadlines.began(attempt, now)
         return attempt
-
-    def _expect_work(self, attempt: Attempt, now: float) -> None:
-        """Begin to check whether the replica works, from `now` on (`RequestDriver._check_work`)."""
-        request, replica = self._request, attempt.at
-        route = request.route
-        is_streamed = request.view.stream
-        if not is_streamed and (route.light or not (route.inference and route.is_known)):
-            return  # The engine may answer such a request without a sign of work.
-        attempt.work_due = now + replica.health.suspect_min_s
-        if not attempt.is_overdue:
-            tokens = replica.pending_tokens
-            attempt.overdue_due = now + replica.overdue_after_s(tokens, is_streamed)
 
     def may_use(self, replica: Replica) -> bool:
         """Whether the request may be sent to the region of a replica now."""
-        allowed = self._request.view.allowed
+        allowed = self.request.view.allowed
         return allowed is None or allowed.allows(replica.region)
 
     def may_send(self, attempt: Attempt) -> bool:
@@ -249,7 +241,7 @@ class RequestDriver:
         """
         reason = Reason.REGION_NOT_ALLOWED
         if self.may_use(attempt.at):
-            if not self.is_suspect(self._context.scheduler.now()):
+            if not self.is_suspect(self.context.scheduler.now()):
                 return True
             reason = Reason.SUSPECT_REQUEST
         self.failed(attempt, reason, reused=False, received=False)
@@ -257,30 +249,30 @@ class RequestDriver:
 
     def is_suspect(self, now: float) -> bool:
         """Whether the same body was in flight when two engines died."""
-        suspects = self._context.fleet.suspects
-        return not suspects.is_empty and suspects.refuses(self._request.digest(), now)
+        suspects = self.context.fleet.suspects
+        return not suspects.is_empty and suspects.refuses(self.request.digest(), now)
 
     def connected(self, attempt: Attempt) -> None:
         """Mark the attempt as sent, because it has a connection."""
-        attempt.connect_due = NEVER
+        self.request.deadlines.connected(attempt)
         self.state.sent(attempt)
-        self._request.unreached_since = NOT_SINCE
+        self.request.unreached_since = NOT_SINCE
 
     def _can_send_again(self) -> bool:
         """Whether the request may be sent to another replica, too."""
-        request = self._request
+        request = self.request
         return (
-            request.can_resend()
+            request.body is not None
             and request.pinned is None
             and self.state.commit != Commit.CONTENT
-            and not self._context.closing
+            and not self.context.closing
         )
 
     def went_without_priority(self, replica: Replica) -> None:
         """Stop sending priorities to a replica that accepted the same request without one."""
         self.priority_rejected_by = None
         replica.refuses_priority = True
-        self._context.metrics.priority_refused += 1
+        self.context.metrics.priority_refused += 1
         log_event(
             logging.WARNING,
             "replica rejects priorities",
@@ -296,13 +288,13 @@ class RequestDriver:
             return
         if self.state.kept_error is not None:
             return  # The attempt only compares answers; the request may be the cause of the error.
-        request, context = self._request, self._context
+        request, context = self.request, self.context
         first = self.state.live[0]
         now = context.scheduler.now()
         # The list of all replicas of the model is not copied; in a large fleet the hedger checks
         # only a few of them.
         view = request.view
-        request.limit_context()
+        self._limit_context()
         pool = context.fleet.serving.of(view.model, view.allowed)
         request.see_work_of(pool)
         others = context.hedger.backup(view, first, pool, now)
@@ -315,7 +307,7 @@ class RequestDriver:
                 self._set_alarm(asks_at, self._hedge)
             return
         replica = context.chooser.choose(view, others, now)
-        hedge = self._enter(replica, now, hedge=True)
+        hedge = self.prepare(replica, now, hedge=True)
         context.hedger.sent(view, hedge, now)
         request.open(hedge, False)
 
@@ -328,8 +320,8 @@ class RequestDriver:
         if not self.state.content(attempt):
             return False
         self._clear_alarm()
-        attempt.first_due = NEVER
-        request, context = self._request, self._context
+        request, context = self.request, self.context
+        request.deadlines.won(attempt)
         if len(self.state.attempts) > 1 and not attempt.error_status:
             contradicted(request, context, self.state.recent)
         if len(self.state.live) > 1:
@@ -360,7 +352,7 @@ class RequestDriver:
         if attempt not in self.state.live:
             return
         step = self._end_attempt(attempt, reason, reused=reused, received=received)
-        request, context = self._request, self._context
+        request, context = self.request, self.context
         if step == Step.NOTHING:
             return
         if step == Step.TRUNCATE:
@@ -371,7 +363,7 @@ class RequestDriver:
         if step == Step.KEPT_ERROR:
             self._send_kept_error()
             return
-        can_resend = request.can_resend()
+        can_resend = request.body is not None
         is_here = step == Step.HERE and not attempt.at.removed and self.may_use(attempt.at)
         if is_here and can_resend:
             context.metrics.connections_stale += 1
@@ -398,11 +390,11 @@ class RequestDriver:
         if self.state.blame in LOST and self._may_become_suspect():
             self._answer_later(self.state.blame)
             return
-        request.answer_failure(self.state.blame)
+        self.answer_failure(self.state.blame)
 
     def _may_become_suspect(self) -> bool:
-        context = self._context
-        digest, now = self._request.digest(), context.scheduler.now()
+        context = self.context
+        digest, now = self.request.digest(), context.scheduler.now()
         return context.fleet.suspects.may_become(digest, now)
 
     def replace(self, attempt: Attempt, reason: Reason) -> bool:
@@ -413,7 +405,7 @@ class RequestDriver:
         return self._retries_elsewhere(attempt, reason) or self.falls_back_from(attempt, reason)
 
     def _retries_elsewhere(self, attempt: Attempt, reason: Reason) -> bool:
-        state, request = self.state, self._request
+        state, request = self.state, self.request
         if not self._can_send_again() or state.reached >= state.most:
             return False
         kept = state.kept_error
@@ -436,7 +428,7 @@ class RequestDriver:
 
     def _has_capacity(self, others: Sequence[Replica] | None) -> bool:
         """Whether one of the replicas has not refused requests lately."""
-        now = self._context.scheduler.now()
+        now = self.context.scheduler.now()
         return others is not None and any(not other.health.is_busy(now) for other in others)
 
     def ask_without_priority(self, attempt: Attempt) -> bool:
@@ -444,16 +436,16 @@ class RequestDriver:
 
         Returns False if the replica's answer must be sent to the client.
         """
-        replica, request = attempt.at, self._request
-        can_send = request.can_resend() and not replica.removed and not self._context.closing
+        replica, request = attempt.at, self.request
+        can_send = request.body is not None and not replica.removed and not self.context.closing
         if self.state.is_contested(attempt) or not can_send or not self.may_use(replica):
             return False
         self.priority_rejected_by = replica
         attempt.error_status = 0
         request.free_connection(attempt)
         self._end_attempt(attempt, Reason.REPLICA_REFUSED, reused=False, received=True)
-        self._context.metrics.retries(Reason.REPLICA_REFUSED)
-        self.begin(replica, self._context.scheduler.now())
+        self.context.metrics.retries(Reason.REPLICA_REFUSED)
+        self.begin(replica, self.context.scheduler.now())
         return True
 
     # -- error answers ---------------------------------------------------------------------------
@@ -463,13 +455,13 @@ class RequestDriver:
 
         When all attempts have failed, the error of the earliest one is sent to the client.
         """
-        context = self._context
+        context = self.context
         now = context.scheduler.now()
         began = attempt.began
         self._leaves_live(attempt, now)
-        blame(self._request, context, attempt, reason, began)
+        blame(self.request, context, attempt, reason, began)
         self.state.keep_error(attempt, reason, now)
-        context.hedger.failed(self._request.view, attempt, now)
+        context.hedger.failed(self.request.view, attempt, now)
         context.fleet.attempt_ended(attempt.at, began)
         if not self.state.live and not (attempt.is_doubted and self._compare(attempt, reason)):
             self._send_kept_error()
@@ -493,7 +485,7 @@ class RequestDriver:
             earlier.error_status = 0
         if is_compared:
             return False
-        outcomes, now = self._context.fleet.outcomes, self._context.scheduler.now()
+        outcomes, now = self.context.fleet.outcomes, self.context.scheduler.now()
         is_doubted = outcomes.gave_error(attempt.at, status, now)
         # A busy answer is repeated by its own rule (`replace`).
         attempt.is_doubted = is_doubted and kind != ErrorKind.BUSY
@@ -518,12 +510,12 @@ class RequestDriver:
         # An engine may have executed a part of a request that failed. The request itself may crash
         # replicas, so it must not reach more than two.
         is_executed = kind_of(attempt.error_status) == ErrorKind.FAILED
-        if is_executed and (state.lost or not self._request.route.repeatable):
+        if is_executed and (state.lost or not self.request.route.repeatable):
             return ()
         others, ranks = self.others() or (), attempt.at.ranks
-        queue = self._context.queue
+        queue = self.context.queue
         if others and queue is not None and self._is_queued():
-            others = queue.open_among(self._request, others)  # A known answer does not wait.
+            others = queue.open_among(self.request, others)  # A known answer does not wait.
         return others if len(ranks) == 1 else [other for other in others if other not in ranks]
 
     def _compare(self, attempt: Attempt, reason: Reason) -> bool:
@@ -547,7 +539,7 @@ class RequestDriver:
         kept = self.state.kept_error
         assert kept is not None
         if not self.falls_back(kept.reason):
-            self._request.send_kept_error()
+            self.request.send_kept_error()
 
     # -- retries ---------------------------------------------------------------------------------
 
@@ -556,17 +548,17 @@ class RequestDriver:
 
         The result is empty if there are such replicas, but all of them are at their limits.
         """
-        self._request.limit_context()
+        self._limit_context()
         try:
-            return self._request.candidates(self.state.tried())
+            return self.request.candidates(self.state.tried())
         except RouterError as err:
             return [] if err.reason is Reason.FLEET_FULL else None
 
     def take_budget(self) -> bool:
         if not self._budgeted:
-            self._budgeted = self._context.budget.take()
+            self._budgeted = self.context.budget.take()
             if not self._budgeted:
-                self._context.metrics.retry_budget_exhausted += 1
+                self.context.metrics.retry_budget_exhausted += 1
         return self._budgeted
 
     def _retry(self, cause: Reason) -> None:
@@ -575,8 +567,8 @@ class RequestDriver:
         Requests that fail for lack of capacity fail at the same time, so random pauses spread their
         retries.
         """
-        context = self._context
-        pause_s = context.backoff_s(self._rules, len(self.state.attempts))
+        context = self.context
+        pause_s = context.backoff_s(self.request.rules, len(self.state.attempts))
         if pause_s > 0.0:
             self._pause()
             self._set_alarm(context.scheduler.now() + pause_s, partial(self._retry_now, cause))
@@ -589,7 +581,7 @@ class RequestDriver:
             return
         others = self.others()
         if others is not None:
-            self._context.first_probes.forget(self._request)
+            self.context.first_probes.forget(self.request)
             self._go_on(others, cause)
         elif not self._wait_for_probe(cause):
             self._give_up(cause)
@@ -599,7 +591,7 @@ class RequestDriver:
 
         `others` is empty if all replicas are at their limits.
         """
-        request, context = self._request, self._context
+        request, context = self.request, self.context
         queue = context.queue
         if queue is not None and self._is_queued():
             try:
@@ -619,7 +611,7 @@ class RequestDriver:
 
     def _is_queued(self) -> bool:
         """Whether requests of this kind use the admission queue, if it is enabled."""
-        route = self._request.route
+        route = self.request.route
         return route.inference and not route.light
 
     def _wait_for_probe(self, cause: Reason) -> bool:
@@ -628,7 +620,7 @@ class RequestDriver:
         Returns False if no first probe is pending, or if the probe cannot change the error.
         """
         retry, late = partial(self._retry_now, cause), partial(self._give_up, cause)
-        holds = self._context.first_probes.hold(self._request, retry, late)
+        holds = self.context.first_probes.hold(self.request, retry, late)
         if holds:
             self._pause()
         return holds
@@ -638,17 +630,17 @@ class RequestDriver:
 
         Returns False if the request cannot wait.
         """
-        request, context = self._request, self._context
+        request, context = self.request, self.context
         queue = context.queue
-        if queue is None or context.closing or not request.can_resend() or not self._is_queued():
+        if queue is None or context.closing or request.body is None or not self._is_queued():
             return False
         return queue.wait_again(request, replica)
 
     def _pause(self) -> None:
         """Report to the queue that the request is at no replica until it is sent again."""
-        queue = self._context.queue
+        queue = self.context.queue
         if queue is not None:
-            queue.pauses(self._request)
+            queue.pauses(self.request)
 
     def recall(self, now: float) -> None:
         """Preempt the request: end its running attempts, which have shown no content.
@@ -657,11 +649,11 @@ class RequestDriver:
         was offered to the queue instead of the attempts has these replicas already.
         """
         # From now on, the request waits in the queue.
-        self._context.first_probes.forget(self._request)
+        self.context.first_probes.forget(self.request)
         live = self._drop_all()
         self.state.recalled(now)
         self._report_cancelled(live, now)
-        ticket = self._request.ticket
+        ticket = self.request.ticket
         if ticket is not None and ticket.state == SENT:
             ticket.excluded = tuple(self.state.tried())
 
@@ -672,7 +664,7 @@ class RequestDriver:
 
         Returns False if no replica is asked.
         """
-        request, context = self._request, self._context
+        request, context = self.request, self.context
         rest = None if context.closing else request.rest(attempt, reason)
         if rest is None:
             return False
@@ -681,8 +673,10 @@ class RequestDriver:
             self._end_attempt(attempt, reason, reused=False, received=True)
         others, body = rest
         replica = context.chooser.choose(request.view, others, now)
-        following = self._enter(replica, now, rest=body)
-        request.awaits_rest(now)
+        following = self.prepare(replica, now, rest=body)
+        request.work.stops(now)
+        request.work.broke_at = request.last_content_at()
+        request.deadlines.awaits_rest()
         request.open(following, True)
         return True
 
@@ -694,11 +688,11 @@ class RequestDriver:
         because it may not be moved, because no other replica takes it now, or because another
         attempt of the request is running.
         """
-        if len(self.state.live) != 1 or self._context.closing:
+        if len(self.state.live) != 1 or self.context.closing:
             return False
         if self.state.winner is attempt:
             return self._resume(attempt, Reason.PREEMPTED, now)
-        request, context = self._request, self._context
+        request, context = self.request, self.context
         is_repeatable = request.route.repeatable and self.state.kept_error is None
         if not is_repeatable or not self._can_send_again():
             return False
@@ -722,7 +716,7 @@ class RequestDriver:
 
         `reason`: why the request would end without a fallback. Returns False if it must end.
         """
-        if self._request.named is None or self.state.live:
+        if self.request.named is None or self.state.live:
             return False
         return self._falls_to(self._fallback_after(reason), reason)
 
@@ -731,7 +725,7 @@ class RequestDriver:
 
         Returns False if there is none. Then the request may wait for a replica.
         """
-        request, fleet = self._request, self._context.fleet
+        request, fleet = self.request, self.context.fleet
         if request.named is None or fleet.models.awaits_probe:
             return False
         if fleet.serving.of(request.view.model, request.view.allowed):
@@ -745,18 +739,18 @@ class RequestDriver:
         Returns False if the error must be sent.
         """
         state = self.state
-        if self._request.named is None or state.holds_errors() or attempt not in state.live:
+        if self.request.named is None or state.holds_errors() or attempt not in state.live:
             return False
         index = self._fallback_after(reason)
         if index < 0:
             return False
-        self._request.discard(attempt)
+        self.request.discard(attempt)
         self._end_attempt(attempt, reason, reused=False, received=True)
         return self._falls_to(index, reason)
 
     def _fallback_after(self, reason: Reason) -> int:
-        request, context = self._request, self._context
-        if context.closing or not request.can_resend():
+        request, context = self.request, self.context
+        if context.closing or request.body is None:
             return -1
         return next_fallback(request, self.state, context.fleet, reason)
 
@@ -769,15 +763,15 @@ class RequestDriver:
 
     def _aims_at(self, index: int, reason: Reason) -> bool:
         """Set one of the fallbacks as the request's model. Below 0: none; returns False."""
-        request, context = self._request, self._context
+        request, context = self.request, self.context
         named = request.named
         if index < 0 or named is None:
             return False
         now = context.scheduler.now()
         self._clear_alarm()
         context.first_probes.forget(request)
-        if request.waits_since >= 0.0:
-            request.end_wait(now)
+        if request.deadlines.waits_since >= 0.0:
+            request.deadlines.granted(now)
         queue = context.queue
         if queue is not None and self._is_queued():
             queue.over(request, reason, None, -1, 0, now)
@@ -786,18 +780,41 @@ class RequestDriver:
             request.estimate = None
         request.unreached_since = NOT_SINCE
         self.state.fall_back()
-        target = named.fallbacks[index]
+        request.target = target = named.fallbacks[index]
         request.next_fallback = index + 1
-        request.goes_to(target, context.fleet.models.routed_target(target))
+        view = request.view
+        view.model = context.fleet.models.routed_target(target)
+        # The prompt's hashes and token IDs are those of the model before.
+        view.blocks = ()
+        view.chains = None
         context.metrics.fallback(CONDITIONS[reason])
         return True
+
+    def _limit_context(self) -> None:
+        queue = self.context.queue
+        if self.request.limit_context() and queue is not None:
+            queue.limits_changed(self.request)
 
     # -- giving up -------------------------------------------------------------------------------
 
     def _give_up(self, reason: Reason) -> None:
         """End the request without another attempt at its model."""
         if not self.replaces_error(reason):
-            self._request.answer_failure(reason)
+            self.answer_failure(reason)
+
+    def answer(self, err: RouterError) -> None:
+        """End the request with an error of the router.
+
+        The request goes to a fallback instead, or the client gets an engine's answer that was kept.
+        """
+        if not self.is_over and not self.replaces_error(err.reason, err.is_final):
+            self.cancel(err.reason)
+            self.request.fail(err)
+
+    def answer_failure(self, reason: Reason) -> None:
+        """End the request because every attempt failed or a time limit passed."""
+        retry_after = 2 if reason.status == 503 else None
+        self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=retry_after))
 
     def replaces_error(self, reason: Reason, is_final: bool = False) -> bool:
         """Send the request to a fallback, or else send the client an attempt's kept error answer.
@@ -810,7 +827,7 @@ class RequestDriver:
         if self.state.kept_error is None or self.state.over:
             return False
         self.cancel(reason)
-        self._request.send_kept_error()
+        self.request.send_kept_error()
         return True
 
     def _answer_later(self, reason: Reason) -> None:
@@ -819,17 +836,42 @@ class RequestDriver:
         So a client that repeats the request at once is refused if the request kills engines.
         """
         self._pause()
-        due = self._context.scheduler.now() + _NOTICE_S
-        self._set_alarm(due, partial(self._request.answer_failure, reason))
+        due = self.context.scheduler.now() + _NOTICE_S
+        self._set_alarm(due, partial(self.answer_failure, reason))
 
     # -- deadlines -------------------------------------------------------------------------------
 
-    def check_deadlines(self, now: float) -> None:
+    def check(self, now: float) -> None:
+        """Act on the time limits that have passed (`deadlines.py`)."""
+        request = self.request
+        deadlines = request.deadlines
+        passed = deadlines.passed(now)
+        if passed == Passed.SILENCE and not deadlines.is_silent(request.last_content_at(), now):
+            passed = Passed.NOTHING
+        if passed == Passed.TOTAL:
+            self.timed_out(Reason.TOTAL_TIMEOUT)
+        elif passed == Passed.READING:
+            request.stalled()
+        elif passed == Passed.SILENCE:
+            self.timed_out(Reason.TOKEN_GAP_TIMEOUT)
+        elif passed == Passed.BEGINNING:
+            # The client's deadline has passed, which is not a failure of the replica.
+            reason = Reason.DEADLINE_PASSED
+            request.estimate_work(now)
+            self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=1))
+        else:
+            self._check_attempts(now)
+            if not self.is_over and deadlines.needs_comment(now):
+                request.comment(now)
+        if not self.is_over:
+            deadlines.update()
+
+    def _check_attempts(self, now: float) -> None:
         """Check deadlines: signs of work, first content timeouts, and connect timeouts of classes.
 
         A timeout ends only its own attempt; each attempt has its own deadlines.
         """
-        request = self._request
+        request = self.request
         for attempt in [*self.state.live]:
             if attempt not in self.state.live:
                 continue  # The end of another attempt has also ended this attempt.
@@ -844,42 +886,14 @@ class RequestDriver:
                 request.drop(attempt)
                 self.failed(attempt, self._late(), reused=False, received=True)
 
-    def restart_first_content_timers(self, soonest: float) -> None:
-        """Restart the first-content timers when the client reads again.
-
-        The first content is due at `soonest`, or at the time when it was due before, whichever is
-        later. The time after which a sign of work is overdue (`Replica.overdue_after_s`) starts
-        again.
-        """
-        request, now = self._request, self._context.scheduler.now()
-        for attempt in self.state.live:
-            if attempt is not self.state.winner:
-                attempt.first_due = max(soonest, attempt.began + request.first_s)
-                self._expect_work(attempt, now)
-
-    def gap_due(self, last_at: float, now: float) -> float:
-        """Return when a relayed response is cut off, whose last bytes came at `last_at`.
-
-        The time may be over. An engine may generate for minutes without sending a byte: tool-call
-        parsers hold text back. So the gap of an engine's answer counts from the replica's last sign
-        of work, and is at most as long as an answer that is not streamed may take.
-        """
-        request, winner = self._request, self.state.winner
-        gap_s, route = request.times.token_gap_s, request.route
-        due = last_at + gap_s
-        if due > now or winner is None or not route.inference or route.light:
-            return due
-        worked_at = winner.at.progress.after(last_at)
-        return min(worked_at + gap_s, max(due, last_at + request.times.whole_s))
-
     def _check_work(self, attempt: Attempt, now: float) -> bool:
         """Check whether the replica of an attempt without content works.
 
         If it shows no work, the attempt counts against the replica. If the replica is then unfit,
         the request is sent to another replica. Returns True if it is.
         """
-        request, replica = self._request, attempt.at
-        outcomes = self._context.fleet.outcomes
+        request, replica = self.request, attempt.at
+        outcomes = self.context.fleet.outcomes
         is_streamed = request.view.stream
         suspect_min_s = replica.health.rules.suspect_min_s
         works_until = outcomes.works_until(replica, attempt.began, now, is_streamed)
@@ -913,7 +927,7 @@ class RequestDriver:
         The retry budget and the limit of lost attempts apply. Returns False if the attempt stays,
         because the replica may still answer.
         """
-        state, request = self.state, self._request
+        state, request = self.state, self.request
         if len(state.live) != 1 or not attempt.is_sent or not self._can_send_again():
             return False
         # The request itself may stop replicas, so it must not reach more than two.
@@ -930,13 +944,15 @@ class RequestDriver:
         """Return the reason for an attempt whose first content did not come in time."""
         if self.state.commit == Commit.CONTENT:
             return Reason.TOKEN_GAP_TIMEOUT  # The attempt was asked for the rest of a stream.
-        return Reason.WHOLE_TIMEOUT if self._request.waits_for_whole else Reason.TTFT_TIMEOUT
+        return (
+            Reason.WHOLE_TIMEOUT if self.request.deadlines.waits_for_whole else Reason.TTFT_TIMEOUT
+        )
 
     def timed_out(self, reason: Reason) -> None:
         """Handle a timeout of the whole request or of the relayed stream."""
         live = [*self.state.live]
         for attempt in live:
-            self._request.drop(attempt)
+            self.request.drop(attempt)
         for attempt in live:
             self.failed(attempt, reason, reused=False, received=True)
         if not live:
@@ -950,11 +966,11 @@ class RequestDriver:
         self._then = then
         alarm = self._alarm
         if alarm is None:
-            alarm = self._alarm = self._context.scheduler.alarm(self._on_alarm)
+            alarm = self._alarm = self.context.scheduler.alarm(self._on_alarm)
         alarm.set(when)
 
     def _on_alarm(self) -> None:
-        request, then = self._request, self._then
+        request, then = self.request, self._then
         try:
             if then is not None:
                 then()
@@ -971,14 +987,14 @@ class RequestDriver:
     def completed(self, attempt: Attempt, reason: Reason, now: float) -> None:
         """End the winner, whose response is complete; its connection can be reused."""
         self.state.completed(attempt, now, reason)
-        self._request.free_connection(attempt)
-        self._context.fleet.attempt_ended(attempt.at, attempt.began)
+        self.request.free_connection(attempt)
+        self.context.fleet.attempt_ended(attempt.at, attempt.began)
 
     def _end_attempt(
         self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool
     ) -> int:
         """End an attempt that gave no complete response. Returns the next `Step`."""
-        request, context = self._request, self._context
+        request, context = self.request, self.context
         replica = attempt.at
         shows_nothing = self.state.winner is not attempt
         began = attempt.began
@@ -1007,12 +1023,12 @@ class RequestDriver:
         if not state.live:
             self._clear_alarm()
         if state.winner is not attempt:
-            ended_unshown(self._request, self._context, attempt, now)
+            ended_unshown(self.request, self.context, attempt, now)
 
     def cancel(self, reason: Reason) -> None:
         """End all attempts and timers; the request is over."""
         live = self._drop_all()
-        now = self._context.scheduler.now()
+        now = self.context.scheduler.now()
         self.state.end(reason, now)  # Releases the leases before the reports, which may fail.
         self._report_cancelled(live, now)
 
@@ -1021,12 +1037,12 @@ class RequestDriver:
         self._clear_alarm()
         live, self.state.live = self.state.live, []
         for attempt in live:
-            self._request.drop(attempt)
+            self.request.drop(attempt)
         return live
 
     def _report_cancelled(self, attempts: list[Attempt], now: float) -> None:
         """Report the ends of attempts that the router has cancelled."""
-        request, context = self._request, self._context
+        request, context = self.request, self.context
         for attempt in attempts:
             if attempt is not self.state.winner:
                 ended_unshown(request, context, attempt, now)
@@ -1035,19 +1051,20 @@ class RequestDriver:
 
     def close(self) -> None:
         """Release everything that belongs to the request and not to an attempt."""
-        context = self._context
+        context = self.context
+        self.is_over = True
         if self._budgeted:
             self._budgeted = False
             context.budget.give()
         context.budget.requests -= 1
         if context.first_probes:
-            context.first_probes.forget(self._request)
+            context.first_probes.forget(self.request)
         self._clear_alarm()
         # Break reference cycles, so that no garbage collection is needed.
         self._alarm = self._then = None
         for attempt in self.state.attempts:
             attempt.io = None
-        del self._request
+        del self.request
 
 
 def _load(replica: Replica) -> tuple[int, int]:

@@ -183,7 +183,8 @@ class SimulatedRouter(RouterPort):
         )
         exchange.named, exchange.target = named, target
         if key is not None or arrival.ttft_slo_s > 0.0 or arrival.tpot_slo_s > 0.0:
-            exchange.state_slos(key, arrival.ttft_slo_s, arrival.tpot_slo_s)
+            slos = self.context.rules.slos[urgency.rank]
+            slos.state(view, key, arrival.ttft_slo_s, arrival.tpot_slo_s)
         self.exchanges[number] = exchange
         self._clock.unfinished += 1
         if refused is not None:
@@ -278,6 +279,8 @@ class SimulatedRouter(RouterPort):
     def ended(self, exchange: SimulatedExchange) -> None:
         del self.exchanges[exchange.number]
         exchange.leave_tenant(False, self._clock.now)
+        if self.queue is not None:
+            self.queue.wake()
         self._clock.unfinished -= 1
         self._on_end(exchange.outcome)
 

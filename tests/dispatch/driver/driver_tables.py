@@ -119,7 +119,7 @@ def happen(world: World, event: str) -> None:
     elif verb == "leaves" and not subject.startswith("r"):
         world.of(subject).leaves()
     elif verb == "forgets":
-        world.of(subject).is_kept = False  # the request's body was too large to keep
+        world.of(subject).body = None  # the request's body was too large to keep
     elif verb == "yields":
         request = world.of(subject)
         assert world.queue is not None and request.ticket is not None

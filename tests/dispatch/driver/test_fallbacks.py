@@ -165,7 +165,7 @@ def test_a_request_that_is_pinned_or_whose_body_is_gone_ends() -> None:
     at = world()
     request = falling(at)
     request.driver.recall(at.time.at)
-    request.is_kept = False
+    request.body = None
     assert not request.driver.falls_back(Reason.SERVER_ERROR)
     request.is_kept = True
     request.pinned = at.replicas[0]
