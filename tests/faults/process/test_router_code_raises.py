@@ -96,7 +96,7 @@ async def test_while_a_replica_dies() -> None:
 @scenario
 async def test_at_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(silent, timeouts={"whole_s": 0.2}) as router:
-        monkeypatch.setattr(RequestDriver, "check_deadlines", fails)
+        monkeypatch.setattr(RequestDriver, "check", fails)
         await ended_as_internal(router, chat())
 
 
