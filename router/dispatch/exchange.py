@@ -34,8 +34,10 @@ from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.deadlines import Deadlines
-from router.dispatch.driver.reports import content_shown, lost, refusal_shown
+from router.dispatch.driver.reports import answered_badly, content_shown, refusal_shown
 from router.dispatch.driver.request_end import end_request
+from router.dispatch.driver.retries import failed
+from router.dispatch.driver.watch import check
 from router.dispatch.messages import MESSAGES
 from router.dispatch.proxied_request import ProxiedRequest
 from router.dispatch.reply import Reply
@@ -101,7 +103,7 @@ class SweptDeadlines(Deadlines):
     def on_deadline(self, now: float) -> None:
         exchange = self._exchange
         try:
-            exchange.driver.check(now)
+            check(exchange.driver, now)
         except Exception as err:
             exchange.crashed(err)
 
@@ -239,9 +241,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         refusal_shown(self, self.context, attempt, now)
         self.driver.completed(attempt, reason, now)
         if reason is Reason.SERVER_ERROR:
-            outcomes = self.context.fleet.outcomes
-            outcomes.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
-            lost(self, self.context, attempt)
+            answered_badly(self, self.context, attempt, reason)
         self._send_error_event(reader, reason)
 
     def _watch(self, io: AttemptIO, before: Replica | None, now: float) -> None:
@@ -312,7 +312,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         reply = self.reply
         if not reply.is_complete:  # The stream reported a failure, which is withheld.
             self.free_connection(attempt)
-            self.driver.failed(attempt, Reason.STREAM_ERROR, reused=False, received=True)
+            failed(self.driver, attempt, Reason.STREAM_ERROR, reused=False, received=True)
             return
         self._end_whole(attempt, head.status, now)
         client = self._client
@@ -328,8 +328,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.driver.completed(attempt, reason, now)
         fleet = self.context.fleet
         if reason is Reason.SERVER_ERROR or blames_replica:
-            fleet.outcomes.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
-            lost(self, self.context, attempt)
+            answered_badly(self, self.context, attempt, reason)
         elif reason is Reason.OK and not attempt.error_status:
             generates = self.route.inference and not self.route.light
             fleet.outcomes.succeeded(attempt.at, attempt.began, content=generates)

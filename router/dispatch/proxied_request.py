@@ -19,6 +19,7 @@ from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.driver.deadlines import Deadlines
+from router.dispatch.driver.placing import answer
 from router.dispatch.driver.request import Request
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.reply import Reply
@@ -135,7 +136,7 @@ class ProxiedRequest(Request):
         self.driver.recall(now)
 
     def answer(self, err: RouterError) -> None:
-        self.driver.answer(err)
+        answer(self.driver, err)
 
     # -- the interface for the attempts --------------------------------------------------------
 

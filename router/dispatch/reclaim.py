@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.driver.retries import leave
 from router.dispatch.exchange import Exchange
 from router.fleet.replica import Replica
 
@@ -58,7 +59,7 @@ def _move(exchange: Exchange, dues: Mapping[Replica, float], now: float, moves: 
     if attempt is None or _ends_in_time(exchange, attempt, dues[attempt.at], now):
         return
     has_shown = driver.state.winner is attempt
-    if driver.leave(attempt, now):
+    if leave(driver, attempt, now):
         if has_shown:
             moves.continued += 1
         else:

@@ -38,10 +38,20 @@ from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit, Phase
 from router.dispatch.driver.deadlines import Deadlines
+from router.dispatch.driver.placing import answer, place
 from router.dispatch.driver.reports import content_shown, refusal_shown
 from router.dispatch.driver.request import Request
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.request_end import end_request
+from router.dispatch.driver.retries import (
+    ask_without_priority,
+    doubts,
+    failed,
+    keep_error,
+    may_send,
+    replace,
+)
+from router.dispatch.driver.watch import check
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.resumption import Rest
 from router.fleet.names import NamedModel
@@ -164,7 +174,7 @@ class RingDeadlines(Deadlines):
             self.ring.set(due)
 
     def _look(self) -> None:
-        self.request.driver.check(self.request.world.time.at)
+        check(self.request.driver, self.request.world.time.at)
 
     def queued(self, now: float) -> None:
         super().queued(now)
@@ -313,7 +323,7 @@ class Driven(Request):
         self.driver.recall(now)
 
     def answer(self, err: RouterError) -> None:
-        self.driver.answer(err)
+        answer(self.driver, err)
 
     # -- events of its engines --------------------------------------------------------------------
 
@@ -326,7 +336,7 @@ class Driven(Request):
         if not driver.may_use(attempt.at):
             self.attached.remove(attempt)
             self.opened.remove(attempt)
-        if not driver.may_send(attempt):
+        if not may_send(driver, attempt):
             return False
         driver.connected(attempt)
         self.received.append((attempt.at.region, self.view.allowed))
@@ -371,7 +381,7 @@ class Driven(Request):
             self.context.fleet.outcomes.busy(attempt.at, None, self.world.time.at)
         may_be_other = reason in (Reason.REPLICA_BUSY, Reason.STREAM_ERROR)
         may_be_other = may_be_other and not driver.state.is_contested(attempt)
-        if may_be_other and driver.replace(attempt, reason):
+        if may_be_other and replace(driver, attempt, reason):
             return
         if driver.state.holds_errors():
             self._keeps(attempt, reason)
@@ -388,14 +398,14 @@ class Driven(Request):
         self.opened.remove(attempt)
         self.said[attempt] = reason
         self.note(f"put {self.name} aside: {reason} of {attempt.replica_id}")
-        self.driver.keep_error(attempt, reason)
+        keep_error(self.driver, attempt, reason)
 
     def errs(self, attempt: Attempt, status: int) -> None:
         """The engine answers with an error, which may be compared with another replica's answer."""
         if not self._is_connected(attempt):
             return
         reason = Reason.SERVER_ERROR if status >= 500 else Reason.REPLICA_REFUSED
-        if self.driver.doubts(attempt, status):
+        if doubts(self.driver, attempt, status):
             self._keeps(attempt, reason)
         else:
             self.answers(attempt, reason)
@@ -404,7 +414,7 @@ class Driven(Request):
         """The engine refuses the request because of its priority."""
         if not self._is_connected(attempt):
             return
-        if not self.driver.ask_without_priority(attempt):
+        if not ask_without_priority(self.driver, attempt):
             self.answers(attempt, Reason.REPLICA_REFUSED)
 
     def fails(
@@ -412,7 +422,7 @@ class Driven(Request):
     ) -> None:
         self.attached.remove(attempt)
         self.opened.remove(attempt)
-        self.driver.failed(attempt, reason, reused=reused, received=received)
+        failed(self.driver, attempt, reason, reused=reused, received=received)
 
     def _completes(self, attempt: Attempt, reason: Reason) -> None:
         self.driver.completed(attempt, reason, self.world.time.at)
@@ -581,7 +591,7 @@ class World:
         request = Driven(self, name, urgency, **fields)
         self.requests.append(request)
         self.all.append(request)
-        request.driver.place()
+        place(request.driver)
         return request
 
     def of(self, name: str) -> Driven:

@@ -14,7 +14,7 @@
 
 Each event is one method, which keeps `deadline` up to date. So `deadline` is never later than a
 limit that is checked. A token is no event: the time of the last content is read when the silence is
-examined (`is_silent`). `RequestDriver.check` acts on the limits that have passed.
+examined (`is_silent`). `watch.py` acts on the limits that have passed.
 
 Pure: the times are monotonic seconds, and are passed in. Must never: end an attempt or a request.
 """
@@ -181,7 +181,7 @@ class Deadlines:
         attempt.first_due = attempt.work_due = NEVER
 
     def _expect_work(self, attempt: Attempt, now: float) -> None:
-        """Begin to check whether the replica works (`RequestDriver._check_work`)."""
+        """Begin to check whether the replica works (`driver/watch.py`)."""
         if not self._shows_work:
             return  # The engine may answer such a request without a sign of work.
         replica = attempt.at

@@ -90,6 +90,12 @@ def lost(request: Request, context: Context, attempt: Attempt) -> None:
         context.fleet.lost(attempt.at, request.digest(), attempt.began)
 
 
+def answered_badly(request: Request, context: Context, attempt: Attempt, reason: Reason) -> None:
+    """Report an error for which the replica is to blame, and which the client has got."""
+    context.fleet.outcomes.failed(attempt.at, reason, attempt.began, request_id=request.request_id)
+    lost(request, context, attempt)
+
+
 def contradicted(request: Request, context: Context, attempts: list[Attempt]) -> None:
     """Report to the replicas whose attempts gave an error that the request was answered."""
     for attempt in attempts:

@@ -41,7 +41,6 @@ from router.dispatch.driver.work import Work
 from router.dispatch.resumption import Rest
 from router.dispatch.rules import Rules
 from router.dispatch.tenants import TenantShare
-from router.dispatch.usage.token_counts import UNKNOWN
 from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
@@ -160,7 +159,8 @@ class Request(ABC):
         Returns whether `view.allowed` has changed; then the queue must be told.
         """
         before = self.view.allowed
-        return self._limit(with_context(allowed, 0 if before is None else before.context))
+        self.view.allowed = allowed = with_context(allowed, 0 if before is None else before.context)
+        return allowed != before
 
     def limit_context(self) -> bool:
         """Limit the request to replicas whose context is long enough for it.
@@ -168,16 +168,12 @@ class Request(ABC):
         Called when the request is placed. It is called again when the fleet's context lengths may
         have changed. Returns whether `view.allowed` has changed; then the queue must be told.
         """
-        levels, allowed = self.fleet.context_levels, self.view.allowed
-        if levels.is_used or (allowed is not None and allowed.context):
-            return self._limit(levels.limited(self.view, self.view.model))
+        levels, view = self.fleet.context_levels, self.view
+        before = view.allowed
+        if levels.is_used or (before is not None and before.context):
+            view.allowed = levels.limited(view, view.model)
+            return view.allowed != before
         return False
-
-    def _limit(self, allowed: Allowed | None) -> bool:
-        if allowed == self.view.allowed:
-            return False
-        self.view.allowed = allowed
-        return True
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
         """Create the ticket, before it is offered to the queue. `lane`: see `Ticket`."""
@@ -222,7 +218,7 @@ class Request(ABC):
 
     @abstractmethod
     def answer(self, err: RouterError) -> None:
-        """End the request with an error of the router (`RequestDriver.answer`)."""
+        """End the request with an error of the router (`placing.answer`)."""
 
     # -- the port of the engines ------------------------------------------------------------------
 
@@ -301,18 +297,3 @@ class Request(ABC):
 
         The proxy logs the exception; the simulator raises it again.
         """
-
-    # -- the end ----------------------------------------------------------------------------------
-
-    def leave_tenant(self, is_work: bool, now: float, charge: int = 0) -> None:
-        """Release the request's share of its tenant's limits, when the request is over.
-
-        Other requests of the tenant may be sent then, so the queue must be woken.
-
-        `is_work`: True if an engine has generated an answer. A request that the engine refused
-        costs no tokens, but it counts as a request. `charge`: the tokens that it costs at least.
-        """
-        share = self.tenant_share
-        if share is not None:
-            usage = self.work.usage
-            share.leave(usage, is_work or usage is not UNKNOWN, charge, now)

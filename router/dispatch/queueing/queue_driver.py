@@ -253,8 +253,8 @@ class QueueDriver:
 
         Its leases were released before.
 
-        The request's share of its tenant's limits is released later: `Request.leave_tenant`
-        releases it and calls `wake`.
+        The request's share of its tenant's limits is released later: the dispatcher releases
+        it and calls `wake`.
 
         `replica`: the replica that answered. `tokens`, `output`: the request's true cost, in
         uncached prompt tokens and in output tokens; see `Queue.settle`.

@@ -22,10 +22,13 @@ from router.core.urgency import Urgency
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Kind
 from router.dispatch.driver.deadlines import Deadlines
+from router.dispatch.driver.placing import answer, place
 from router.dispatch.driver.reports import content_shown, refusal_shown
 from router.dispatch.driver.request import Request
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.request_end import end_request
+from router.dispatch.driver.retries import failed, keep_error
+from router.dispatch.driver.watch import check
 from router.dispatch.rules import Times
 from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_estimate import MOST_OUTPUT, usage_before_content
@@ -104,7 +107,7 @@ class SimulatedAttempt(EngineAttempt):
         self.exchange.see_work(self.attempt)
         # Each simulated connection counts as new, so `reused` is False. vLLM sends the response
         # head at once, so `received` is True.
-        self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
+        failed(self.exchange.driver, self.attempt, reason, reused=False, received=True)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -234,7 +237,7 @@ class SimulatedExchange(Request):
             self.deadlines.limited(until)
         else:
             self.deadlines.update()
-        self.driver.place()
+        place(self.driver)
 
     def crashed(self, err: Exception) -> None:
         raise err
@@ -249,7 +252,7 @@ class SimulatedExchange(Request):
         self.driver.recall(now)
 
     def answer(self, err: RouterError) -> None:
-        self.driver.answer(err)
+        answer(self.driver, err)
 
     # -- calls of the request driver ----------------------------------------------------------
 
@@ -386,7 +389,7 @@ class SimulatedExchange(Request):
         reason = Reason.REPLICA_REFUSED
         if driver.state.holds_errors():
             self.see_work(attempt)
-            driver.keep_error(attempt, reason)
+            keep_error(driver, attempt, reason)
             return
         self._wins(attempt, now)
         refusal_shown(self, self.context, attempt, now)
@@ -404,7 +407,7 @@ class SimulatedExchange(Request):
         if self._clock.client_leaves(now):
             self._client_gone(now)
         else:
-            self.driver.check(now)
+            check(self.driver, now)
 
     def _client_gone(self, now: float) -> None:
         """End the request because its client disconnects, at the time given by the traffic.

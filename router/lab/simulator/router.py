@@ -26,6 +26,7 @@ from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.tenants import Tenants, TenantShare, may_hedge
+from router.dispatch.usage.token_counts import UNKNOWN
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.names import Names, Target
@@ -278,9 +279,11 @@ class SimulatedRouter(RouterPort):
 
     def ended(self, exchange: SimulatedExchange) -> None:
         del self.exchanges[exchange.number]
-        exchange.leave_tenant(False, self._clock.now)
-        if self.queue is not None:
-            self.queue.wake()
+        share, usage = exchange.tenant_share, exchange.work.usage
+        if share is not None:
+            share.leave(usage, usage is not UNKNOWN, 0, self._clock.now)
+            if self.queue is not None:
+                self.queue.wake()
         self._clock.unfinished -= 1
         self._on_end(exchange.outcome)
 

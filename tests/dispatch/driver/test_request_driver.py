@@ -20,6 +20,7 @@ from router.config.model import (
 )
 from router.core.errors import Reason
 from router.dispatch.driver.reports import refusal_shown
+from router.dispatch.driver.retries import went_without_priority
 from tests.dispatch.driven import World
 from tests.dispatch.driver.driver_tables import (
     HEDGED,
@@ -664,7 +665,7 @@ def test_that_a_replica_rejects_priorities_is_noted_once() -> None:
     play(world, "r0 knows-no-priority-of a -> release a at r0; retry a to r0")
     driver, replica = world.of("a").driver, world.replicas[0]
     assert (driver.priority_rejected_by, replica.refuses_priority) == (replica, False)
-    driver.went_without_priority(replica)
+    went_without_priority(driver, replica)
     assert (driver.priority_rejected_by, replica.refuses_priority) == (None, True)
     assert world.metrics.priority_refused == 1
     play(world, "a leaves -> drop a at r0; end a: client_gone")
