@@ -9,8 +9,8 @@
                      deadline                        request is queued (the queue checks it then),
                                                      and after the first content
     the comment      the arrival, `commented`        -
-    of each attempt  `began`: its connection, sign   first content and sign of work: while the
-                     of work and first content       client does not read
+    of each attempt  `began`: its connection, sign   first content and sign of work: from `paused`
+                     of work and first content       until the client reads again
 
 Each event is one method, which keeps `deadline` up to date. So `deadline` is never later than a
 limit that is checked. A token is no event: the time of the last content is read when the silence is
@@ -139,7 +139,8 @@ class Deadlines:
     def limited(self, until: float) -> None:
         """The client wants the answer to begin until a time. Called before the first attempt."""
         self.wanted_until = self._begin_due = until
-        self.first_s = self._first_limit_s()
+        if self._read_due == NEVER:
+            self.first_s = self._first_limit_s()
         self.update()
 
     def queued(self, now: float) -> None:
