@@ -48,7 +48,6 @@ from router.dispatch.driver.retries import (
     doubts,
     failed,
     keep_error,
-    may_send,
     replace,
 )
 from router.dispatch.driver.watch import check
@@ -336,7 +335,9 @@ class Driven(Request):
         if not driver.may_use(attempt.at):
             self.attached.remove(attempt)
             self.opened.remove(attempt)
-        if not may_send(driver, attempt):
+        barred = driver.barred(attempt)
+        if barred is not None:
+            failed(driver, attempt, barred, reused=False, received=False)
             return False
         driver.connected(attempt)
         self.received.append((attempt.at.region, self.view.allowed))

@@ -34,7 +34,6 @@ from router.dispatch.driver.retries import (
     doubts,
     failed,
     keep_error,
-    may_send,
     refuses_credential,
     replace,
     went_without_priority,
@@ -127,7 +126,9 @@ class AttemptIO(Owner):
     def _send(self, conn: ReplicaConnection) -> None:
         """Send the request over the connection that the attempt just got."""
         request, attempt, driver = self._request, self.attempt, self._driver
-        if not may_send(driver, attempt):
+        barred = driver.barred(attempt)
+        if barred is not None:
+            failed(driver, attempt, barred, reused=False, received=False)
             conn.cancel()
             return
         self.conn = conn

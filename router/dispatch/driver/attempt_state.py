@@ -122,7 +122,6 @@ class Attempt:
         "predicted_s",
         "reason",
         "refusal",
-        "replica_id",
         "rest",
         "rid",
         "sent_priority",
@@ -147,7 +146,6 @@ class Attempt:
         self.at = at
         self.index = index
         self.kind = kind
-        self.replica_id = at.id
         self.lease = lease
         self.phase = Phase.CONNECTING
         self.began = now
@@ -206,6 +204,10 @@ class Attempt:
         self.is_doubted = False
         # The facts from which the replica's speed is learned; `None`: the request is not streamed.
         self.speed_sample: SpeedSample | None = None
+
+    @property
+    def replica_id(self) -> str:
+        return self.at.id
 
 
 class AttemptState:

@@ -50,20 +50,15 @@ class Deadlines:
 
     __slots__ = (
         "_arrived",
-        "_begin_due",
         "_comment_due",
         "_read_due",
         "_route",
-        "_shows_work",
         "_silence_due",
         "_streams",
         "_waited_s",
         "deadline",
-        "first_s",
         "state",
         "times",
-        "total_due",
-        "waits_for_whole",
         "waits_since",
         "wanted_until",
     )
@@ -77,29 +72,48 @@ class Deadlines:
         self._route = route
         self._arrived = arrived
         self._streams = streams
-        # True if the request is not streamed, so its first content is the whole answer.
-        self.waits_for_whole = route.inference and not streams and not route.light
-        # Whether the engine shows a sign of work before the answer ends.
-        self._shows_work = streams or (route.inference and route.is_known and not route.light)
-        self.total_due = arrived + times.total_s if times.total_s else NEVER
-        self._read_due = self._silence_due = self._begin_due = NEVER
+        self._read_due = self._silence_due = NEVER
         # Time at which a silent stream gets a comment, the first one with an early 200.
         self._comment_due = NEVER
         if times.commit_after_s and streams and route.streams_events:
             self._comment_due = arrived + times.commit_after_s
         # The client's own deadline; an answer that begins later is useless to the client.
         self.wanted_until = NEVER
-        # Maximum seconds that an attempt may take to its first content.
-        self.first_s = self._first_limit_s()
         self.waits_since = NOT_SINCE  # Time since which the request waits in the queue.
         self._waited_s = 0.0  # Total seconds of the earlier waits in the queue.
         self.deadline = self.next_due()
+
+    @property
+    def total_due(self) -> float:
+        """The time at which the total timeout passes."""
+        total_s = self.times.total_s
+        return self._arrived + total_s if total_s else NEVER
+
+    @property
+    def waits_for_whole(self) -> bool:
+        """Whether the request is not streamed, so its first content is the whole answer."""
+        return self._route.inference and not self._streams and not self._route.light
+
+    @property
+    def first_s(self) -> float:
+        """The maximum seconds that an attempt may take to its first content."""
+        if self._read_due != NEVER:
+            return NEVER
+        if not self.waits_for_whole:
+            return self.times.first_token_s
+        # There is no limit if the client waits for a whole answer and has sent its own timeout.
+        return self.times.whole_s if self.wanted_until == NEVER else NEVER
+
+    def _begin_due(self) -> float:
+        if self.waits_since >= 0.0 or self.state.commit == Commit.CONTENT:
+            return NEVER
+        return self.wanted_until
 
     def next_due(self) -> float:
         """Return the earliest time at which a limit may pass."""
         due = min(self.total_due, min(self._comment_due, self._read_due))
         if self._read_due == NEVER:
-            due = min(due, min(self._silence_due, self._begin_due))
+            due = min(due, min(self._silence_due, self._begin_due()))
         for attempt in self.state.live:
             due = min(due, min(attempt.first_due, min(attempt.work_due, attempt.connect_due)))
         return due
@@ -112,7 +126,7 @@ class Deadlines:
             return Passed.READING if self._read_due <= now else Passed.NOTHING
         if self._silence_due <= now:
             return Passed.SILENCE
-        return Passed.BEGINNING if self._begin_due <= now else Passed.NOTHING
+        return Passed.BEGINNING if self._begin_due() <= now else Passed.NOTHING
 
     def needs_comment(self, now: float) -> bool:
         return self._comment_due <= now
@@ -138,22 +152,18 @@ class Deadlines:
 
     def limited(self, until: float) -> None:
         """The client wants the answer to begin until a time. Called before the first attempt."""
-        self.wanted_until = self._begin_due = until
-        if self._read_due == NEVER:
-            self.first_s = self._first_limit_s()
+        self.wanted_until = until
         self.update()
 
     def queued(self, now: float) -> None:
         """The request waits in the queue from now on."""
         self.waits_since = now
-        self._begin_due = NEVER
         self.update()
 
     def granted(self, now: float) -> None:
         """The wait in the queue ends, and the request is about to be sent."""
         self._waited_s = self.waited_s(now)
         self.waits_since = NOT_SINCE
-        self._begin_due = self.wanted_until
         if self._comment_due != NEVER and self.state.commit == Commit.NOTHING:
             # An early 200 was due but postponed, because the request could still be refused.
             self._comment_due = self._arrived + self.times.commit_after_s
@@ -183,7 +193,8 @@ class Deadlines:
 
     def _expect_work(self, attempt: Attempt, now: float) -> None:
         """Begin to check whether the replica works (`driver/watch.py`)."""
-        if not self._shows_work:
+        route = self._route
+        if not (self._streams or (route.inference and route.is_known and not route.light)):
             return  # The engine may answer such a request without a sign of work.
         replica = attempt.at
         attempt.work_due = now + replica.health.suspect_min_s
@@ -191,18 +202,12 @@ class Deadlines:
             tokens = replica.pending_tokens
             attempt.overdue_due = now + replica.overdue_after_s(tokens, self._streams)
 
-    def _first_limit_s(self) -> float:
-        # There is no limit if the client waits for a whole answer and has sent its own timeout.
-        if not self.waits_for_whole:
-            return self.times.first_token_s
-        return self.times.whole_s if self.wanted_until == NEVER else NEVER
-
     # -- while the answer is relayed --------------------------------------------------------------
 
     def content(self, now: float, has_comments: bool) -> None:
         """The first content of the winner came; also of one that resumes a broken stream."""
         self._silence_due = now + self.times.token_gap_s
-        self._begin_due = self._comment_due = NEVER
+        self._comment_due = NEVER
         if has_comments and self.times.commit_after_s:
             self._comment_due = now + self.times.commit_after_s
         self.update()
@@ -252,7 +257,6 @@ class Deadlines:
         measure the replicas.
         """
         self._read_due = now + stall_s
-        self.first_s = NEVER
         for attempt in self.state.live:
             attempt.is_timed = False
             attempt.first_due = attempt.work_due = NEVER
@@ -268,7 +272,6 @@ class Deadlines:
         soonest = now + self.times.token_gap_s
         if self._silence_due != NEVER:
             self._silence_due = soonest
-        self.first_s = self._first_limit_s()
         for attempt in self.state.live:
             if attempt is not self.state.winner:
                 attempt.first_due = max(soonest, attempt.began + self.first_s)

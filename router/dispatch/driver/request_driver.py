@@ -139,6 +139,16 @@ class RequestDriver:
         allowed = self.request.view.allowed
         return allowed is None or allowed.allows(replica.region)
 
+    def barred(self, attempt: Attempt) -> Reason | None:
+        """Return why the request may not be sent over the connection that the attempt just got.
+
+        While the attempt waited for its connection, a reload may have changed the regions of the
+        key or of the replica, or the request may have become suspect. `None`: it may be sent.
+        """
+        if not self.may_use(attempt.at):
+            return Reason.REGION_NOT_ALLOWED
+        return Reason.SUSPECT_REQUEST if self.is_suspect(self.context.scheduler.now()) else None
+
     def is_suspect(self, now: float) -> bool:
         """Whether the same body was in flight when two engines died."""
         suspects = self.context.fleet.suspects

@@ -84,22 +84,6 @@ def _may_become_suspect(driver: RequestDriver) -> bool:
     return context.fleet.suspects.may_become(digest, now)
 
 
-def may_send(driver: RequestDriver, attempt: Attempt) -> bool:
-    """Whether the request may be sent over the connection that the attempt just got.
-
-    While the attempt waited for its connection, a reload may have changed the regions of the
-    key or of the replica, or the request may have become suspect. Then the result is False, the
-    attempt has ended, and the request continues elsewhere or has ended, too.
-    """
-    reason = Reason.REGION_NOT_ALLOWED
-    if driver.may_use(attempt.at):
-        if not driver.is_suspect(driver.context.scheduler.now()):
-            return True
-        reason = Reason.SUSPECT_REQUEST
-    failed(driver, attempt, reason, reused=False, received=False)
-    return False
-
-
 def replace(driver: RequestDriver, attempt: Attempt, reason: Reason) -> bool:
     """Try another replica or a fallback after an answer in `PASSING`, if no content was sent.
 
