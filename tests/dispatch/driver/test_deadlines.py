@@ -241,3 +241,19 @@ def test_bytes_move_the_end_of_a_silence() -> None:
     assert not deadlines.is_silent(2.5, 3.0)
     assert deadlines.next_due() == 4.5
     assert deadlines.is_silent(2.5, 4.5)
+
+
+def test_the_first_content_sets_the_deadline() -> None:
+    deadlines = deadlines_of(streams=False)
+    assert deadlines.deadline == 30.0
+    deadlines.content(1.0, False)
+    assert deadlines.deadline == 3.0
+
+
+def test_an_early_200_that_was_postponed_in_the_queue_is_due_after_the_wait() -> None:
+    deadlines = deadlines_of()
+    deadlines.queued(1.0)
+    deadlines.commented(3.0)
+    assert not deadlines.needs_comment(5.0)
+    deadlines.granted(5.0)
+    assert deadlines.needs_comment(5.0)
