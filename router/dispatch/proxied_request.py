@@ -35,7 +35,7 @@ from router.wire.http1.response_reader import ResponseReader
 class ProxiedRequest(Request):
     """A request whose attempts are sent over sockets. Times are monotonic seconds."""
 
-    __slots__ = ("_digest", "asked", "context", "driver")
+    __slots__ = ("_digest", "asked", "driver")
 
     def __init__(
         self,
@@ -70,7 +70,6 @@ class ProxiedRequest(Request):
         self.named = asked.named
         self.target = target
         self.asked = asked
-        self.context = context
         self.driver = RequestDriver(self, context)
         self._digest = b""
 
@@ -123,6 +122,10 @@ class ProxiedRequest(Request):
             self.digest()  # The attempt that runs may be lost.
         self.body = None
         self.body_sent()
+
+    @property
+    def context(self) -> Context:
+        return self.driver.context
 
     # -- its driver ----------------------------------------------------------------------------
 

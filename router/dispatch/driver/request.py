@@ -116,7 +116,6 @@ class Request(ABC):
     """A request until its end. Times are monotonic seconds."""
 
     __slots__ = (
-        "arrived",
         "body",
         "concurrency",
         "deadlines",
@@ -160,7 +159,6 @@ class Request(ABC):
         rules.slos[urgency.rank].fill(view, arrived)
         self.view = view
         self.urgency = urgency
-        self.arrived = arrived
         self.route = route
         self.request_id = request_id  # The request id as the client knows it.
         # The flow (account and member) whose share of the fleet the request uses.
@@ -195,6 +193,10 @@ class Request(ABC):
         # Time since which no replica accepts the request's connections.
         self.unreached_since = NOT_SINCE
         self.tenant_share: TenantShare | None = None  # The request's share of its tenant's limits.
+
+    @property
+    def arrived(self) -> float:
+        return self.view.arrived
 
     # -- which replicas it may use ----------------------------------------------------------------
 
