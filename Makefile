@@ -45,8 +45,9 @@ SECONDS ?= 120
 fuzz: $(VENV)/.installed-fuzz  ## each fuzz target for SECONDS, resumable; report in build/fuzz
 	$(BIN)/python -m tests.fuzz.rounds $(CURDIR)/build/fuzz $(SECONDS)
 
-CORE := $(addprefix router/dispatch/,driver/request_driver.py driver/reports.py \
-    driver/attempt_state.py driver/request_end.py queueing/queue_driver.py)
+CORE := $(addprefix router/dispatch/,driver/request_driver.py driver/placing.py driver/retries.py \
+    driver/watch.py driver/deadlines.py driver/reports.py driver/attempt_state.py \
+    driver/request_end.py queueing/queue_driver.py)
 mutants: $(VENV)/.installed-dev  ## 100 small changes of the core: how many do its tests notice? resumable
 	EXAMPLES=all $(BIN)/python -m tests.mutation build/mutants --goal 90 --modules $(CORE) \
 	    --tests tests/dispatch tests/app/test_hooks.py tests/app/test_reply.py

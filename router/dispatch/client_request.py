@@ -75,11 +75,9 @@ class ClientRequest:
         self.route = route
         self.path = path
         self.fields = fields
-        # Copies, because the next two fields are read often, and `fields` is slow to read in
-        # compiled code.
-        # The model that the client named in the body or in `x-router-model`.
-        self.model = model
+        self.model = model  # The one that the client named in the body or in `x-router-model`.
         self.named = named
+        # Copies, because `fields` is slow to read in compiled code.
         self.streamed = bool(fields.stream)
         limit: int | None = output_tokens_of(fields, route)
         # The client's limit of output tokens for each choice; -1: none, or unknown.
@@ -100,17 +98,16 @@ class ClientRequest:
             fields.priority is not None or (is_unread and route.is_known)
         )
         # Names the attempts, so that engines can abort them; `None`: the request cannot be named.
-        self.aborter: Aborter | None = None
-        if aborter is not None and body_bytes <= SCAN_ABOVE:
-            self.aborter = aborter if is_nameable(path, fields) else None
+        if aborter is None or body_bytes > SCAN_ABOVE or not is_nameable(path, fields):
+            aborter = None
+        self.aborter = aborter
         # The body has, or may have, a request name chosen by the client. No engine may use that
         # name.
         self.has_rid = is_given(fields.rid) or is_unread
         # The body's `parameters` as a member without a name chosen by the client; `None`: the
         # `parameters` contain no name.
-        self.parameters: bytes | None = None
-        if fields.parameters is not None:
-            self.parameters = unnamed_parameters(fields.parameters)
+        parameters = fields.parameters
+        self.parameters = None if parameters is None else unnamed_parameters(parameters)
         # Whether the client's body chooses the id of the response that the request creates. The id
         # could be that of another client's response.
         self.names_response = route.kind == "responses" and is_given(fields.request_id)

@@ -228,8 +228,8 @@ def _add_stated(record: Record, x: Exchange) -> None:
     routing, key, most = asked.head.routing, asked.key, asked.output_limit
     if urgency.unstepped != float(urgency.rank):
         record.number = urgency.unstepped
-    if x.wanted_until != NEVER:
-        record.deadline_ms = milliseconds(x.wanted_until - x.arrived)
+    if x.deadlines.wanted_until != NEVER:
+        record.deadline_ms = milliseconds(x.deadlines.wanted_until - x.arrived)
     if most >= 0:
         record.max_tokens = most
     if routing.hedge is not None:
@@ -247,7 +247,7 @@ def _add_stated(record: Record, x: Exchange) -> None:
 def _add_run(record: Record, x: Exchange, now: float) -> None:
     """Set how the request ran: its wait, the replica that answered, and its estimated TTFT."""
     work, state, estimate = x.work, x.driver.state, x.estimate
-    winner, replica, waited_s = state.winner, work.replica, x.waited_s(now)
+    winner, replica, waited_s = state.winner, work.replica, x.deadlines.waited_s(now)
     served_in = ""
     if waited_s:
         record.queue_ms = milliseconds(waited_s)

@@ -33,6 +33,7 @@ from router.dispatch.placement import Placement
 from router.dispatch.recurring import Recurring
 from router.dispatch.routing_facts import RoutingFacts, session_in
 from router.dispatch.tenants import Tenants, check_model
+from router.dispatch.usage.token_counts import UNKNOWN as NO_USAGE
 from router.fleet.dialects import UNKNOWN
 from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
@@ -128,7 +129,10 @@ class Dispatcher(Handler, ExchangeOwner):
         for exchange in [*self.exchanges]:
             key = exchange.asked.key
             if key is not None:
-                exchange.limit_regions(self.tenants.allowed_now(key))
+                is_changed = exchange.limit_regions(self.tenants.allowed_now(key))
+                queue = self._context.queue
+                if is_changed and queue is not None:
+                    queue.limits_changed(exchange)
                 if self.tenants.is_removed(key, exchange.asked.head):
                     exchange.revoke(RouterError(Reason.KEY_REQUIRED, _REMOVED, is_final=True))
 
@@ -222,19 +226,7 @@ class Dispatcher(Handler, ExchangeOwner):
         path: bytes
         route, path = head.route
         name = self._ids.new()
-        fields = (
-            read_fields(
-                route,
-                body,
-                size,
-                head.content_type,
-                head.content_encoding,
-                head.watch,
-                self._member_rules,
-            )
-            if has_judged_body(head.method)
-            else Fields()
-        )
+        fields = self._fields_of(head, body, size)
         if route is RESPONSES:
             check_no_background(fields)
         # The engine reads the model in the body; the header `x-router-model` is not forwarded.
@@ -255,85 +247,131 @@ class Dispatcher(Handler, ExchangeOwner):
                 flow = tenants.flow(key, head, client.peer, fields)
                 target = named.target(session_in(head, fields), flow.party, name.decode("ascii"))
                 fields.model = target.model
-        if is_inference and not route.is_edited:
-            tenants.check_unedited(key, fields, head.content_type, self._dialect_of(fields))
-            # On routes whose bodies are not edited, `priority` and `service_tier` have another
-            # meaning.
-            fields.priority = fields.service_tier = None
-        urgency = UNSAID
-        if is_inference:
-            if fields.priority is None:
-                urgency = tenants.urgency(fields, head, client.peer, key, UNKNOWN)
-            else:
-                urgency = self._stated_urgency(fields, head, client.peer, key)
+        urgency = self._urgency(fields, head, client.peer, key, route) if is_inference else UNSAID
         if type(fields) is Unread:  # Faster than `isinstance`, which looks up the metaclass.
             tenants.check_read(key, fields, is_inference=is_inference, is_known=route.is_known)
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
-            models = check_model(key, own_model, fields)
-            if models is not None and is_inference and not route.light:
-                if target is not None and own_model is not None:
-                    # A key that may use a name may use the model that the name stands for.
-                    own_model = target.model
-                    models |= {target.model}
-                fleet = self._context.fleet
-                served = fleet.defaults.of(fleet.models.routed(own_model))
-                check_default(fields, path, served, models, is_known=route.is_known)
-        context = self._context
+            self._check_models(key, own_model, fields, head, target)
+        flow = tenants.flow(key, head, client.peer, fields)
         asked = ClientRequest(
-            head,
-            size,
-            route,
-            path,
-            fields,
-            name,
-            key,
-            tenants.flow(key, head, client.peer, fields),
-            self.aborter,
-            named,
-            model,
+            head, size, route, path, fields, name, key, flow, self.aborter, named, model
         )
         request_id = _request_id_of(head, name)
         exchange = Exchange(
-            self, context, client, asked, body, request_id, arrived, urgency, target
+            self, self._context, client, asked, body, request_id, arrived, urgency, target
         )
         client.exchange = exchange
         self.exchanges.add(exchange)
-        if key is not None:
-            exchange.view.allowed = key.allowed_regions
-        nearest = context.fleet.nearest
-        if nearest.is_used:
-            exchange.view.region = tenants.region(key, head, client.peer, nearest.regions)
-        if is_inference:
-            routing = head.routing
-            if key is not None or routing.ttft_slo_s > 0.0 or routing.tpot_slo_s > 0.0:
-                exchange.state_slos(key, routing.ttft_slo_s, routing.tpot_slo_s)
-            self._facts.fill(exchange)
+        self._state_facts(exchange, client)
         try:
-            if context.closing:
-                raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
-            if exchange.driver.is_suspect(arrived):
-                raise RouterError(Reason.SUSPECT_REQUEST, MESSAGES[Reason.SUSPECT_REQUEST])
-            if is_inference:
-                self._apply_limits(exchange)
-            if route is MODELS and answer_models(exchange, client):
-                return
-            if route is HEALTH:
-                answer_health(exchange, client, self.unready())
-                return
-            if route is SERVER:
-                answer_locally(exchange, client, b"", answers.ALLOW)
-                return
-            if route is PREFLIGHT:
-                cors = self._cors  # `None` if a reload has turned CORS off
-                allows = b"" if cors is None else cors.preflight(head)
-                answer_locally(exchange, client, b"", allows)
+            self._admit(exchange)
+            if not is_inference and self._answers_itself(exchange, client):
                 return
         except RouterError as err:
             exchange.answer(err)
             return
         self._write_common_lines(asked, client.peer)
-        self._sweeper.add(exchange)
+        self._sweeper.add(exchange.deadlines)
         self.placement.begin(exchange, body)
+
+    def _fields_of(self, head: RequestHead, body: list[bytes], size: int) -> Fields:
+        """Return the members of the body that the router reads. Raises RouterError."""
+        if not has_judged_body(head.method):
+            return Fields()
+        return read_fields(
+            head.route[0],
+            body,
+            size,
+            head.content_type,
+            head.content_encoding,
+            head.watch,
+            self._member_rules,
+        )
+
+    def _urgency(
+        self, fields: Fields, head: RequestHead, peer: str, key: Key | None, route: Route
+    ) -> Urgency:
+        """Return the urgency of an inference request. Raises RouterError if it is not allowed."""
+        tenants = self.tenants
+        if not route.is_edited:
+            tenants.check_unedited(key, fields, head.content_type, self._dialect_of(fields))
+            # On routes whose bodies are not edited, `priority` and `service_tier` have another
+            # meaning.
+            fields.priority = fields.service_tier = None
+        if fields.priority is None:
+            return tenants.urgency(fields, head, peer, key, UNKNOWN)
+        return self._stated_urgency(fields, head, peer, key)
+
+    def _check_models(
+        self,
+        key: Key,
+        own_model: str | None,
+        fields: Fields,
+        head: RequestHead,
+        target: Target | None,
+    ) -> None:
+        """Check that a key may use the model. Raises RouterError.
+
+        `own_model`: the name in the body. `target`: the model that it stands for.
+        """
+        route: Route
+        path: bytes
+        route, path = head.route
+        models = check_model(key, own_model, fields)
+        if models is None or not route.inference or route.light:
+            return
+        if target is not None and own_model is not None:
+            # A key that may use a name may use the model that the name stands for.
+            own_model = target.model
+            models |= {target.model}
+        fleet = self._context.fleet
+        served = fleet.defaults.of(fleet.models.routed(own_model))
+        check_default(fields, path, served, models, is_known=route.is_known)
+
+    def _state_facts(self, exchange: Exchange, client: ClientConnection) -> None:
+        """Set the regions of a request and, for inference, its SLOs and the facts of its prompt."""
+        context, asked, view = self._context, exchange.asked, exchange.view
+        head, key = asked.head, asked.key
+        if key is not None:
+            view.allowed = key.allowed_regions
+        nearest = context.fleet.nearest
+        if nearest.is_used:
+            view.region = self.tenants.region(key, head, client.peer, nearest.regions)
+        if asked.route.inference:
+            routing = head.routing
+            if key is not None or routing.ttft_slo_s > 0.0 or routing.tpot_slo_s > 0.0:
+                slos = context.rules.slos[exchange.urgency.rank]
+                slos.state(view, key, routing.ttft_slo_s, routing.tpot_slo_s)
+            self._facts.fill(exchange)
+
+    def _admit(self, exchange: Exchange) -> None:
+        """Count the request against the limits of its tenant. Raises RouterError to refuse it."""
+        if self._context.closing:
+            raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
+        if exchange.driver.is_suspect(exchange.arrived):
+            raise RouterError(Reason.SUSPECT_REQUEST, MESSAGES[Reason.SUSPECT_REQUEST])
+        if exchange.route.inference:
+            self._apply_limits(exchange)
+
+    def _answers_itself(self, exchange: Exchange, client: ClientConnection) -> bool:
+        """Answer a request that needs no replica. Returns False if a replica must answer it.
+
+        Raises RouterError if the answer is an error.
+        """
+        route = exchange.route
+        if route is MODELS:
+            return answer_models(exchange, client)
+        if route is HEALTH:
+            answer_health(exchange, client, self.unready())
+        elif route is SERVER:
+            answer_locally(exchange, client, b"", answers.ALLOW)
+        elif route is PREFLIGHT:
+            cors = self._cors  # `None` if a reload has turned CORS off
+            allows = b"" if cors is None else cors.preflight(exchange.asked.head)
+            answer_locally(exchange, client, b"", allows)
+        else:
+            return False
+        return True
 
     def _dialect_of(self, fields: Fields) -> str:
         """Return the priority dialect of the engines that serve the request's model."""
@@ -423,11 +461,11 @@ class Dispatcher(Handler, ExchangeOwner):
         if sdk_timeout_s < timeout_s and self._uses_sdk_timeouts and not exchange.view.stream:
             timeout_s = sdk_timeout_s
         if timeout_s <= 0.0:
-            exchange.wanted_until = arrived  # The access log contains this deadline.
+            exchange.deadlines.wanted_until = arrived  # The access log contains this deadline.
             reason = Reason.DEADLINE_PASSED
             raise RouterError(reason, MESSAGES[reason], retry_after_s=1)
         if timeout_s != inf:
-            exchange.limit(arrived + timeout_s)
+            exchange.deadlines.limited(arrived + timeout_s)
 
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
         name = self._ids.new()
@@ -450,7 +488,7 @@ class Dispatcher(Handler, ExchangeOwner):
     ) -> None:
         """Forget a request that has ended, release its tenant's limits, and log the request."""
         self.exchanges.discard(exchange)
-        self._sweeper.discard(exchange)
+        self._sweeper.discard(exchange.deadlines)
         try:
             self._settle(exchange, client, reason, now)
         except Exception as err:
@@ -465,7 +503,12 @@ class Dispatcher(Handler, ExchangeOwner):
         if accounts is not None:
             accounts.release(exchange)
         charge = self.charges.cost(exchange, now) if exchange.route.inference else 0
-        exchange.leave_tenant(exchange.reply.is_work, now, charge)
+        share, usage, queue = exchange.tenant_share, exchange.work.usage, self._context.queue
+        if share is not None:
+            # A request that the engine refused costs no tokens, but it counts as a request.
+            share.leave(usage, exchange.reply.is_work or usage is not NO_USAGE, charge, now)
+            if queue is not None:
+                queue.wake()
         kept = exchange.driver.state.kept_error
         if replica is None and kept is not None:
             replica = kept.at  # The client got an error of this replica.

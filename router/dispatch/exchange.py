@@ -33,14 +33,18 @@ from router.dispatch.attempts.token_ids import Question
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit
-from router.dispatch.driver.reports import content_shown, lost, refusal_shown
+from router.dispatch.driver.deadlines import Deadlines
+from router.dispatch.driver.reports import answered_badly, content_shown, refusal_shown
 from router.dispatch.driver.request_end import end_request
+from router.dispatch.driver.retries import failed
+from router.dispatch.driver.watch import check
 from router.dispatch.messages import MESSAGES
 from router.dispatch.proxied_request import ProxiedRequest
 from router.dispatch.reply import Reply
 from router.dispatch.response_head import is_text
 from router.dispatch.restored_name import RestoredName
 from router.dispatch.resumption import Rest
+from router.dispatch.rules import Times
 from router.dispatch.tenants import models_of
 from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_estimate import (
@@ -53,7 +57,7 @@ from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.names import Target
 from router.fleet.prefix.response_affinity import response_id
 from router.fleet.replica import Replica
-from router.intake.routes import may_answer_in_text
+from router.intake.routes import Route, may_answer_in_text
 from router.wire.client import ClientConnection, ClientExchange
 from router.wire.http1.error_shapes import of_replica, of_router
 from router.wire.http1.heads import ResponseHead
@@ -78,21 +82,40 @@ class ExchangeOwner(ABC):
         """Forget a request that has ended, and log it. Called once per request."""
 
 
+class SweptDeadlines(Deadlines):
+    """The time limits of a request in the proxy; a party of the sweep."""
+
+    __slots__ = ("_exchange",)
+    __deletable__ = ("_exchange",)  # Lets compiled code delete the attribute.
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        times: Times,
+        route: Route,
+        arrived: float,
+        streams: bool,
+        most: int,
+    ) -> None:
+        super().__init__(times, route, arrived, streams=streams, most=most)
+        self._exchange = exchange
+
+    def on_deadline(self, now: float) -> None:
+        exchange = self._exchange
+        try:
+            check(exchange.driver, now)
+        except Exception as err:
+            exchange.crashed(err)
+
+    def end(self) -> None:
+        """Break the reference cycle, so that no garbage collection is needed."""
+        del self._exchange
+
+
 class Exchange(ProxiedRequest, ClientExchange):
     """A client's request in the proxy, until it ends. Times are monotonic seconds."""
 
-    __slots__ = (
-        "_client",
-        "_commit_due",
-        "_done",
-        "_gap_due",
-        "_owner",
-        "_stall_due",
-        "begin_due",
-        "deadline",
-        "question",
-        "reply",
-    )
+    __slots__ = ("_client", "_owner", "question", "reply")
 
     def __init__(
         self,
@@ -106,50 +129,21 @@ class Exchange(ProxiedRequest, ClientExchange):
         urgency: Urgency,
         target: Target | None = None,
     ) -> None:
-        super().__init__(context, asked, body, request_id, arrived, urgency, target)
-        view, times = self.view, self.times
+        rules = context.rules
+        times = rules.times_of(urgency.stated)
+        deadlines = SweptDeadlines(
+            self, times, asked.route, arrived, asked.streamed, rules.attempts
+        )
+        super().__init__(context, asked, body, request_id, arrived, urgency, target, deadlines)
         self._owner = owner
         self._client = client
         self.question: Question | None = None  # Asks for the token ids that the request waits for.
-        self._done = False
         self.reply = Reply(
             client,
             request_id,
             target=asked.path,
             head=asked.head,
         )
-        # Time at which the answer must begin: the client's own deadline. NEVER if the client has no
-        # deadline, while the request is queued (the queue checks the deadline then), and after the
-        # first content.
-        self.begin_due = NEVER
-        # Time at which the silence of the relayed response is examined; NEVER: none is relayed.
-        self._gap_due = NEVER
-        # Time at which a silent stream gets a comment, the first one with an early 200.
-        self._commit_due = NEVER
-        if view.stream and self.route.streams_events and times.commit_after_s:
-            self._commit_due = arrived + times.commit_after_s
-        self._stall_due = NEVER
-        self.deadline = min(self.total_due, self._commit_due)
-
-    def limit(self, until: float) -> None:
-        """Set the client's deadline for the start of the answer, and check it from now on."""
-        self.want_until(until)
-        self.begin_due = until
-        self.deadline = min(until, min(self.total_due, self._commit_due))
-
-    def on_queued(self, now: float) -> None:
-        self.begin_due = NEVER
-        self.deadline = min(self.total_due, min(self._commit_due, self._stall_due))
-
-    def on_granted(self, now: float) -> None:
-        self.begin_due = self.wanted_until
-        if self._commit_due != NEVER and self.driver.state.commit == Commit.NOTHING:
-            # An early 200 was due but postponed, because the request could still be refused.
-            self._commit_due = self.arrived + self.times.commit_after_s
-        self.deadline = min(self.deadline, min(self.begin_due, self._commit_due))
-
-    def check_by(self, due: float) -> None:
-        self.deadline = min(self.deadline, due)
 
     # -- the interface for the request driver --------------------------------------------------
 
@@ -181,17 +175,16 @@ class Exchange(ProxiedRequest, ClientExchange):
         The result is infinity while the client does not read, because no content can then be
         relayed.
         """
-        return self.last_content_at() if self._stall_due == NEVER else NEVER
+        return NEVER if self.deadlines.is_paused else self.last_content_at()
 
     def last_content_at(self) -> float:
-        """Return the time of the replica's last content, or else of the request's arrival."""
         if not self.work.first_at:
             return self.arrived
         return self.work.broke_at or self.reply.last_at
 
     def body_sent(self) -> None:
         """Release the memory of the client's body, if the body was sent and is not kept."""
-        if self.body is None and not self._done:
+        if self.body is None and not self.driver.is_over:
             for attempt in self.driver.state.live:
                 conn = io_of(attempt).conn
                 if conn is not None and conn.is_sending:
@@ -216,13 +209,8 @@ class Exchange(ProxiedRequest, ClientExchange):
             self._end_in_stream(attempt, reader, now)
             return None
         reply.last_at = now
-        self._gap_due = now + self.times.token_gap_s
-        self.begin_due = self._commit_due = NEVER
-        if head.is_sse and not io.is_encoded and self.times.commit_after_s:
-            self._commit_due = now + self.times.commit_after_s
-        # From now on, each token changes only `last_at`. `on_deadline` updates `deadline` later.
-        due = min(self._gap_due, self._commit_due)
-        self.deadline = min(due, min(self.total_due, self._stall_due))
+        # From now on, each token changes only `last_at`.
+        self.deadlines.content(now, head.is_sse and not io.is_encoded)
         if self.route.inference and not self.route.light:
             self._shown(attempt, head, now)
         if self.route.kind == "responses" and head.status == 200 and reader.parts:
@@ -253,9 +241,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         refusal_shown(self, self.context, attempt, now)
         self.driver.completed(attempt, reason, now)
         if reason is Reason.SERVER_ERROR:
-            outcomes = self.context.fleet.outcomes
-            outcomes.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
-            lost(self, self.context, attempt)
+            answered_badly(self, self.context, attempt, reason)
         self._send_error_event(reader, reason)
 
     def _watch(self, io: AttemptIO, before: Replica | None, now: float) -> None:
@@ -273,7 +259,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             quiet=io.quiet_events,
             meter=replica.cadence,
         )
-        if self._stall_due == NEVER:
+        if not self.deadlines.is_paused:
             # The following events are not counted as tokens: the first content, the events before
             # it, and the end.
             self.work.flows(replica.cadence, now, io.quiet_events + 2)
@@ -287,14 +273,6 @@ class Exchange(ProxiedRequest, ClientExchange):
             self.asked.forget()
         view = self.view
         reply.watch(tap, view.arrived + view.ttft_slo_s, view.tpot_slo_s, stream)
-
-    def awaits_rest(self, now: float) -> None:
-        """Note that another replica was asked for the rest of the broken stream."""
-        self.work.stops(now)
-        self.work.broke_at = self.last_content_at()
-        self._gap_due = NEVER
-        due = min(self._commit_due, self.driver.state.due())
-        self.deadline = min(self._stall_due, min(self.total_due, due))
 
     def _name_estimate(self) -> None:
         """Put the estimated time to first token into the response's head, if the client asks."""
@@ -334,7 +312,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         reply = self.reply
         if not reply.is_complete:  # The stream reported a failure, which is withheld.
             self.free_connection(attempt)
-            self.driver.failed(attempt, Reason.STREAM_ERROR, reused=False, received=True)
+            failed(self.driver, attempt, Reason.STREAM_ERROR, reused=False, received=True)
             return
         self._end_whole(attempt, head.status, now)
         client = self._client
@@ -350,8 +328,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.driver.completed(attempt, reason, now)
         fleet = self.context.fleet
         if reason is Reason.SERVER_ERROR or blames_replica:
-            fleet.outcomes.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
-            lost(self, self.context, attempt)
+            answered_badly(self, self.context, attempt, reason)
         elif reason is Reason.OK and not attempt.error_status:
             generates = self.route.inference and not self.route.light
             fleet.outcomes.succeeded(attempt.at, attempt.began, content=generates)
@@ -382,28 +359,12 @@ class Exchange(ProxiedRequest, ClientExchange):
         self._finish(reason, now, is_whole=True)
         client.done(reply.keep_alive and client.keeps_alive, now)
 
-    def answer_failure(self, reason: Reason) -> None:
-        retry_after = 2 if reason.status == 503 else None
-        self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=retry_after))
-
-    def deadline_passed(self) -> None:
-        """End the request because the client's own deadline has passed."""
-        reason = Reason.DEADLINE_PASSED
-        self._estimate_work()
-        self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=1))
-
-    def answer(self, err: RouterError) -> None:
-        """End the request with an error of the router.
-
-        The error is a response, or an event if a stream has begun.
-        """
-        if self._done or self.driver.replaces_error(err.reason, err.is_final):
-            return
+    def fail(self, err: RouterError) -> None:
+        """End the request with an error: a response, or an event if a stream has begun."""
         if err.reason is Reason.MODEL_NOT_FOUND:
             models = models_of(self.asked.key)
             served = self.context.fleet.listing.names_text(models, self.view.allowed)
             err = RouterError(err.reason, err.message + served, param=err.param)
-        self._cancel(err.reason)
         client = self._client
         now = monotonic()
         if self.reply.status:
@@ -454,28 +415,32 @@ class Exchange(ProxiedRequest, ClientExchange):
             return True
         if self.unreached_since >= 0.0:
             return False  # No early 200, because a 503 may follow.
-        if self.waits_since >= 0.0 and (self._client.is_draining or self.total_due != NEVER):
+        deadlines = self.deadlines
+        is_bounded = self._client.is_draining or deadlines.total_due != NEVER
+        if deadlines.waits_since >= 0.0 and is_bounded:
             return False
         return queue.pools.allows_early_status(ticket)
 
-    def _send_comment(self, now: float) -> None:
+    def comment(self, now: float) -> None:
         """Send a comment to the client of a silent stream, with an early 200 if it is the first."""
-        every_s = self.times.commit_after_s
-        self._commit_due = now + every_s
-        if self.driver.state.commit == Commit.CONTENT:
-            quiet_until = self.reply.last_at + every_s
-            if quiet_until > now:
-                self._commit_due = quiet_until
-            elif self._stall_due == NEVER:
+        state, deadlines = self.driver.state, self.deadlines
+        if state.commit == Commit.CONTENT:
+            quiet_until = self.reply.last_at + deadlines.times.commit_after_s
+            deadlines.commented(now, quiet_until)
+            if quiet_until <= now and not deadlines.is_paused:
                 self.reply.gap_comment()
             return
-        if self.driver.state.commit == Commit.NOTHING:
+        deadlines.commented(now)
+        if state.commit == Commit.NOTHING:
             if not self._may_send_early_status():
                 return  # The next check of the deadlines tries again.
-            self.driver.state.committed_status()
+            state.committed_status()
             self._name_estimate()
             self.context.metrics.streams_committed_early += 1
         self.reply.comment()
+
+    def stalled(self) -> None:
+        self._client.abort(Reason.WRITE_TIMEOUT)
 
     # -- the client and the clock --------------------------------------------------------------
 
@@ -484,11 +449,11 @@ class Exchange(ProxiedRequest, ClientExchange):
 
         The attempts are cancelled at once, so no GPU time is wasted.
         """
-        if self._done:
+        if self.driver.is_over:
             return
         try:
             winner = self.driver.state.winner if self.reply.has_done else None
-            is_read = reason is Reason.CLIENT_GONE and self._stall_due == NEVER
+            is_read = reason is Reason.CLIENT_GONE and not self.deadlines.is_paused
             if winner is not None and winner in self.driver.state.live and is_read:
                 # The engine has not ended its response yet, and the client did not wait for it. If
                 # the client stayed idle before it left, the time is not that of the answer.
@@ -497,7 +462,7 @@ class Exchange(ProxiedRequest, ClientExchange):
                     winner.is_timed = False
                 self._end_whole(winner, self.reply.status, now)
                 return
-            self._estimate_work()
+            self.estimate_work(monotonic())
         except Exception as err:
             self.context.log_defect(err)
         self._abandon(reason)
@@ -505,7 +470,7 @@ class Exchange(ProxiedRequest, ClientExchange):
     def _abandon(self, reason: Reason) -> None:
         """End the request without sending anything else to the client."""
         try:
-            self._cancel(reason)
+            self.driver.cancel(reason)
         except Exception as err:
             self.context.log_defect(err)
         self._finish(reason, monotonic())
@@ -525,27 +490,18 @@ class Exchange(ProxiedRequest, ClientExchange):
     def _pause(self) -> None:
         now = monotonic()
         self.work.stops(now)
-        self._stall_due = now + self.rules.write_stall_s
-        self.deadline = min(self.deadline, self._stall_due)
-        self.first_s = NEVER
-        self.driver.state.stop_first_content_timers()
+        self.deadlines.paused(now, self.rules.write_stall_s)
         for attempt in self.driver.state.live:
             conn = io_of(attempt).conn
             if conn is not None:
                 conn.pause(PAUSE_CLIENT)
 
     def _resume(self) -> None:
-        self._stall_due = NEVER
         now = monotonic()
         reply, replica = self.reply, self.work.replica
-        gap_s = self.times.token_gap_s
-        if self._gap_due != NEVER:
+        if self.deadlines.is_relayed:
             reply.last_at = now  # The silence before was the client's.
-            self._gap_due = now + gap_s
-        self.first_s = self.first_content_limit_s()
-        self.driver.restart_first_content_timers(now + gap_s)
-        due = min(self._gap_due, self.begin_due)
-        self.deadline = min(self.deadline, due, self.driver.state.due())
+        self.deadlines.resumed(now)
         is_relayed = reply.is_counted and not self.work.broke_at
         if replica is not None and is_relayed and not self.work.is_flowing:
             self.work.flows(replica.cadence, now)
@@ -553,39 +509,6 @@ class Exchange(ProxiedRequest, ClientExchange):
             conn = io_of(attempt).conn
             if conn is not None:
                 conn.resume(PAUSE_CLIENT)
-
-    def on_deadline(self, now: float) -> None:
-        try:
-            self._check_deadlines(now)
-        except Exception as err:
-            self.crashed(err)
-
-    def _check_deadlines(self, now: float) -> None:
-        # Each token changes only `last_at`. `deadline` is updated here, a few times a minute.
-        if self.total_due <= now:
-            self.driver.timed_out(Reason.TOTAL_TIMEOUT)
-        elif self._stall_due <= now:
-            self._client.abort(Reason.WRITE_TIMEOUT)
-        elif self._gap_due <= now and self._stall_due == NEVER and self._is_stalled(now):
-            self.driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
-        elif self.begin_due <= now and self._stall_due == NEVER:
-            # The client's deadline has passed, which is not a failure of the replica.
-            self.deadline_passed()
-        else:
-            self.driver.check_deadlines(now)
-            if self._done:
-                return
-            if self._commit_due <= now:
-                self._send_comment(now)
-            wait = min(self._gap_due, self.begin_due) if self._stall_due == NEVER else NEVER
-            self.deadline = min(
-                wait, self.total_due, self._commit_due, self._stall_due, self.driver.state.due()
-            )
-
-    def _is_stalled(self, now: float) -> bool:
-        """Whether the relayed response is silent for too long, and must be cut off."""
-        self._gap_due = self.driver.gap_due(self.reply.last_at, now)
-        return self._gap_due <= now
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -607,7 +530,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         The failing code may fail again, so each further attempt to end the request runs less code.
         """
         self.context.log_defect(err)
-        if self._done:
+        if self.driver.is_over:
             return
         reason = Reason.INTERNAL
         client = self._client
@@ -616,7 +539,7 @@ class Exchange(ProxiedRequest, ClientExchange):
                 self._break_off(RouterError(reason, MESSAGES[reason]))
         except Exception as again:
             self.context.log_defect(again)
-        if not self._done:
+        if not self.driver.is_over:
             self._abandon(reason)
             client.abort(reason)
 
@@ -642,12 +565,16 @@ class Exchange(ProxiedRequest, ClientExchange):
 
     def _break_off(self, err: RouterError) -> None:
         if self.reply.is_complete:  # The exception came after the whole response was written.
-            self._cancel(err.reason)
+            self.driver.cancel(err.reason)
             self._finish(err.reason, monotonic(), is_whole=True)
             self._client.close_after_writing()
         # Before the status is sent, the client has received no byte of the winning attempt.
-        elif self.driver.state.commit == Commit.CONTENT and self.reply.status and not self._done:
-            self._cancel(err.reason)
+        elif (
+            self.driver.state.commit == Commit.CONTENT
+            and self.reply.status
+            and not self.driver.is_over
+        ):
+            self.driver.cancel(err.reason)
             self.truncate(err.reason, err)
         else:
             self.answer(err)
@@ -656,17 +583,14 @@ class Exchange(ProxiedRequest, ClientExchange):
         """End a request that the router itself has answered successfully."""
         self._finish(Reason.OK, now)
 
-    def _cancel(self, reason: Reason) -> None:
+    def _finish(self, reason: Reason, now: float, *, is_whole: bool = False) -> None:
+        if self.driver.is_over:
+            return
+        self.driver.is_over = True
+        self.body = None
         question, self.question = self.question, None
         if question is not None:
             question.cancel()
-        self.driver.cancel(reason)
-
-    def _finish(self, reason: Reason, now: float, *, is_whole: bool = False) -> None:
-        if self._done:
-            return
-        self._done = True
-        self.body = None
         self._client.exchange = None
         reply = self.reply
         # An exception in one step must not prevent the later steps.
@@ -675,16 +599,16 @@ class Exchange(ProxiedRequest, ClientExchange):
         except Exception as err:
             self.context.log_defect(err)
         try:
-            end_request(self, reason, reply.status, reply.bytes_out, reply.content_events, now)
+            end_request(
+                self.driver, reason, reply.status, reply.bytes_out, reply.content_events, now
+            )
         except Exception as err:
             self.context.log_defect(err)
         self._owner.finished(self, self._client, reason, now)
+        self.deadlines.end()
 
-    def _estimate_work(self) -> None:
-        """Estimate the tokens that an engine used for a client that left before any content.
-
-        A request costs nothing if no engine received it or if the engine refused it.
-        """
+    def estimate_work(self, now: float) -> None:
+        # A request costs nothing if no engine received it or if the engine refused it.
         if self.work.replica is not None or not self.route.inference:
             return
         for attempt in self.driver.state.live:
@@ -699,7 +623,7 @@ class Exchange(ProxiedRequest, ClientExchange):
                 return
             asked = self.asked
             prompt, most = asked.prompt_tokens(self.view.prompt_tokens), most_generated(asked)
-            self.work.usage = usage_before_content(attempt, prompt, most, monotonic())
+            self.work.usage = usage_before_content(attempt, prompt, most, now)
             return
 
     def _count_tokens(self, is_whole: bool) -> None:

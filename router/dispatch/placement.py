@@ -1,6 +1,6 @@
 """Places a new request, when its token IDs have come if KV events are enabled.
 
-Must never: choose a replica (`RequestDriver.place` does).
+Must never: choose a replica (`driver/placing.py` does).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from router.dispatch.attempts.token_ids import TokenIds
+from router.dispatch.driver.placing import place
 from router.dispatch.exchange import Exchange
 
 # Bytes of a body above which its parsed fields are dropped before a replica is chosen.
@@ -27,8 +28,8 @@ class Placement:
         view, asked = exchange.view, exchange.asked
         fields = asked.fields
         if self.token_ids is not None and view.blocks:
-            place = partial(_place_with_tokens, exchange)
-            question = self.token_ids.ask(view.kind, fields, body, view.allowed, place)
+            done = partial(_place_with_tokens, exchange)
+            question = self.token_ids.ask(view.kind, fields, body, view.allowed, done)
             if question is not None and not question.is_done:
                 exchange.question = question
                 fields.drop()
@@ -37,7 +38,7 @@ class Placement:
         if asked.body_bytes > _SMALL:
             # The fields are views that would keep the body in memory after the body was sent.
             fields.drop()
-        exchange.driver.place()
+        place(exchange.driver)
 
 
 def _place_with_tokens(exchange: Exchange, chains: object) -> None:
@@ -48,6 +49,6 @@ def _place_with_tokens(exchange: Exchange, chains: object) -> None:
     exchange.question = None
     exchange.view.chains = chains
     try:
-        exchange.driver.place()
+        place(exchange.driver)
     except Exception as err:
         exchange.crashed(err)

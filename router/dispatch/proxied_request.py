@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
 
 from policies.contract import RequestView
-from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.core.errors import Reason, RouterError
 from router.core.urgency import Urgency
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt
-from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.driver.deadlines import Deadlines
+from router.dispatch.driver.placing import answer
+from router.dispatch.driver.request import Request
+from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.reply import Reply
 from router.fleet.names import Target
 from router.fleet.replica import Replica
@@ -31,10 +32,10 @@ from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import ResponseReader
 
 
-class ProxiedRequest(RoutedRequest):
+class ProxiedRequest(Request):
     """A request whose attempts are sent over sockets. Times are monotonic seconds."""
 
-    __slots__ = ("_digest", "asked", "body", "rules")
+    __slots__ = ("_digest", "asked", "driver")
 
     def __init__(
         self,
@@ -44,21 +45,32 @@ class ProxiedRequest(RoutedRequest):
         request_id: bytes,
         arrived: float,
         urgency: Urgency,
-        target: Target | None = None,
+        target: Target | None,
+        deadlines: Deadlines,
     ) -> None:
         """`target`: the model that the client's name stands for; `None`: the name means itself."""
-        route = asked.route
-        models = context.fleet.models
+        fleet, route = context.fleet, asked.route
+        models = fleet.models
         model = models.routed(asked.model) if target is None else models.routed_target(target)
         view = RequestView(route.kind, model, asked.streamed, asked.body_bytes)
         view.choices = asked.choices
-        super().__init__(context, view, urgency, arrived, route, request_id)
+        rules = context.rules
+        super().__init__(
+            fleet,
+            rules,
+            view,
+            urgency,
+            arrived,
+            route,
+            request_id,
+            asked.flow,
+            body,
+            deadlines,
+        )
         self.named = asked.named
         self.target = target
         self.asked = asked
-        # The client's body; `None`: it is not kept for another attempt.
-        self.body: list[bytes] | None = body
-        self.rules = context.rules  # The settings that were in force when the request began.
+        self.driver = RequestDriver(self, context)
         self._digest = b""
 
     def priced_model(self) -> str | None:
@@ -66,55 +78,10 @@ class ProxiedRequest(RoutedRequest):
         target = self.target
         return target.model if target is not None and target.pool else self.view.model
 
-    # -- the interface for the queue -----------------------------------------------------------
+    # -- what the replicas depend on -----------------------------------------------------------
 
-    def make_ticket(self, model: str, lane: str | None) -> Ticket:
-        view, asked = self.view, self.asked
-        view.output_limit = asked.output_limit
-        return Ticket(
-            self,
-            view,
-            asked.flow,
-            model=model,
-            lane=lane,
-            number=self.urgency.number,
-            arrival=self.arrived,
-            deadline=self.wanted_until,
-            concurrency=self.concurrency,
-        )
-
-    def flow_identity(self) -> FlowIdentity:
-        return self.asked.flow
-
-    def may_move(self) -> bool:
-        return self.asked.body_bytes <= self.rules.retry_body and self.route.repeatable
-
-    # -- the interface for the request driver --------------------------------------------------
-
-    def can_resend(self) -> bool:
-        return self.body is not None
-
-    def is_sent_once(self) -> bool:
-        # The body may be too large to keep.
-        return self.asked.body_bytes > self.rules.retry_body or not self.route.is_known
-
-    def evidence(self) -> int:
-        flow = self.asked.flow
-        return hash((flow.account, flow.member, b"".join(self.body or ())))
-
-    def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
-        model = self.view.model
-        # A request that is not inference and names no model can go to any replica.
-        anyone = model is None and not has_judged_body(self.asked.head.method)
-        allowed = self.view.allowed
-        return self.context.fleet.eligibility.replicas(model, allowed, tried, anyone=anyone)
-
-    def fit(self) -> Sequence[Replica]:
-        fleet, view = self.context.fleet, self.view
-        if has_judged_body(self.asked.head.method):
-            fleet.eligibility.check(view.model, view.allowed)
-        # The call of `candidates` raises RouterError with the reason why no replica is fit.
-        return fleet.serving.of(view.model, view.allowed) or self.candidates(())
+    def judges_body(self) -> bool:
+        return has_judged_body(self.asked.head.method)
 
     def owner(self) -> Replica | None:
         """Return the replica that holds the stored response that the request refers to.
@@ -137,6 +104,10 @@ class ProxiedRequest(RoutedRequest):
             raise RouterError(Reason.STATE_LOST, "there is no such response")
         return owner
 
+    def make_ticket(self, model: str, lane: str | None) -> Ticket:
+        self.view.output_limit = self.asked.output_limit
+        return super().make_ticket(model, lane)
+
     def digest(self) -> bytes:
         if not self._digest and self.body:
             self._digest = digest_of(self.asked.path, self.body)
@@ -151,6 +122,24 @@ class ProxiedRequest(RoutedRequest):
             self.digest()  # The attempt that runs may be lost.
         self.body = None
         self.body_sent()
+
+    @property
+    def context(self) -> Context:
+        return self.driver.context
+
+    # -- its driver ----------------------------------------------------------------------------
+
+    def prepare(self, replica: Replica, now: float) -> Attempt:
+        return self.driver.prepare(replica, now)
+
+    def go(self, attempt: Attempt) -> None:
+        self.driver.go(attempt)
+
+    def recall(self, now: float) -> None:
+        self.driver.recall(now)
+
+    def answer(self, err: RouterError) -> None:
+        answer(self.driver, err)
 
     # -- the interface for the attempts --------------------------------------------------------
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.driver.retries import leave
 from router.dispatch.exchange import Exchange
 from router.fleet.replica import Replica
 
@@ -58,7 +59,7 @@ def _move(exchange: Exchange, dues: Mapping[Replica, float], now: float, moves: 
     if attempt is None or _ends_in_time(exchange, attempt, dues[attempt.at], now):
         return
     has_shown = driver.state.winner is attempt
-    if driver.leave(attempt, now):
+    if leave(driver, attempt, now):
         if has_shown:
             moves.continued += 1
         else:
@@ -68,7 +69,7 @@ def _move(exchange: Exchange, dues: Mapping[Replica, float], now: float, moves: 
 def _ends_in_time(exchange: Exchange, attempt: Attempt, due: float, now: float) -> bool:
     replica = attempt.at
     took_s = now - attempt.began
-    if exchange.waits_for_whole:
+    if exchange.deadlines.waits_for_whole:
         return ends_by(due, now, remaining(replica.progress.whole_s, took_s), 0.0, 0.0)
     tpot_s = UNKNOWN if replica.tpot_s is None else replica.tpot_s
     shown = 0

@@ -2,13 +2,13 @@
 
 `World` holds them and plays the engines and the clients. `Driven` is a request that sends nothing:
 each call of its driver is recorded in `World.said` as one short sentence. Some calls are not
-recorded because they have no effect on an engine or a client (`attach`, `check_by`).
+recorded because they have no effect on an engine or a client (`attach`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, cast
 
@@ -19,7 +19,6 @@ from policies.contract import Context as PolicyContext
 from policies.contract import Pick, RequestView, RoutingPolicy
 from policies.facts import C
 from policies.queueing.flow_identity import FlowIdentity
-from policies.queueing.ticket import Ticket
 from router.admission.concurrency import Concurrency
 from router.config.model import (
     Classes,
@@ -38,9 +37,20 @@ from router.core.urgency import NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit, Phase
+from router.dispatch.driver.deadlines import Deadlines
+from router.dispatch.driver.placing import answer, place
 from router.dispatch.driver.reports import content_shown, refusal_shown
+from router.dispatch.driver.request import Request
+from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.request_end import end_request
-from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.driver.retries import (
+    ask_without_priority,
+    doubts,
+    failed,
+    keep_error,
+    replace,
+)
+from router.dispatch.driver.watch import check
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.resumption import Rest
 from router.fleet.names import NamedModel
@@ -148,7 +158,33 @@ class InOrder(RoutingPolicy):
         self.finished[replica.id] += 1
 
 
-class Driven(RoutedRequest):
+class RingDeadlines(Deadlines):
+    """The time limits of a request, checked by an alarm. The waits in the queue are recorded."""
+
+    def __init__(self, request: Driven, route: Route, streamed: bool) -> None:
+        rules, now = request.world.context.rules, request.world.time.at
+        times = rules.times_of(request.stated)
+        self.request = request
+        self.ring = request.world.time.alarm(self._look)
+        super().__init__(times, route, now, streams=streamed, most=rules.attempts)
+
+    def moved(self, due: float) -> None:
+        if due < self.ring.due:
+            self.ring.set(due)
+
+    def _look(self) -> None:
+        check(self.request.driver, self.request.world.time.at)
+
+    def queued(self, now: float) -> None:
+        super().queued(now)
+        self.request.note(f"queue {self.request.name}")
+
+    def granted(self, now: float) -> None:
+        super().granted(now)
+        self.request.note(f"grant {self.request.name}")
+
+
+class Driven(Request):
     """A request whose attempts send nothing. It fails a test that breaks the rules of the port."""
 
     def __init__(
@@ -176,8 +212,16 @@ class Driven(RoutedRequest):
         number = float(NUMBERS[urgency])
         view = RequestView("chat", "m", streamed, BODY, prompt_tokens=tokens)
         route = Route("chat", True, JSON, repeatable, light)
-        now = world.time.at
-        super().__init__(world.context, view, Urgency(number, "test"), now, route, name.encode())
+        now, rank, id = world.time.at, Urgency(number, "test"), name.encode()
+        self.name, self.world, self.stated = name, world, rank.stated
+        self.ring = RingDeadlines(self, route, streamed)
+        flow = FlowIdentity(key)
+        context = world.context
+        super().__init__(
+            context.fleet, context.rules, view, rank, now, route, id, flow, [b""], self.ring
+        )
+        self.context = context
+        self.driver = RequestDriver(self, world.context)
         view.blocks, view.output_limit = blocks, output_limit
         view.model = world.fleet.models.routed(model)
         view.allowed, view.region = allowed, region
@@ -185,11 +229,7 @@ class Driven(RoutedRequest):
         self.pinned = None if pinned is None else world.fleet.replicas[pinned]
         self.named = named
         self.hedges_as = urgency if hedged else ""
-        self.name = name
-        self.world = world
         self.continued = continued
-        self.flow = FlowIdentity(key)
-        self.is_kept = True  # whether the body is kept for another attempt
         self.attached: set[Attempt] = set()  # attempts that hold a lease
         self.opened: set[Attempt] = set()  # the attached attempts that were sent
         # For each connection, the region of the replica, and the allowed regions at that time.
@@ -198,19 +238,17 @@ class Driven(RoutedRequest):
         self.won: set[Attempt] = set()  # attempts that have answered
         self.said: dict[Attempt, Reason] = {}  # errors that are kept for later
         self.shown_at = world.time.at
-        self._timer = world.time.alarm(self._look)
-        self._total_due = self.arrived + self.times.total_s if self.times.total_s else NEVER
-        self._timer.set(self._total_due)
+        self.ring.update()
 
     def __repr__(self) -> str:
         return self.name
 
-    def _note(self, what: str) -> None:
+    def note(self, what: str) -> None:
         assert self.ended is None, f"{what}, after the end"
         self.world.said.append(what)
 
     def _gives_back(self, what: str, attempt: Attempt) -> None:
-        self._note(f"{what} {self.name} at {attempt.replica_id}")
+        self.note(f"{what} {self.name} at {attempt.replica_id}")
         self.attached.remove(attempt)
         self.opened.discard(attempt)
 
@@ -231,7 +269,7 @@ class Driven(RoutedRequest):
         how = {"primary": "send", "hedge": "copy", "continuation": "continue"}
         verb = how.get(attempt.kind, attempt.kind)
         suffix = " on a new connection" if fresh and attempt.rest is None else ""
-        self._note(f"{verb} {self.name} to {attempt.replica_id}{suffix}")
+        self.note(f"{verb} {self.name} to {attempt.replica_id}{suffix}")
         self.opened.add(attempt)
         if attempt.replica_id in self.world.refusing:
             self.fails(attempt, Reason.CONNECT_FAILED, received=False)
@@ -245,21 +283,11 @@ class Driven(RoutedRequest):
     def free_connection(self, attempt: Attempt) -> None:
         self._gives_back("release", attempt)
 
-    def can_resend(self) -> bool:
-        return self.is_kept
-
-    def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
-        return self.world.fleet.eligibility.replicas(self.view.model, self.view.allowed, tried)
-
-    def check_by(self, due: float) -> None:
-        if due < self._timer.due:
-            self._timer.set(due)
-
     def last_content_at(self) -> float:
         return self.shown_at
 
-    def answer_failure(self, reason: Reason) -> None:
-        self.answer(RouterError(reason, ""))
+    def fail(self, err: RouterError) -> None:
+        self._ends(f"answer {self.name}: {err.reason}", err.reason)
 
     def send_kept_error(self) -> None:
         attempt = self.driver.state.kept_error
@@ -275,40 +303,26 @@ class Driven(RoutedRequest):
         is_resumed = self.continued and self.view.stream
         return self.world.resumes(self, attempt, reason) if is_resumed else None
 
-    # -- the queue's port -------------------------------------------------------------------------
-
-    def on_queued(self, now: float) -> None:
-        self._note(f"queue {self.name}")
-
-    def on_granted(self, now: float) -> None:
-        self._note(f"grant {self.name}")
-
-    def make_ticket(self, model: str, lane: str | None) -> Ticket:
-        return Ticket(
-            self,
-            self.view,
-            self.flow,
-            model=model,
-            lane=lane,
-            number=self.urgency.number,
-            arrival=self.arrived,
-            concurrency=self.concurrency,
-        )
-
-    def flow_identity(self) -> FlowIdentity:
-        return self.flow
-
-    def may_move(self) -> bool:
-        return self.is_kept and self.route.repeatable
-
-    def answer(self, err: RouterError) -> None:
-        if self.driver.replaces_error(err.reason, err.is_final):
-            return
-        self.driver.cancel(err.reason)
-        self._ends(f"answer {self.name}: {err.reason}", err.reason)
-
     def crashed(self, err: Exception) -> None:
         raise err
+
+    def limit_regions(self, allowed: Allowed | None) -> bool:
+        is_changed = super().limit_regions(allowed)
+        if is_changed and self.world.queue is not None:
+            self.world.queue.limits_changed(self)
+        return is_changed
+
+    def prepare(self, replica: Replica, now: float) -> Attempt:
+        return self.driver.prepare(replica, now)
+
+    def go(self, attempt: Attempt) -> None:
+        self.driver.go(attempt)
+
+    def recall(self, now: float) -> None:
+        self.driver.recall(now)
+
+    def answer(self, err: RouterError) -> None:
+        answer(self.driver, err)
 
     # -- events of its engines --------------------------------------------------------------------
 
@@ -321,7 +335,9 @@ class Driven(RoutedRequest):
         if not driver.may_use(attempt.at):
             self.attached.remove(attempt)
             self.opened.remove(attempt)
-        if not driver.may_send(attempt):
+        barred = driver.barred(attempt)
+        if barred is not None:
+            failed(driver, attempt, barred, reused=False, received=False)
             return False
         driver.connected(attempt)
         self.received.append((attempt.at.region, self.view.allowed))
@@ -344,10 +360,10 @@ class Driven(RoutedRequest):
         if before is not None:  # it continues where another attempt broke off
             self.world.chooser.finished(self.view, before, None, now)
         self.shown_at = now
-        self._note(f"show {self.name} from {attempt.replica_id}")
+        self.note(f"show {self.name} from {attempt.replica_id}")
         ttft_s = now - attempt.began if self.view.stream else None
         content_shown(self, self.context, attempt, ttft_s, now)
-        self._timer.set(min(now + self.times.token_gap_s, self._total_due))
+        self.deadlines.content(now, False)
 
     def whole(self, attempt: Attempt) -> None:
         if not self._is_connected(attempt):
@@ -366,7 +382,7 @@ class Driven(RoutedRequest):
             self.context.fleet.outcomes.busy(attempt.at, None, self.world.time.at)
         may_be_other = reason in (Reason.REPLICA_BUSY, Reason.STREAM_ERROR)
         may_be_other = may_be_other and not driver.state.is_contested(attempt)
-        if may_be_other and driver.replace(attempt, reason):
+        if may_be_other and replace(driver, attempt, reason):
             return
         if driver.state.holds_errors():
             self._keeps(attempt, reason)
@@ -382,15 +398,15 @@ class Driven(RoutedRequest):
         self.attached.remove(attempt)
         self.opened.remove(attempt)
         self.said[attempt] = reason
-        self._note(f"put {self.name} aside: {reason} of {attempt.replica_id}")
-        self.driver.keep_error(attempt, reason)
+        self.note(f"put {self.name} aside: {reason} of {attempt.replica_id}")
+        keep_error(self.driver, attempt, reason)
 
     def errs(self, attempt: Attempt, status: int) -> None:
         """The engine answers with an error, which may be compared with another replica's answer."""
         if not self._is_connected(attempt):
             return
         reason = Reason.SERVER_ERROR if status >= 500 else Reason.REPLICA_REFUSED
-        if self.driver.doubts(attempt, status):
+        if doubts(self.driver, attempt, status):
             self._keeps(attempt, reason)
         else:
             self.answers(attempt, reason)
@@ -399,7 +415,7 @@ class Driven(RoutedRequest):
         """The engine refuses the request because of its priority."""
         if not self._is_connected(attempt):
             return
-        if not self.driver.ask_without_priority(attempt):
+        if not ask_without_priority(self.driver, attempt):
             self.answers(attempt, Reason.REPLICA_REFUSED)
 
     def fails(
@@ -407,7 +423,7 @@ class Driven(RoutedRequest):
     ) -> None:
         self.attached.remove(attempt)
         self.opened.remove(attempt)
-        self.driver.failed(attempt, reason, reused=reused, received=received)
+        failed(self.driver, attempt, reason, reused=reused, received=received)
 
     def _completes(self, attempt: Attempt, reason: Reason) -> None:
         self.driver.completed(attempt, reason, self.world.time.at)
@@ -419,34 +435,15 @@ class Driven(RoutedRequest):
         self.driver.cancel(Reason.CLIENT_GONE)
         self._ends(f"end {self.name}: client_gone", Reason.CLIENT_GONE)
 
-    def _look(self) -> None:
-        now, driver = self.world.time.at, self.driver
-        due = self._total_due
-        if due <= now:
-            driver.timed_out(Reason.TOTAL_TIMEOUT)
-            return
-        winner = driver.state.winner
-        if winner is not None and winner.phase != Phase.ENDED:
-            gap_due = self.shown_at + self.times.token_gap_s
-            if gap_due <= now:
-                driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
-            else:
-                driver.check_deadlines(now)
-                due = min(due, gap_due)
-        else:
-            driver.check_deadlines(now)
-        if self.ended is None:
-            self.check_by(min(due, driver.state.due()))
-
     def _ends(self, what: str, reason: Reason) -> None:
-        self._note(what)
+        self.note(what)
         world, now = self.world, self.world.time.at
         assert self.driver.state.live == []
         assert self.attached == set(self.running), "an engine works for no client"
-        end_request(self, reason, 0, 0, -1, now)
+        end_request(self.driver, reason, 0, 0, -1, now)
         assert self.attached == set(), "the copy has outlived its request"
         self.ended = reason
-        self._timer.clear()
+        self.ring.ring.clear()
         if world.queue is not None:
             world.queue.wake()
         world.requests.remove(self)
@@ -485,7 +482,7 @@ class World:
         """`most`: maximum number of requests at one replica; None: unlimited. `regions`: the
         replicas join these regions in turn. `models`: the models of each replica. `lengths`: their
         context lengths, in turn. `starts_at`: the time at the beginning, in virtual seconds.
-        `resumes`: see `DrivenRequest.rest`; called for requests that are `continued`.
+        `resumes`: see `Request.rest`; called for requests that are `continued`.
 
         Without `retry` there is no pause before a retry; without `hedging` there are no copies.
         """
@@ -595,7 +592,7 @@ class World:
         request = Driven(self, name, urgency, **fields)
         self.requests.append(request)
         self.all.append(request)
-        request.driver.place()
+        place(request.driver)
         return request
 
     def of(self, name: str) -> Driven:
@@ -626,7 +623,7 @@ class World:
             assert len(driver.state.live) <= 2 and (len(driver.state.live) < 2 or "hedge" in kinds)
             if driver.state.commit == Commit.CONTENT:
                 assert len(driver.state.live) <= 1
-            if request.waits_since >= 0.0:
+            if request.deadlines.waits_since >= 0.0:
                 assert driver.state.live == [], "it waits in the queue and runs"
         begun: Counter[str] = Counter()
         finished: Counter[str] = Counter()
@@ -647,7 +644,9 @@ class World:
         assert counts.budget_tokens >= 0.0
         assert counts.fired_tokens >= 0
         if self.queue is not None:
-            assert self.queue.pools.waiting == sum(r.waits_since >= 0.0 for r in self.requests)
+            assert self.queue.pools.waiting == sum(
+                r.deadlines.waits_since >= 0.0 for r in self.requests
+            )
 
     def check_empty(self) -> None:
         """No request is left, and nothing is held for one that has ended."""

@@ -28,6 +28,16 @@ from router.core.unreadable import NOT_JSON
 from router.dispatch.attempts.engine_priority import refuses
 from router.dispatch.attempts.sending import head_and_body
 from router.dispatch.driver.attempt_state import Attempt, Commit
+from router.dispatch.driver.placing import falls_back_from
+from router.dispatch.driver.retries import (
+    ask_without_priority,
+    doubts,
+    failed,
+    keep_error,
+    refuses_credential,
+    replace,
+    went_without_priority,
+)
 from router.dispatch.driver.retry import PASSING
 from router.dispatch.proxied_request import ProxiedRequest
 from router.dispatch.reply import Reply
@@ -116,7 +126,9 @@ class AttemptIO(Owner):
     def _send(self, conn: ReplicaConnection) -> None:
         """Send the request over the connection that the attempt just got."""
         request, attempt, driver = self._request, self.attempt, self._driver
-        if not driver.may_send(attempt):
+        barred = driver.barred(attempt)
+        if barred is not None:
+            failed(driver, attempt, barred, reused=False, received=False)
             conn.cancel()
             return
         self.conn = conn
@@ -192,7 +204,7 @@ class AttemptIO(Owner):
 
     def _failed(self, reason: Reason, *, reused: bool, received: bool) -> None:
         try:
-            self._driver.failed(self.attempt, reason, reused=reused, received=received)
+            failed(self._driver, self.attempt, reason, reused=reused, received=received)
         except Exception as err:
             self._request.crashed(err)
 
@@ -255,7 +267,7 @@ class AttemptIO(Owner):
         if head.status >= 400:
             return self._examine_error(head)
         if head.status == 200 and driver.priority_rejected_by is at:
-            driver.went_without_priority(at)
+            went_without_priority(driver, at)
         if self._request.route.inference:
             self._hold(head)
         return True
@@ -268,20 +280,20 @@ class AttemptIO(Owner):
             request.rules.has_token or (access is not None and access.has_credential)
         ):
             # The answer is about the router's credential, so the client must not get it.
-            driver.refuses_credential(attempt, status)
+            refuses_credential(driver, attempt, status)
             return self._give_up(Reason.CREDENTIAL_REFUSED)
-        is_doubted = request.route.inference and driver.doubts(attempt, status)
+        is_doubted = request.route.inference and doubts(driver, attempt, status)
         if status == attempt.refusal:
             # The body of the error answer shows whether the engine rejects the `priority` field.
             self._holds = True
             return True
         if status in BUSY:
             self._was_busy(head.retry_after)
-            if not state.is_contested(attempt) and driver.replace(attempt, Reason.REPLICA_BUSY):
+            if not state.is_contested(attempt) and replace(driver, attempt, Reason.REPLICA_BUSY):
                 return False
         if not request.route.inference:
             return True
-        if status >= 500 and not is_doubted and driver.falls_back_from(attempt, error_of(status)):
+        if status >= 500 and not is_doubted and falls_back_from(driver, attempt, error_of(status)):
             return False
         self._holds = (
             is_doubted
@@ -335,8 +347,8 @@ class AttemptIO(Owner):
         if whole:
             self.conn = None
             conn.release()
-            self._driver.failed(
-                self.attempt, Reason.EMPTY_STREAM, reused=conn.reused, received=True
+            failed(
+                self._driver, self.attempt, Reason.EMPTY_STREAM, reused=conn.reused, received=True
             )
             return False
         return too_much
@@ -382,7 +394,7 @@ class AttemptIO(Owner):
                         self._was_busy(head.retry_after)
                 return reason is Reason.OK or self._may_send_error(reason)
         elif whole and head.is_json and _is_only_error(reader.parts):
-            if not self._driver.doubts(self.attempt, head.status):
+            if not doubts(self._driver, self.attempt, head.status):
                 return not state.holds_errors() or self._may_send_error(_REFUSED)
             return self._may_send_error(_REFUSED)
         elif whole and state.is_contested(self.attempt) and not _is_sound(reader.parts):
@@ -408,13 +420,13 @@ class AttemptIO(Owner):
     def _give_up(self, reason: Reason) -> bool:
         """Fail the attempt because its answer cannot be used. Always returns False."""
         self.cancel()
-        self._driver.failed(self.attempt, reason, reused=False, received=True)
+        failed(self._driver, self.attempt, reason, reused=False, received=True)
         return False
 
     def _is_refused(self, reader: ResponseReader) -> bool:
         """Whether the engine rejects the `priority` field and the request was sent again without
         it."""
-        return refuses(b"".join(reader.parts)) and self._driver.ask_without_priority(self.attempt)
+        return refuses(b"".join(reader.parts)) and ask_without_priority(self._driver, self.attempt)
 
     def _may_send_error(self, reason: Reason) -> bool:
         """Whether an error of the replica may be sent to the client now.
@@ -426,7 +438,7 @@ class AttemptIO(Owner):
         if self.attempt.rest is not None:
             return self._give_up(reason)
         if not driver.state.is_contested(self.attempt):
-            if reason in PASSING and driver.replace(self.attempt, reason):
+            if reason in PASSING and replace(driver, self.attempt, reason):
                 return False
             if not (driver.state.holds_errors() or self.attempt.is_doubted):
                 return True
@@ -448,7 +460,7 @@ class AttemptIO(Owner):
             reader.head.content_length = None
             reader.state = COMPLETE  # No more of the body will be read.
         self.kept_response = reader
-        self._driver.keep_error(self.attempt, reason)
+        keep_error(self._driver, self.attempt, reason)
 
     def _holds_too_much(self, parts: list[bytes]) -> bool:
         self._held += sum(map(len, parts[self._looked :]))

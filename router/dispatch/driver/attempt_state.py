@@ -122,7 +122,6 @@ class Attempt:
         "predicted_s",
         "reason",
         "refusal",
-        "replica_id",
         "rest",
         "rid",
         "sent_priority",
@@ -147,7 +146,6 @@ class Attempt:
         self.at = at
         self.index = index
         self.kind = kind
-        self.replica_id = at.id
         self.lease = lease
         self.phase = Phase.CONNECTING
         self.began = now
@@ -206,6 +204,10 @@ class Attempt:
         self.is_doubted = False
         # The facts from which the replica's speed is learned; `None`: the request is not streamed.
         self.speed_sample: SpeedSample | None = None
+
+    @property
+    def replica_id(self) -> str:
+        return self.at.id
 
 
 class AttemptState:
@@ -295,23 +297,6 @@ class AttemptState:
         kept, which has precedence.
         """
         return len(self.live) > 1 or self.kept_error is not None
-
-    def due(self) -> float:
-        """Return the time at which the driver must next check the attempts (`check_deadlines`)."""
-        due = inf
-        for attempt in self.live:
-            due = min(due, min(attempt.first_due, min(attempt.work_due, attempt.connect_due)))
-        return due
-
-    def stop_first_content_timers(self) -> None:
-        """Stop the first-content timers while the client does not read.
-
-        While the client does not read, the router does not read from the replicas. So the time to
-        first content would not measure the replicas.
-        """
-        for attempt in self.live:
-            attempt.is_timed = False
-            attempt.first_due = attempt.work_due = inf
 
     def begin(
         self,

@@ -26,7 +26,7 @@ from typing import Final
 from policies.allowed import with_context
 from router.core.errors import Reason
 from router.dispatch.driver.attempt_state import AttemptState, Commit
-from router.dispatch.driver.driven_request import DrivenRequest
+from router.dispatch.driver.request import Request
 from router.dispatch.driver.retry import UNSENT
 from router.fleet.context import TOO_LONG
 from router.fleet.names import Target
@@ -68,7 +68,7 @@ _NOT_EXECUTED: Final = UNSENT | {Reason.REPLICA_BUSY, Reason.CREDENTIAL_REFUSED}
 _LOST_MOST: Final = 1
 
 
-def next_fallback(request: DrivenRequest, state: AttemptState, fleet: Fleet, reason: Reason) -> int:
+def next_fallback(request: Request, state: AttemptState, fleet: Fleet, reason: Reason) -> int:
     """Return the index of the fallback to which a request goes; below 0: the request must end.
 
     `reason`: why the request would end without a fallback.
@@ -90,7 +90,7 @@ def next_fallback(request: DrivenRequest, state: AttemptState, fleet: Fleet, rea
     return -1
 
 
-def _is_served(target: Target, request: DrivenRequest, fleet: Fleet, may_crash: bool) -> bool:
+def _is_served(target: Target, request: Request, fleet: Fleet, may_crash: bool) -> bool:
     model, levels, view = fleet.models.routed_target(target), fleet.context_levels, request.view
     needed = levels.needed(view, model)
     if needed == TOO_LONG:

@@ -17,7 +17,7 @@ from typing import Final
 
 from router.core.errors import Reason
 from router.core.scheduling import Alarm, Scheduler
-from router.dispatch.driver.driven_request import DrivenRequest
+from router.dispatch.driver.request import Request
 from router.fleet.table.fleet import Fleet
 
 WAIT_S: Final = 2.0
@@ -40,16 +40,14 @@ class FirstProbes:
     def __init__(self, fleet: Fleet, scheduler: Scheduler) -> None:
         self._fleet = fleet
         self._scheduler = scheduler
-        self._waiting: dict[DrivenRequest, _Wait] = {}
+        self._waiting: dict[Request, _Wait] = {}
         self._is_woken = False
         fleet.on_first_probe = self._decided
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def hold(
-        self, request: DrivenRequest, retry: Callable[[], None], late: Callable[[], None]
-    ) -> bool:
+    def hold(self, request: Request, retry: Callable[[], None], late: Callable[[], None]) -> bool:
         """Let a request wait. Returns False if no first probe and no read of lists is pending, or
         if too many requests wait.
 
@@ -68,7 +66,7 @@ class FirstProbes:
         wait.retry, wait.late = retry, late
         return True
 
-    def forget(self, request: DrivenRequest) -> None:
+    def forget(self, request: Request) -> None:
         """Forget a request that has ended, or whose replica was found."""
         wait = self._waiting.pop(request, None)
         if wait is not None:
@@ -91,13 +89,13 @@ class FirstProbes:
             if self._waiting.get(request) is wait:
                 _call(wait.retry, request)
 
-    def _late(self, request: DrivenRequest) -> None:
+    def _late(self, request: Request) -> None:
         wait = self._waiting[request]
         self.forget(request)
         _call(wait.late, request)
 
 
-def _call(act: Callable[[], None], request: DrivenRequest) -> None:
+def _call(act: Callable[[], None], request: Request) -> None:
     try:
         act()
     except Exception as err:

@@ -22,8 +22,8 @@ from typing import Final
 
 from router.core.errors import DISCONNECTED, KEY_LIMITS, Reason
 from router.core.token_gain import expected_tokens, on_time_at_once, on_time_evenly, tokens_due
-from router.dispatch.driver.routed_request import RoutedRequest
-from router.observe.metrics import MET, MISSED, UNJUDGED
+from router.dispatch.driver.request import Request
+from router.observe.metrics import MET, MISSED, UNJUDGED, Metrics
 
 _OK: Final = Reason.OK  # Looking up a member of an enum is slow.
 # Statuses of client errors (4xx) that depend on load, not on the request itself.
@@ -31,7 +31,13 @@ _OF_LOAD: Final = (408, 429, 499)
 
 
 def count_gain(
-    request: RoutedRequest, label: str, reason: Reason, status: int, tpot_s: float, now: float
+    request: Request,
+    metrics: Metrics,
+    label: str,
+    reason: Reason,
+    status: int,
+    tpot_s: float,
+    now: float,
 ) -> None:
     """Count a request that has ended; called once. The result is also in `request.work`.
 
@@ -79,4 +85,4 @@ def count_gain(
         whole = MET if ttft == MET and tpot != MISSED else MISSED
     work.tokens_on_time = on_time
     work.tokens_due = due
-    request.context.metrics.judged(label, view.worth * on_time, view.worth * due, ttft, tpot, whole)
+    metrics.judged(label, view.worth * on_time, view.worth * due, ttft, tpot, whole)

@@ -11,21 +11,19 @@ from __future__ import annotations
 from router.core.errors import Reason
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt
-from router.dispatch.driver.driven_request import DrivenRequest
+from router.dispatch.driver.request import Request
 from router.dispatch.driver.retry import LOST
 from router.dispatch.driver.speed_samples import sample_cut, sample_shown
-from router.wire.sweep import NEVER
 
 
 def content_shown(
-    request: DrivenRequest, context: Context, attempt: Attempt, ttft_s: float | None, now: float
+    request: Request, context: Context, attempt: Attempt, ttft_s: float | None, now: float
 ) -> None:
     """Report the winner's first content.
 
     `ttft_s`: seconds to the first content; `None` if the content is the whole answer.
     """
     replica = attempt.at
-    attempt.work_due = NEVER
     context.fleet.outcomes.showed_content(
         replica,
         now,
@@ -50,14 +48,13 @@ def content_shown(
         context.hedger.shown(request.view, attempt, now)
 
 
-def refusal_shown(request: DrivenRequest, context: Context, attempt: Attempt, now: float) -> None:
+def refusal_shown(request: Request, context: Context, attempt: Attempt, now: float) -> None:
     """Report that the winner's answer is an error, so the replica has prefilled nothing."""
-    attempt.work_due = NEVER
     context.chooser.withdrawn(request.view, attempt.at, attempt.held)
     context.hedger.failed(request.view, attempt, now)
 
 
-def ended_unshown(request: DrivenRequest, context: Context, attempt: Attempt, now: float) -> None:
+def ended_unshown(request: Request, context: Context, attempt: Attempt, now: float) -> None:
     """Report the end of an attempt that has not won.
 
     The prompt is removed from the replica's prefix index, because a replica that showed no content
@@ -69,7 +66,7 @@ def ended_unshown(request: DrivenRequest, context: Context, attempt: Attempt, no
 
 
 def blame(
-    request: DrivenRequest, context: Context, attempt: Attempt, reason: Reason, shown: float
+    request: Request, context: Context, attempt: Attempt, reason: Reason, shown: float
 ) -> None:
     """Report a failed attempt to the fleet.
 
@@ -87,19 +84,31 @@ def blame(
     )
 
 
-def lost(request: DrivenRequest, context: Context, attempt: Attempt) -> None:
+def lost(request: Request, context: Context, attempt: Attempt) -> None:
     """Report that the replica has lost the request, perhaps because its process has died."""
     if attempt.is_sent:
         context.fleet.lost(attempt.at, request.digest(), attempt.began)
 
 
-def contradicted(request: DrivenRequest, context: Context, attempts: list[Attempt]) -> None:
+def answered_badly(request: Request, context: Context, attempt: Attempt, reason: Reason) -> None:
+    """Report an error for which the replica is to blame, and which the client has got."""
+    context.fleet.outcomes.failed(attempt.at, reason, attempt.began, request_id=request.request_id)
+    lost(request, context, attempt)
+
+
+def contradicted(request: Request, context: Context, attempts: list[Attempt]) -> None:
     """Report to the replicas whose attempts gave an error that the request was answered."""
     for attempt in attempts:
         if attempt.error_status:
             is_own = attempt.reason is Reason.CREDENTIAL_REFUSED
-            evidence = None if is_own else request.evidence()
+            evidence = None if is_own else _evidence(request)
             status, attempt.error_status = attempt.error_status, 0
             context.fleet.outcomes.contradicted(
                 attempt.at, status, evidence, attempt.began, request.request_id
             )
+
+
+def _evidence(request: Request) -> int:
+    """Return a hash of the request's client and body."""
+    flow = request.flow
+    return hash((flow.account, flow.member, b"".join(request.body or ())))

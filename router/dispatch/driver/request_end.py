@@ -12,8 +12,10 @@ Must never: raise, do I/O, read a clock, or keep a reference to the request.
 from __future__ import annotations
 
 from router.core.errors import Reason
+from router.dispatch.context import Context
 from router.dispatch.driver.gain import count_gain
-from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.driver.request import Request
+from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.speed_samples import samples_ended
 from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from router.fleet.replica import Replica
@@ -21,16 +23,17 @@ from router.observe.metrics import UNCLASSED, ModelCounts
 
 
 def end_request(
-    request: RoutedRequest, reason: Reason, sent: int, bytes_out: int, events: int, now: float
+    driver: RequestDriver, reason: Reason, sent: int, bytes_out: int, events: int, now: float
 ) -> None:
     """End a request. Called once per request, whatever ended it, after its last attempt has ended.
 
     `sent`: the status that was sent to the client, 0 for none. `bytes_out`: bytes of the body.
     `events`: content events, if the answer is a stream whose events were counted; otherwise -1.
     """
-    context, work, route = request.context, request.work, request.route
+    request, context = driver.request, driver.context
+    work, route, state = request.work, request.route, driver.state
     work.stops(now)
-    request.driver.close()
+    driver.close()
     replica = work.replica
     queue = context.queue
     if queue is not None and route.inference and not route.light:
@@ -54,18 +57,17 @@ def end_request(
         context.fleet.nearest.preferred(view),
     )
     tpot_s = _tpot_s(request, events, now)
-    count_gain(request, label, reason, status, tpot_s, now)
+    count_gain(request, metrics, label, reason, status, tpot_s, now)
     estimate = request.estimate
     if estimate is not None:
         estimate.ended(now)
         if estimate.is_judged:
             metrics.estimated(label, estimate.is_kept, estimate.high_s - estimate.low_s)
-    state = request.driver.state
     if replica is not None:
         winner = state.winner
         if winner is not None and winner.held and reason is Reason.OK:
             replica.should_have_hit(winner.began)
-        _learn(request, replica, label, events, tpot_s, now, counts)
+        _learn(request, context, replica, label, events, tpot_s, now, counts)
     if request.view.stream:
         usage = work.usage
         samples_ended(state.attempts, reason, usage.output_tokens, usage.exact, now)
@@ -80,7 +82,7 @@ def status_of(sent: int, reason: Reason) -> int:
     return sent or reason.status
 
 
-def class_of(request: RoutedRequest) -> str:
+def class_of(request: Request) -> str:
     """Return the class label of the request's counters.
 
     The label is a class name, or UNCLASSED; "" if the request is not inference.
@@ -88,7 +90,7 @@ def class_of(request: RoutedRequest) -> str:
     return request.urgency.stated or UNCLASSED if request.route.inference else ""
 
 
-def _tpot_s(request: RoutedRequest, events: int, now: float) -> float:
+def _tpot_s(request: Request, events: int, now: float) -> float:
     """Return the mean seconds per output token after the first of a stream; -1: unknown.
 
     It is unknown if the client did not read all the time, because its pauses delay the stream.
@@ -100,14 +102,15 @@ def _tpot_s(request: RoutedRequest, events: int, now: float) -> float:
         return -1.0
     if request.work.replica is None or not (usage.exact or events >= 0):
         return -1.0
-    for attempt in request.driver.state.attempts:
+    for attempt in request.deadlines.state.attempts:
         if not attempt.is_timed:
             return -1.0
     return max(0.0, (now - request.work.first_at) / (output - 1))
 
 
 def _learn(
-    request: RoutedRequest,
+    request: Request,
+    context: Context,
     replica: Replica,
     label: str,
     events: int,
@@ -120,7 +123,7 @@ def _learn(
     `label`: the request's class label. `tpot_s`: the result of `_tpot_s`. `counts`: the counters of
     the model.
     """
-    context, work, view = request.context, request.work, request.view
+    work, view = request.work, request.view
     usage = work.usage
     if usage is not UNKNOWN:
         prompt, output, is_exact = usage.prompt_tokens, usage.output_tokens, usage.exact
@@ -138,12 +141,12 @@ def _learn(
         )
         # A prompt without whole blocks is mostly the chat template.
         if is_exact and view.blocks and not view.media_tokens:
-            account = request.flow_identity().account
+            account = request.flow.account
             context.fleet.knowledge.counted(view.model, view.prompt_bytes, prompt, account)
         if tpot_s >= 0.0 and output is not None:
             context.metrics.paced(label, tpot_s)
             # The pause of a stream that broke would falsify the measured speed of both replicas.
-            if request.driver.state.resumptions == 0:
+            if request.deadlines.state.resumptions == 0:
                 replica.paced(tpot_s)
                 if is_exact and events > 0:
                     replica.cadence.learn(output, events)

@@ -19,7 +19,7 @@ from router.admission.queue import Queue
 from router.admission.timers import Expired
 from router.admission.waiting.wait_lists import GIVE_WAY
 from router.core.scheduling import Scheduler
-from router.dispatch.driver.driven_request import DrivenRequest
+from router.dispatch.driver.request import Request
 
 
 class Evictions:
@@ -84,7 +84,7 @@ def answer_expired(expired: Expired) -> None:
     """Send the error to the client of a request that expired or was evicted."""
     request = expired.ticket.request
     if request is not None:
-        x = cast(DrivenRequest, request)
+        x = cast(Request, request)
         try:
             x.answer(expired.error)
         except Exception as err:

@@ -1,7 +1,7 @@
 """Drives the admission queue, in which requests wait until a replica has capacity for them.
 
 The queue (`router/admission`) is pure. The driver connects it with requests, leases, the fleet and
-time. The proxy and the simulator both run this driver; their requests are `DrivenRequest`s, their
+time. The proxy and the simulator both run this driver; their requests are `Request`s, their
 time is a `Scheduler`. A request that has to wait gets a `Ticket`, and keeps the ticket until the
 request has ended. The ticket covers the request's first attempt and its retries. Hedges and
 attempts for the rest of a broken stream bypass the queue and count only as load.
@@ -48,7 +48,7 @@ from router.core.urgency import BATCH
 from router.dispatch.chooser import Chooser
 from router.dispatch.driver.arrival_estimate import if_it_waits
 from router.dispatch.driver.attempt_state import Attempt
-from router.dispatch.driver.driven_request import DrivenRequest
+from router.dispatch.driver.request import Request
 from router.dispatch.queueing.evictions import Evictions, answer_expired
 from router.dispatch.queueing.places import Places, pinned
 from router.fleet.replica import Replica
@@ -60,7 +60,7 @@ LEAST_S: Final = 0.001  # The shortest delay of the timer, in seconds.
 # These reasons mean that the replica was overloaded; it did not fail.
 _NO_ROOM: Final = frozenset({Reason.REPLICA_BUSY, Reason.TTFT_TIMEOUT})
 
-_Begun = list[tuple[DrivenRequest, Attempt | Exception]]
+_Begun = list[tuple[Request, Attempt | Exception]]
 
 
 class QueueDriver:
@@ -115,7 +115,7 @@ class QueueDriver:
 
     # -- arrivals -----------------------------------------------------------------------------
 
-    def enter(self, x: DrivenRequest, owner: Replica | None, now: float) -> Replica | None:
+    def enter(self, x: Request, owner: Replica | None, now: float) -> Replica | None:
         """Return the replica for a request; `None` if the request waits.
 
         `owner`: the only replica that can answer the request. Raises RouterError if the request may
@@ -131,7 +131,7 @@ class QueueDriver:
             return replica
         return self._offer(x, next(iter(owner.models or ()), model) or "", now, owner)
 
-    def _fast_path(self, x: DrivenRequest, now: float) -> Replica | None:
+    def _fast_path(self, x: Request, now: float) -> Replica | None:
         """Return the replica for a request that needs no ticket; `None`: it needs one.
 
         A request may bypass the queue if no request waits, and the chosen replica accepts it.
@@ -153,7 +153,7 @@ class QueueDriver:
 
     def _offer(
         self,
-        x: DrivenRequest,
+        x: Request,
         model: str,
         now: float,
         owner: Replica | None = None,
@@ -166,7 +166,7 @@ class QueueDriver:
         ticket.order = x.order  # A retry comes before requests that arrived later.
         ticket.excluded = excluded
         forecast: WaitForecast | None = None
-        if x.last_attempt() is None:  # The wait is predicted at the arrival, not for a retry.
+        if x.deadlines.state.last is None:  # The wait is predicted at the arrival, not for a retry.
             forecast = if_it_waits(x.view, self._chooser, self._fleet, now)
             ticket.forecast = forecast
         try:
@@ -184,12 +184,12 @@ class QueueDriver:
             self._evictions.take(ticket.queue)
         x.ticket = ticket
         if not found:
-            x.begin_wait(now)
+            x.deadlines.queued(now)
             self._arm()
             return None
         return self._chooser.choose(x.view, cast(Sequence[Replica], found), now)
 
-    def refused_late(self, x: DrivenRequest) -> None:
+    def refused_late(self, x: Request) -> None:
         """Count a request that is refused at once, because its first token would come too late."""
         ticket = x.ticket
         queue: Queue = self.pools.of(x.view.model or "") if ticket is None else ticket.queue
@@ -201,7 +201,7 @@ class QueueDriver:
 
     # -- events of a request --------------------------------------------------------------------
 
-    def sent(self, x: DrivenRequest, replica: Replica, now: float, *, is_extra: bool) -> None:
+    def sent(self, x: Request, replica: Replica, now: float, *, is_extra: bool) -> None:
         """Note that an attempt begins at a replica. The attempt already has its lease.
 
         `is_extra`: the attempt is a hedge or resumes a stream; the queue ticket does not cover it.
@@ -221,7 +221,7 @@ class QueueDriver:
         if not x.may_move():
             self.pools.stays(ticket)
 
-    def pauses(self, x: DrivenRequest) -> None:
+    def pauses(self, x: Request) -> None:
         """Note that a request has failed at a replica and pauses before its retry."""
         ticket = x.ticket
         if ticket is not None and ticket.state == SENT:
@@ -230,7 +230,7 @@ class QueueDriver:
 
     def over(
         self,
-        x: DrivenRequest,
+        x: Request,
         reason: Reason,
         replica: Replica | None,
         tokens: int,
@@ -241,8 +241,8 @@ class QueueDriver:
 
         Its leases were released before.
 
-        The request's share of its tenant's limits is released later: `RoutedRequest.leave_tenant`
-        releases it and calls `wake`.
+        The request's share of its tenant's limits is released later: the dispatcher releases
+        it and calls `wake`.
 
         `replica`: the replica that answered. `tokens`, `output`: the request's true cost, in
         uncached prompt tokens and in output tokens; see `Runs.settle`.
@@ -256,9 +256,9 @@ class QueueDriver:
         elif reason in _NO_ROOM:
             end = REFUSED
         if ticket is None:
-            last = x.last_attempt()
+            last = x.deadlines.state.last
             if last is not None:
-                flow = x.flow_identity()
+                flow = x.flow
                 view = x.view
                 of_choice = output // view.choices  # Below 0 if `output` is.
                 at = last.at if replica is None else replica
@@ -308,12 +308,8 @@ class QueueDriver:
             changed, self._changed = self._changed, {}
             if self._is_rebuilt:
                 changed = self._rebuild(now)
-            version = self._fleet.context_levels.version
-            if self._limited_at != version:  # Apply the changed context lengths of the fleet.
-                self._limited_at = version
-                for queue in self.pools.queues:
-                    for ticket in queue.tickets():
-                        cast(DrivenRequest, ticket.request).limit_context()
+            if self._limited_at != self._fleet.context_levels.version:
+                self._limit_again()
             if self.pools.is_woken:
                 # Requests that their keys' limits no longer block are sent before the changed
                 # replicas are reported. Otherwise all of these requests would go to the replica
@@ -336,6 +332,15 @@ class QueueDriver:
         self.pools.rebuilt(now)
         return dict.fromkeys(self._fleet.replicas.values())
 
+    def _limit_again(self) -> None:
+        """Apply changed context lengths of the fleet to all waiting requests."""
+        self._limited_at = self._fleet.context_levels.version
+        for queue in self.pools.queues:
+            for ticket in queue.tickets():
+                x = cast(Request, ticket.request)
+                if x.limit_context():
+                    self.limits_changed(x)
+
     def wake(self) -> None:
         """Send requests that are no longer blocked by their keys' limits.
 
@@ -355,7 +360,7 @@ class QueueDriver:
             if found is None:
                 break
             ticket, places = found
-            x = cast(DrivenRequest, ticket.request)
+            x = cast(Request, ticket.request)
             replica = self._chooser.choose(x.view, cast(Sequence[Replica], places), now)
             queue: Queue = ticket.queue
             queue.grant(ticket, replica, now)
@@ -366,11 +371,11 @@ class QueueDriver:
     def _begin(self, granted: list[Ticket], begun: _Begun, now: float) -> None:
         """Take the leases of all granted requests, before any other code runs."""
         for ticket in granted:
-            x = cast(DrivenRequest, ticket.request)
+            x = cast(Request, ticket.request)
             prepared: Attempt | Exception
             try:
-                self._metrics.waited(x.urgency.name, now - x.waits_since)
-                x.end_wait(now)
+                self._metrics.waited(x.urgency.name, now - x.deadlines.waits_since)
+                x.deadlines.granted(now)
                 prepared = x.prepare(cast(Replica, ticket.place), now)
             except Exception as err:  # `_go` ends this request after all leases are taken.
                 prepared = err
@@ -413,7 +418,7 @@ class QueueDriver:
         if ticked.error is not None:
             raise ticked.error
 
-    def open_among(self, x: DrivenRequest, others: Sequence[Replica]) -> Sequence[Replica]:
+    def open_among(self, x: Request, others: Sequence[Replica]) -> Sequence[Replica]:
         """Return the replicas of `others` that accept the request now."""
         ticket = x.ticket
         model = x.view.model or "" if ticket is None else ticket.model
@@ -423,7 +428,7 @@ class QueueDriver:
         return cast(Sequence[Replica], self.pools.open_to(model, lane, rank, others))
 
     def retry(
-        self, x: DrivenRequest, others: Sequence[Replica], tried: Sequence[Replica]
+        self, x: Request, others: Sequence[Replica], tried: Sequence[Replica]
     ) -> Replica | None:
         """Return the replica for a retry, which is one of `others`; `None` if the request waits.
 
@@ -445,12 +450,12 @@ class QueueDriver:
         if not self.pools.requeue(ticket, now):
             # A ticket that has ended is never sent, so the request would wait forever.
             raise RouterError(Reason.INTERNAL, "the queue ticket ended before its request")
-        x.begin_wait(now)
+        x.deadlines.queued(now)
         self.changed(tried[-1])
         self._arm()
         return None
 
-    def wait_again(self, x: DrivenRequest, replica: Replica) -> bool:
+    def wait_again(self, x: Request, replica: Replica) -> bool:
         """Queue a request that could not connect to its replica, when no other replica is fit.
 
         The request waits as if the replica were known to be down. Returns False if the request has
@@ -477,11 +482,11 @@ class QueueDriver:
         ticket.excluded = ()
         if not self.pools.requeue(ticket, now):
             return False
-        x.begin_wait(now)
+        x.deadlines.queued(now)
         self.changed(replica)
         return True
 
-    def limits_changed(self, x: DrivenRequest) -> None:
+    def limits_changed(self, x: Request) -> None:
         """Apply the changed `RequestView.allowed` of a request to its ticket.
 
         A waiting request waits for its new replicas. It keeps its place in the order of arrival.
@@ -493,18 +498,16 @@ class QueueDriver:
             queue.set_lane(ticket, lane, self._scheduler.now())
             self.changed(None)
 
-    def expected_output(self, x: DrivenRequest) -> int:
+    def expected_output(self, x: Request) -> int:
         """Return the expected output tokens of all choices of a request."""
         view = x.view
         if view.output_tokens >= 0:
             return view.output_tokens
-        return view.choices * self.pools.of(view.model or "").runs.expected_output(
-            x.flow_identity()
-        )
+        return view.choices * self.pools.of(view.model or "").runs.expected_output(x.flow)
 
     def withdraw(
         self,
-        x: DrivenRequest,
+        x: Request,
         replica: Replica,
         others: Sequence[Replica],
         tried: Sequence[Replica],
@@ -523,7 +526,7 @@ class QueueDriver:
                 return False
             x.recall(now)
             if self.pools.requeue(ticket, now):
-                x.begin_wait(now)
+                x.deadlines.queued(now)
             self.changed(replica)
             self._arm()
             return True
@@ -535,7 +538,7 @@ class QueueDriver:
         x.go(x.prepare(self._chooser.choose(x.view, found, now), now))
         return True
 
-    def _queue_instead(self, x: DrivenRequest, tried: Sequence[Replica], now: float) -> bool:
+    def _queue_instead(self, x: Request, tried: Sequence[Replica], now: float) -> bool:
         """Give a running request without a ticket to the queue, and then end its attempts.
 
         Returns False, and the attempts go on, if the queue refuses the request.
@@ -558,11 +561,11 @@ class QueueDriver:
         request, run = ticket.request, ticket.run
         if request is None or ticket.state != SENT or run is None or run.has_shown:
             return  # The request has ended or shown content in this turn of the event loop.
-        x, place = cast(DrivenRequest, request), cast(Replica, run.place)
+        x, place = cast(Request, request), cast(Replica, run.place)
         try:
             x.recall(now)
             if self.pools.requeue(ticket, now):
-                x.begin_wait(now)
+                x.deadlines.queued(now)
                 # The replica may have capacity for both the preempted and the more urgent request.
                 self.changed(place)
         except Exception as err:
@@ -580,14 +583,14 @@ def _go(begun: _Begun) -> None:
             x.crashed(err)
 
 
-def _count(x: DrivenRequest, now: float) -> None:
+def _count(x: Request, now: float) -> None:
     """Count a request that has no ticket against the limit of its API key."""
     assert x.concurrency is not None
     x.is_counted = True
     x.concurrency.take(x.urgency.rank == BATCH, now)
 
 
-def _uncount(x: DrivenRequest, now: float) -> None:
+def _uncount(x: Request, now: float) -> None:
     """Stop counting a request that has no ticket against the limit of its API key."""
     if x.is_counted:
         x.is_counted = False

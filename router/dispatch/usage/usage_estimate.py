@@ -13,7 +13,7 @@ from typing import Final
 from policies.facts import RequestView
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt
-from router.dispatch.driver.work import Work
+from router.dispatch.driver.request import Work
 from router.dispatch.reply import Reply
 from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from router.fleet.prefix.token_ratio import TokenRatio

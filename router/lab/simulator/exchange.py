@@ -10,23 +10,26 @@ Must never: choose a replica, or decide whether a request may be sent again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Final, cast
 
 from mypy_extensions import mypyc_attr
 
 from policies.facts import RequestView
-from policies.queueing.flow_identity import FlowIdentity
-from policies.queueing.ticket import Ticket
 from router.core.errors import Reason, RouterError
 from router.core.urgency import Urgency
 from router.dispatch.context import Context
-from router.dispatch.driver.attempt_state import Attempt, Commit, Kind
+from router.dispatch.driver.attempt_state import Attempt, Kind
+from router.dispatch.driver.deadlines import Deadlines
+from router.dispatch.driver.placing import answer, place
 from router.dispatch.driver.reports import content_shown, refusal_shown
+from router.dispatch.driver.request import Request
+from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.request_end import end_request
-from router.dispatch.driver.routed_request import RoutedRequest
-from router.dispatch.messages import MESSAGES
+from router.dispatch.driver.retries import failed, keep_error
+from router.dispatch.driver.watch import check
+from router.dispatch.rules import Times
 from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_estimate import MOST_OUTPUT, usage_before_content
 from router.fleet.replica import Replica
@@ -42,6 +45,7 @@ REPEATABLE: Final = frozenset(route.kind for route in POSTS.values() if route.re
 _ROUTES: Final = {kind: Route(kind, True, JSON, kind in REPEATABLE) for kind in KINDS}
 # The value of the request header for each value of `Arrival.hedging`.
 _X_HEDGE: Final = {"on": b"on", "off": b"off"}
+_NO_BODY: Final[list[bytes]] = []  # Simulated requests have sizes, but no bytes.
 
 
 class SimulatedAttempt(EngineAttempt):
@@ -103,7 +107,7 @@ class SimulatedAttempt(EngineAttempt):
         self.exchange.see_work(self.attempt)
         # Each simulated connection counts as new, so `reused` is False. vLLM sends the response
         # head at once, so `received` is True.
-        self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
+        failed(self.exchange.driver, self.attempt, reason, reused=False, received=True)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -125,16 +129,54 @@ class RouterPort(ABC):
         """Remove a request that has ended."""
 
 
-class SimulatedExchange(RoutedRequest):
+class ClockDeadlines(Deadlines):
+    """The time limits of a simulated request, checked by the clock."""
+
+    __slots__ = ("_leaves_at", "_number", "_port", "_timer")
+
+    def __init__(
+        self,
+        port: RouterPort,
+        number: int,
+        arrival: Arrival,
+        times: Times,
+        route: Route,
+        streams: bool,
+        most: int,
+    ) -> None:
+        self._port = port
+        self._number = number
+        self._leaves_at = arrival.at + arrival.leaves_s  # When the client disconnects.
+        self._timer = inf  # When the router next checks the deadlines of this request.
+        super().__init__(times, route, arrival.at, streams=streams, most=most)
+
+    def moved(self, due: float) -> None:
+        due = min(due, self._leaves_at)
+        if due < self._timer:
+            self._timer = due
+            self._port.call_at(due, self._number)
+
+    def rings(self, now: float) -> bool:
+        """Whether the deadlines must be checked now: the check was not moved to another time."""
+        if now != self._timer:
+            return False
+        self._timer = inf
+        return True
+
+    def client_leaves(self, now: float) -> bool:
+        return self._leaves_at <= now
+
+
+class SimulatedExchange(Request):
     """A request in progress. Times are the clock's seconds."""
 
     __slots__ = (
-        "_leaves_at",
+        "_clock",
         "_port",
-        "_timer",
         "arrival",
+        "context",
+        "driver",
         "engine_priority",
-        "flow",
         "number",
         "outcome",
         "router",
@@ -160,64 +202,57 @@ class SimulatedExchange(RoutedRequest):
         key may request second copies.
         """
         route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
-        super().__init__(context, view, urgency, arrival.at, route, b"")
+        rules = context.rules
+        clock = ClockDeadlines(
+            port,
+            number,
+            arrival,
+            rules.times_of(urgency.stated),
+            route,
+            view.stream,
+            rules.attempts,
+        )
+        super().__init__(
+            context.fleet, rules, view, urgency, arrival.at, route, b"", flow, _NO_BODY, clock
+        )
+        self.context = context
+        self.driver = RequestDriver(self, context)
+        self._clock = clock
         if route.repeatable:
             header = _X_HEDGE.get(arrival.hedging)
             self.hedges_as = context.hedger.hedges_as(urgency.stated, header, may_ask)
-        if arrival.deadline_s < inf:
-            self.want_until(arrival.at + arrival.deadline_s)
-        self._leaves_at = arrival.at + arrival.leaves_s  # when the client disconnects
         self._port = port
         self.router = router
         self.number = number  # number of the request within the router
         self.arrival = arrival
-        self.flow = flow
         self.outcome = Outcome(arrival, "", router, now)
         self.engine_priority = engine_priority
-        self._timer = inf  # when the router next checks the deadlines of this request
 
     def start(self, now: float) -> None:
-        if self.wanted_until <= now:
+        until = self.arrived + self.arrival.deadline_s
+        if until <= now:
             self._finish(Reason.DEADLINE_PASSED, now)
             return
-        self._set_timer(self._due())
-        self.driver.place()
-
-    # -- calls of the queue driver ------------------------------------------------------------
-
-    def on_queued(self, now: float) -> None:
-        return
-
-    def on_granted(self, now: float) -> None:
-        self.outcome.queued_s = self.waited_s(now)
-        self._set_timer(max(now, self._due()))
-
-    def make_ticket(self, model: str, lane: str | None) -> Ticket:
-        view = self.view
-        return Ticket(
-            self,
-            view,
-            self.flow,
-            model=model,
-            lane=lane,
-            number=self.urgency.number,
-            arrival=self.arrival.at,
-            deadline=self.wanted_until,
-            concurrency=self.concurrency,
-        )
-
-    def flow_identity(self) -> FlowIdentity:
-        return self.flow
-
-    def may_move(self) -> bool:
-        return self.route.repeatable
-
-    def answer(self, err: RouterError) -> None:
-        if not self.driver.replaces_error(err.reason, err.is_final):
-            self._finish(err.reason, self.context.scheduler.now())
+        if until < inf:
+            self.deadlines.limited(until)
+        else:
+            self.deadlines.update()
+        place(self.driver)
 
     def crashed(self, err: Exception) -> None:
         raise err
+
+    def prepare(self, replica: Replica, now: float) -> Attempt:
+        return self.driver.prepare(replica, now)
+
+    def go(self, attempt: Attempt) -> None:
+        self.driver.go(attempt)
+
+    def recall(self, now: float) -> None:
+        self.driver.recall(now)
+
+    def answer(self, err: RouterError) -> None:
+        answer(self.driver, err)
 
     # -- calls of the request driver ----------------------------------------------------------
 
@@ -230,8 +265,8 @@ class SimulatedExchange(RoutedRequest):
             self.view.stream,
             self.engine_priority,
         )
-        if self.context.queue is not None and self.outcome.queued_s < 0.0:
-            self.outcome.queued_s = self.waited_s(attempt.began)
+        if self.context.queue is not None:
+            self.outcome.queued_s = self.deadlines.waited_s(attempt.began)
         self._record_attempt(attempt)
 
     def open(self, attempt: Attempt, fresh: bool) -> None:
@@ -249,15 +284,6 @@ class SimulatedExchange(RoutedRequest):
 
     def free_connection(self, attempt: Attempt) -> None:
         return
-
-    def can_resend(self) -> bool:
-        return True
-
-    def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
-        return self.context.fleet.eligibility.replicas(self.view.model, self.view.allowed, tried)
-
-    def check_by(self, due: float) -> None:
-        self._set_timer(due)
 
     def last_content_at(self) -> float:
         winner = self.driver.state.winner
@@ -291,8 +317,8 @@ class SimulatedExchange(RoutedRequest):
                 worked_at = self._port.engine_of(replica).stepped_at()
                 replica.progress.at = max(replica.progress.at, worked_at)
 
-    def answer_failure(self, reason: Reason) -> None:
-        self._finish(reason, self.context.scheduler.now())
+    def fail(self, err: RouterError) -> None:
+        self._finish(err.reason, self.context.scheduler.now())
 
     def send_kept_error(self) -> None:
         state = self.driver.state
@@ -316,7 +342,7 @@ class SimulatedExchange(RoutedRequest):
         if attempt not in driver.state.live or not self._wins(attempt, now):
             return
         self.outcome.first = now
-        self._set_timer(now + self.times.token_gap_s)
+        self.deadlines.content(now, False)
         ttft_s = now - attempt.began if self.view.stream else None
         if self.view.stream:
             self.work.flows(attempt.at.cadence, now)
@@ -363,59 +389,25 @@ class SimulatedExchange(RoutedRequest):
         reason = Reason.REPLICA_REFUSED
         if driver.state.holds_errors():
             self.see_work(attempt)
-            driver.keep_error(attempt, reason)
+            keep_error(driver, attempt, reason)
             return
         self._wins(attempt, now)
         refusal_shown(self, self.context, attempt, now)
         driver.completed(attempt, reason, now)
         self._finish(reason, now, io)
 
-    # -- deadlines ----------------------------------------------------------------------------
-
-    def _set_timer(self, due: float) -> None:
-        if due < self._timer:
-            self._timer = due
-            self._port.call_at(due, self.number)
-
-    def _due(self) -> float:
-        """The time at which the deadlines must be checked next."""
-        due = min(self.total_due, self._leaves_at)
-        if self.driver.state.commit == Commit.CONTENT:
-            # Tokens have no events of their own. A token arrives at each step of the engine, and
-            # only a frozen engine makes no steps.
-            if self.driver.state.winner is not None:
-                self.see_work(self.driver.state.winner)
-            gap_due = self.driver.gap_due(self.last_content_at(), self.context.scheduler.now())
-            return min(due, min(gap_due, self.driver.state.due()))
-        if self.waits_since < 0.0:  # while the request is queued, the queue checks this deadline
-            due = min(due, self.wanted_until)
-        return min(due, self.driver.state.due())
+    # -- the clock ----------------------------------------------------------------------------
 
     def on_deadline(self, now: float) -> None:
-        """Check every deadline: the client's disconnect, the total timeout, the token gap, the
-        client's own deadline, and the request driver's deadlines.
-        """
-        if now != self._timer:
-            return  # the check was moved to another time
-        self._timer = inf
-        driver = self.driver
-        for attempt in driver.state.live:
+        """Check whether the client disconnects, and all time limits."""
+        if not self._clock.rings(now):
+            return
+        for attempt in self.driver.state.live:
             self.see_work(attempt)
-        if self._leaves_at <= now:
+        if self._clock.client_leaves(now):
             self._client_gone(now)
-        elif self.total_due <= now:
-            driver.timed_out(Reason.TOTAL_TIMEOUT)
-        elif driver.state.commit == Commit.CONTENT:
-            if self.driver.gap_due(self.last_content_at(), now) <= now:
-                driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
-            else:
-                driver.check_deadlines(now)
-        elif self.waits_since < 0.0 and self.wanted_until <= now:
-            self._deadline_passed(now)
         else:
-            driver.check_deadlines(now)
-        if self.outcome.ended < 0.0:
-            self._set_timer(self._due())
+            check(self.driver, now)
 
     def _client_gone(self, now: float) -> None:
         """End the request because its client disconnects, at the time given by the traffic.
@@ -424,21 +416,14 @@ class SimulatedExchange(RoutedRequest):
         """
         reason, winner = Reason.CLIENT_GONE, self.driver.state.winner
         if winner is None:
-            self._estimate_work(now)
+            self.estimate_work(now)
             self._finish(reason, now)
             return
         answered = io_of(winner)
         self.driver.cancel(reason)
         self._finish(reason, now, answered)
 
-    def _deadline_passed(self, now: float) -> None:
-        """End the request because the client's own deadline has passed."""
-        reason = Reason.DEADLINE_PASSED
-        self._estimate_work(now)
-        self.answer(RouterError(reason, MESSAGES[reason]))
-
-    def _estimate_work(self, now: float) -> None:
-        """Estimate the token usage of a request that ends before its first content."""
+    def estimate_work(self, now: float) -> None:
         for attempt in self.driver.state.live:
             limit = self.arrival.max_tokens
             most = MOST_OUTPUT if limit < 0 else float(limit)
@@ -453,6 +438,7 @@ class SimulatedExchange(RoutedRequest):
         `answered` is the attempt whose answer, or a part of it, was sent to the client.
         """
         outcome, state = self.outcome, self.driver.state
+        self.driver.is_over = True
         tokens = 0
         if answered is not None:
             tokens = self._count_tokens(answered, reason)
@@ -460,7 +446,9 @@ class SimulatedExchange(RoutedRequest):
             self.driver.cancel(reason)
         shown = outcome.first >= 0.0
         # The token count is also the event count: each SSE event has one token.
-        end_request(self, reason, 200 if shown else 0, 0, tokens if self.view.stream else -1, now)
+        end_request(
+            self.driver, reason, 200 if shown else 0, 0, tokens if self.view.stream else -1, now
+        )
         outcome.ended = now
         outcome.reason = reason
         work, worth = self.work, self.view.worth

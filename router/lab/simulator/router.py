@@ -26,6 +26,7 @@ from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.tenants import Tenants, TenantShare, may_hedge
+from router.dispatch.usage.token_counts import UNKNOWN
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.names import Names, Target
@@ -183,7 +184,8 @@ class SimulatedRouter(RouterPort):
         )
         exchange.named, exchange.target = named, target
         if key is not None or arrival.ttft_slo_s > 0.0 or arrival.tpot_slo_s > 0.0:
-            exchange.state_slos(key, arrival.ttft_slo_s, arrival.tpot_slo_s)
+            slos = self.context.rules.slos[urgency.rank]
+            slos.state(view, key, arrival.ttft_slo_s, arrival.tpot_slo_s)
         self.exchanges[number] = exchange
         self._clock.unfinished += 1
         if refused is not None:
@@ -277,7 +279,11 @@ class SimulatedRouter(RouterPort):
 
     def ended(self, exchange: SimulatedExchange) -> None:
         del self.exchanges[exchange.number]
-        exchange.leave_tenant(False, self._clock.now)
+        share, usage = exchange.tenant_share, exchange.work.usage
+        if share is not None:
+            share.leave(usage, usage is not UNKNOWN, 0, self._clock.now)
+            if self.queue is not None:
+                self.queue.wake()
         self._clock.unfinished -= 1
         self._on_end(exchange.outcome)
 

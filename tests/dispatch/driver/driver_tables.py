@@ -26,6 +26,7 @@ from router.config.model import (
 from router.core.errors import Reason
 from router.core.urgency import NUMBERS
 from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.driver.retries import leave
 from router.fleet.context import ContextLengths
 from router.fleet.membership import Duty
 from tests.dispatch.driven import Driven, World
@@ -119,7 +120,7 @@ def happen(world: World, event: str) -> None:
     elif verb == "leaves" and not subject.startswith("r"):
         world.of(subject).leaves()
     elif verb == "forgets":
-        world.of(subject).is_kept = False  # the request's body was too large to keep
+        world.of(subject).body = None  # the request's body was too large to keep
     elif verb == "yields":
         request = world.of(subject)
         assert world.queue is not None and request.ticket is not None
@@ -128,7 +129,7 @@ def happen(world: World, event: str) -> None:
         world.of(subject).limit_regions(ALLOWED[rest[0]])
     elif verb == "must-leave":  # its replica goes away
         driver = world.of(subject).driver
-        if not driver.leave(driver.state.live[0], world.time.at):
+        if not leave(driver, driver.state.live[0], world.time.at):
             world.said.append(f"{subject} stays")
     elif verb == "moves-to":
         world.moves(subject, rest[0])

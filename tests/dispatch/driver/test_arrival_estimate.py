@@ -83,7 +83,7 @@ def test_a_client_that_leaves_early_is_not_judged() -> None:
 def test_a_client_that_does_not_read_hides_the_time() -> None:
     world = taught(World(1))
     request = world.arrives("a")
-    request.driver.state.stop_first_content_timers()
+    request.deadlines.paused(world.time.at, 60.0)
     answered(world, request, 60.0)
     assert request.estimate is not None and not request.estimate.is_judged
 
@@ -139,7 +139,7 @@ def test_a_waiting_request_has_the_wait_and_the_usual_time() -> None:
         answered(world, second)
     first, second, third = (world.arrives(name) for name in "abc")
     assert first.estimate is not None and second.estimate is not None
-    assert second.waits_since >= 0.0
+    assert second.deadlines.waits_since >= 0.0
     assert second.estimate.estimate_s == pytest.approx(2.0 * TOOK_S, rel=0.1)
     assert third.estimate is not None
     assert third.estimate.predicted_s > second.estimate.predicted_s

@@ -201,7 +201,7 @@ class Walk(RuleBasedStateMachine):
     @asked
     @rule(data=st.data())
     def body_is_not_kept(self, data: st.DataObject) -> None:
-        data.draw(st.sampled_from(self.world.requests)).is_kept = False
+        data.draw(st.sampled_from(self.world.requests)).body = None
 
     # -- replicas -----------------------------------------------------------------------------
 
@@ -366,7 +366,7 @@ class Walk(RuleBasedStateMachine):
         for request in self.world.requests:
             for attempt in request.driver.state.live:
                 if attempt not in request.won:
-                    assert attempt.first_due == attempt.began + request.first_s
+                    assert attempt.first_due == attempt.began + request.deadlines.first_s
 
     def check_regions(self) -> None:
         """No request is sent to a region that it may not use at that time.
@@ -398,7 +398,7 @@ class Walk(RuleBasedStateMachine):
                 assert ticket is None
                 continue
             if ticket is not None:
-                waits = request.waits_since >= 0.0
+                waits = request.deadlines.waits_since >= 0.0
                 assert ticket.state == (WAITING if waits else SENT)
                 assert ticket.arrival == request.arrived
                 winner = request.driver.state.winner
@@ -406,7 +406,7 @@ class Walk(RuleBasedStateMachine):
                     own = [a for a in request.driver.state.attempts if a.kind in OWN]
                     assert ticket.place is (own[-1] if winner is None else winner).at
             else:
-                assert request.waits_since < 0.0, "it waits without a ticket"
+                assert request.deadlines.waits_since < 0.0, "it waits without a ticket"
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):

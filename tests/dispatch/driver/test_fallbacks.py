@@ -12,6 +12,8 @@ from router.config.model import Queue
 from router.core.errors import Reason
 from router.dispatch.driver.attempt_state import Kind
 from router.dispatch.driver.fallbacks import CONDITIONS, DEADLINE, FAILURE, NO_REPLICA, QUEUE_FULL
+from router.dispatch.driver.placing import falls_back, falls_back_from
+from router.dispatch.driver.retries import failed
 from router.fleet.membership import Duty
 from router.fleet.names import Names
 from router.intake.flow import Flow
@@ -38,7 +40,7 @@ def test_each_reason_has_a_condition_or_ends_the_request(reason: Reason, queue: 
     at = world(queue)
     request = falling(at)
     request.driver.recall(at.time.at)
-    assert request.driver.falls_back(reason) is (reason in CONDITIONS)
+    assert falls_back(request.driver, reason) is (reason in CONDITIONS)
     if reason in CONDITIONS:
         assert request.view.model == "b"
         assert request.driver.state.live[0].kind == Kind.FALLBACK
@@ -52,7 +54,7 @@ def test_the_conditions_are_those_of_the_configuration() -> None:
             at = world()
             request = falling(at, route={"fall_back_on": [on]})
             request.driver.recall(at.time.at)
-            assert request.driver.falls_back(reason) is (on == condition)
+            assert falls_back(request.driver, reason) is (on == condition)
 
 
 @QUEUES
@@ -62,7 +64,7 @@ def test_the_policy_gets_the_time_of_the_fallback_and_not_of_the_arrival(queue: 
     assert at.policy.picked_at == request.arrived
     at.time.passes(5.0)
     request.driver.recall(at.time.at)
-    assert request.driver.falls_back(Reason.CONNECT_FAILED)
+    assert falls_back(request.driver, Reason.CONNECT_FAILED)
     assert at.policy.picked_at == at.time.at > request.arrived
 
 
@@ -77,7 +79,7 @@ def test_the_replicas_of_the_first_model_may_serve_the_fallback(queue: Queue) ->
             attempt = request.driver.state.live[0]
             request.driver.connected(attempt)
             request.drop(attempt)
-            request.driver.failed(attempt, Reason.TTFT_TIMEOUT, reused=False, received=True)
+            failed(request.driver, attempt, Reason.TTFT_TIMEOUT, reused=False, received=True)
     assert request.ended is Reason.TTFT_TIMEOUT
     kinds = [attempt.kind for attempt in request.driver.state.attempts]
     assert kinds == [Kind.PRIMARY, Kind.FALLBACK, Kind.FALLBACK]
@@ -97,12 +99,12 @@ def test_an_error_leads_to_a_fallback_if_no_other_attempt_may_answer() -> None:
     request = falling(at)
     at.time.passes(1.0)
     first, copy = request.driver.state.live
-    assert not request.driver.falls_back_from(first, Reason.SERVER_ERROR)
+    assert not falls_back_from(request.driver, first, Reason.SERVER_ERROR)
     assert request.driver.state.live == [first, copy]
     request.fails(first, Reason.REPLICA_RESET)
-    assert not request.driver.falls_back_from(first, Reason.SERVER_ERROR), "it has ended"
+    assert not falls_back_from(request.driver, first, Reason.SERVER_ERROR), "it has ended"
     assert request.driver.state.live == [copy]
-    assert request.driver.falls_back_from(copy, Reason.SERVER_ERROR)
+    assert falls_back_from(request.driver, copy, Reason.SERVER_ERROR)
     assert at.said[-2:] == ["discard q at r1", "fallback q to r0"]
 
 
@@ -144,7 +146,7 @@ def test_a_request_that_may_not_be_repeated(reason: Reason, falls: bool) -> None
     at = world()
     request = falling(at, repeatable=False)
     request.driver.recall(at.time.at)
-    assert request.driver.falls_back(reason) is falls
+    assert falls_back(request.driver, reason) is falls
 
 
 def test_a_request_that_crashes_replicas_reaches_two_of_them() -> None:
@@ -155,7 +157,7 @@ def test_a_request_that_crashes_replicas_reaches_two_of_them() -> None:
             attempt = request.driver.state.live[0]
             request.driver.connected(attempt)
             request.drop(attempt)
-            request.driver.failed(attempt, Reason.REPLICA_RESET, reused=False, received=True)
+            failed(request.driver, attempt, Reason.REPLICA_RESET, reused=False, received=True)
         at.time.passes(0.5)
     assert request.ended is Reason.REPLICA_RESET
     assert len(request.driver.state.attempts) == 2
@@ -165,11 +167,11 @@ def test_a_request_that_is_pinned_or_whose_body_is_gone_ends() -> None:
     at = world()
     request = falling(at)
     request.driver.recall(at.time.at)
-    request.is_kept = False
-    assert not request.driver.falls_back(Reason.SERVER_ERROR)
+    request.body = None
+    assert not falls_back(request.driver, Reason.SERVER_ERROR)
     request.is_kept = True
     request.pinned = at.replicas[0]
-    assert not request.driver.falls_back(Reason.SERVER_ERROR)
+    assert not falls_back(request.driver, Reason.SERVER_ERROR)
 
 
 def test_a_router_that_stops_begins_no_fallback() -> None:
@@ -177,7 +179,7 @@ def test_a_router_that_stops_begins_no_fallback() -> None:
     request = falling(at)
     request.driver.recall(at.time.at)
     at.context.closing = True
-    assert not request.driver.falls_back(Reason.SERVER_ERROR)
+    assert not falls_back(request.driver, Reason.SERVER_ERROR)
 
 
 def test_the_fallback_stays_in_the_allowed_regions() -> None:
@@ -185,8 +187,8 @@ def test_the_fallback_stays_in_the_allowed_regions() -> None:
     request = falling(at, allowed=Allowed(["us"]))
     assert request.driver.state.live[0].replica_id == "r1"
     request.driver.recall(at.time.at)
-    assert request.driver.falls_back(Reason.SERVER_ERROR)
+    assert falls_back(request.driver, Reason.SERVER_ERROR)
     assert request.driver.state.live[0].replica_id == "r1"
     request.driver.recall(at.time.at)
     at.fleet.set_duty(at.replicas[1], Duty.CORDONED)
-    assert not request.driver.falls_back(Reason.SERVER_ERROR)
+    assert not falls_back(request.driver, Reason.SERVER_ERROR)

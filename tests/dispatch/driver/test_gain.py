@@ -65,7 +65,7 @@ def ended(
         request.driver.completed(attempt, reason, world.time.at)
     else:
         request.driver.cancel(reason)
-    end_request(request, reason, sent, 0, -1 if output is None else output, world.time.at)
+    end_request(request.driver, reason, sent, 0, -1 if output is None else output, world.time.at)
     return Ended(world, request)
 
 
@@ -197,7 +197,7 @@ def test_a_request_without_gpu_work_has_no_slo() -> None:
     world = World(1)
     request = world.arrives("a", "high", light=True)
     request.driver.cancel(Reason.REPLICA_RESET)
-    end_request(request, Reason.REPLICA_RESET, 0, 0, -1, world.time.at)
+    end_request(request.driver, Reason.REPLICA_RESET, 0, 0, -1, world.time.at)
     assert Ended(world, request).verdicts == {}
     assert request.work.usage is UNKNOWN
 
@@ -205,14 +205,15 @@ def test_a_request_without_gpu_work_has_no_slo() -> None:
 def test_stated_slos_replace_those_of_the_class() -> None:
     world = World(1)
     request = world.arrives("a", "high")
-    request.state_slos(None, 2.0, 0.5)
+    slos = world.context.rules.slos[request.urgency.rank]
+    slos.state(request.view, None, 2.0, 0.5)
     (attempt,) = request.driver.state.live
     world.time.passes(1.5)
     request.shows(attempt)
     world.time.passes(4.0)
     request.work.usage = Usage(100, 11, None, True)
     request.driver.completed(attempt, Reason.OK, world.time.at)
-    end_request(request, Reason.OK, 200, 0, 11, world.time.at)
+    end_request(request.driver, Reason.OK, 200, 0, 11, world.time.at)
     one = Ended(world, request)
     assert one.tokens == (11.0, 11.0)
     assert one.verdicts == {"ttft": (1, 1), "tpot": (1, 1), "all": (1, 1)}

@@ -20,6 +20,7 @@ from router.config.model import (
 )
 from router.core.errors import Reason
 from router.dispatch.driver.reports import refusal_shown
+from router.dispatch.driver.retries import went_without_priority
 from tests.dispatch.driven import World
 from tests.dispatch.driver.driver_tables import (
     HEDGED,
@@ -483,12 +484,11 @@ def test_no_first_token_is_overdue_while_the_client_reads_nothing() -> None:
         1s passes  -> nothing
         """,
     )
-    health, driver = world.replicas[0].health, world.of("b").driver
-    driver.state.stop_first_content_timers()
+    health, deadlines = world.replicas[0].health, world.of("b").deadlines
+    deadlines.paused(world.time.at, 60.0)
     play(world, "9s passes -> nothing")
     assert not health.is_suspect(world.time.at)
-    driver.restart_first_content_timers(world.time.at + 1.0)
-    world.of("b").check_by(driver.state.due())
+    deadlines.resumed(world.time.at)
     play(world, "1.5s passes -> nothing")
     assert not health.is_suspect(world.time.at)
     play(world, "0.5s passes -> nothing")
@@ -502,12 +502,12 @@ def test_a_wait_while_the_client_pauses_is_not_learned() -> None:
     world = World(hedging=HEDGED)
     replica = world.replicas[0]
     world.arrives("a", streamed=True, hedged=False)
-    world.of("a").driver.state.stop_first_content_timers()
+    world.of("a").deadlines.paused(world.time.at, 60.0)
     world.time.passes(30.0)
-    world.of("a").driver.restart_first_content_timers(world.time.at + 1.0)
+    world.of("a").deadlines.resumed(world.time.at)
     world.of("a").whole(*world.of("a").driver.state.live)
     world.arrives("b", streamed=True, hedged=False)
-    world.of("b").driver.state.stop_first_content_timers()
+    world.of("b").deadlines.paused(world.time.at, 60.0)
     world.time.passes(30.0)
     world.of("b").leaves()
     assert replica.ttft_s is None
@@ -524,15 +524,14 @@ def test_no_first_content_is_awaited_while_the_client_reads_nothing() -> None:
     world = World(timeouts=TIMES, hedging=HEDGED)
     play(world, "a arrives -> send a to r0")
     play(world, "1s passes -> copy a to r1")
-    driver = world.of("a").driver
-    driver.state.stop_first_content_timers()
-    driver.restart_first_content_timers(world.time.at + 1.0)
-    assert [a.first_due - a.began for a in driver.state.live] == [4.0, 4.0], "that is later"
-    driver.state.stop_first_content_timers()
+    deadlines = world.of("a").deadlines
+    deadlines.paused(world.time.at, 60.0)
+    deadlines.resumed(world.time.at)
+    assert [a.first_due - a.began for a in deadlines.state.live] == [4.0, 4.0], "that is later"
+    deadlines.paused(world.time.at, 60.0)
     play(world, "9s passes -> nothing")
-    driver.restart_first_content_timers(world.time.at + 1.0)
-    world.of("a").check_by(driver.state.due())
-    play(world, "0.5s passes -> nothing")
+    deadlines.resumed(world.time.at)
+    play(world, "1.5s passes -> nothing")
     play(world, "0.5s passes -> drop a at r0; drop a at r1; answer a: ttft_timeout")
     world.check_empty()
 
@@ -643,7 +642,11 @@ def test_after_an_error_has_begun_no_first_token_is_overdue() -> None:
     request = world.arrives("b")
     (attempt,) = request.driver.state.live
     overdue_s = attempt.overdue_due - world.time.at
-    assert overdue_s == replica.overdue_after_s(replica.pending_tokens) < request.times.token_gap_s
+    assert (
+        overdue_s
+        == replica.overdue_after_s(replica.pending_tokens)
+        < request.deadlines.times.token_gap_s
+    )
     request.connects(attempt)
     assert request.driver.won(attempt, world.time.at)
     request.work.shown(replica, world.time.at)
@@ -662,7 +665,7 @@ def test_that_a_replica_rejects_priorities_is_noted_once() -> None:
     play(world, "r0 knows-no-priority-of a -> release a at r0; retry a to r0")
     driver, replica = world.of("a").driver, world.replicas[0]
     assert (driver.priority_rejected_by, replica.refuses_priority) == (replica, False)
-    driver.went_without_priority(replica)
+    went_without_priority(driver, replica)
     assert (driver.priority_rejected_by, replica.refuses_priority) == (None, True)
     assert world.metrics.priority_refused == 1
     play(world, "a leaves -> drop a at r0; end a: client_gone")

@@ -8,6 +8,7 @@ import pytest
 
 from router.config.model import Preemption, Queue, QueueLimits
 from router.core.errors import Reason
+from router.dispatch.driver.retries import leave
 from router.fleet.membership import Duty
 from tests.dispatch.driven import Driven, World
 from tests.dispatch.driver.driver_tables import run, stories
@@ -78,7 +79,7 @@ def reclaimed(world: World, name: str, request: Driven) -> bool:
     """Reclaim a replica, and try to move the request."""
     replica = next(replica for replica in world.replicas if replica.id == name)
     world.fleet.set_duty(replica, Duty.DRAINING)
-    return request.driver.leave(request.driver.state.live[0], world.time.at)
+    return leave(request.driver, request.driver.state.live[0], world.time.at)
 
 
 def test_a_request_that_the_queue_refuses_stays() -> None:

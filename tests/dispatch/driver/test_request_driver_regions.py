@@ -15,6 +15,7 @@ import pytest
 from policies.allowed import Allowed
 from router.config.model import Classes, ClassSettings, Preemption, Queue, Retry
 from router.core.errors import Reason
+from router.dispatch.driver.retries import leave
 from router.fleet.membership import Duty
 from tests.dispatch.driven import World
 from tests.dispatch.driver.driver_tables import run, stories
@@ -220,7 +221,7 @@ def test_a_reclaimed_request_keeps_its_place_among_those_that_wait_for_its_regio
     assert world.said == ["send first to r1", "send second to r3", "queue waits"]
     second.whole(second.driver.state.live[0])
     world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
-    assert first.driver.leave(first.driver.state.live[0], world.time.at)
+    assert leave(first.driver, first.driver.state.live[0], world.time.at)
     world.time.passes(0.5)
     assert world.said[-1] == "retry first to r3"
     first.whole(first.driver.state.live[0])
@@ -241,7 +242,7 @@ def test_a_reclaimed_request_keeps_its_place_before_one_that_waits_for_another_r
     world.time.passes(0.5)
     assert world.said[-1] == "queue waits"
     world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
-    assert first.driver.leave(first.driver.state.live[0], world.time.at)
+    assert leave(first.driver, first.driver.state.live[0], world.time.at)
     world.time.passes(0.5)
     assert world.said[-1] == "retry first to r3"
     first.whole(first.driver.state.live[0])

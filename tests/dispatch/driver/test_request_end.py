@@ -30,7 +30,7 @@ def ended(
     world.time.passes(TOOK_S)
     request.work.usage = usage
     request.driver.completed(attempt, reason, world.time.at)
-    end_request(request, reason, sent, 500, events, world.time.at)
+    end_request(request.driver, reason, sent, 500, events, world.time.at)
     return request
 
 
@@ -84,9 +84,9 @@ def test_a_client_that_pauses_hides_the_token_rate(breaks: bool) -> None:
     request = world.arrives("a", "high", continued=True)
     (attempt,) = request.driver.state.live
     request.shows(attempt)
-    request.driver.state.stop_first_content_timers()
+    request.deadlines.paused(world.time.at, 60.0)
     world.time.passes(10.0)
-    request.driver.restart_first_content_timers(world.time.at)
+    request.deadlines.resumed(world.time.at)
     if breaks:
         request.fails(attempt, Reason.REPLICA_RESET)
         (attempt,) = request.driver.state.live
@@ -119,7 +119,7 @@ def test_nothing_is_learned_from_an_unanswered_request() -> None:
     world = World(1)
     request = world.arrives("a", "high")
     request.driver.cancel(Reason.CLIENT_GONE)
-    end_request(request, Reason.CLIENT_GONE, 0, 0, -1, world.time.at)
+    end_request(request.driver, Reason.CLIENT_GONE, 0, 0, -1, world.time.at)
     counts = world.metrics.kinds["chat"]
     assert counts.ends == {(Reason.CLIENT_GONE, 499): 1}
     assert counts.ttft.sum == 0.0

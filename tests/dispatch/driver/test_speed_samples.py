@@ -24,7 +24,7 @@ def answered(world: World, usage: Usage, *, streamed: bool = True) -> Driven:
     world.time.passes(1.0)
     request.work.usage = usage
     request.driver.completed(attempt, Reason.OK, world.time.at)
-    end_request(request, Reason.OK, 200, 500, -1, world.time.at)
+    end_request(request.driver, Reason.OK, 200, 500, -1, world.time.at)
     return request
 
 
@@ -84,7 +84,7 @@ def test_a_client_that_pauses_hides_the_times() -> None:
     world = World(1)
     request = world.arrives("a", "high")
     (attempt,) = request.driver.state.live
-    request.driver.state.stop_first_content_timers()
+    request.deadlines.paused(world.time.at, 60.0)
     world.time.passes(0.25)
     request.shows(attempt)
     request.whole(attempt)

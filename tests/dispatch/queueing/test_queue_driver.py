@@ -18,14 +18,14 @@ def test_each_wait_is_measured_without_the_time_at_replicas() -> None:
     world.time.passes(8.0)
     urgent = world.arrives("urgent", "high")
     world.time.passes(0.75)
-    assert preempted.waits_since > 0.0
+    assert preempted.deadlines.waits_since > 0.0
     urgent_wait = world.metrics.classes["high"].wait
     assert sum(urgent_wait.counts) == 1
     assert 0.5 <= urgent_wait.sum < 0.75
-    began = preempted.waits_since
+    began = preempted.deadlines.waits_since
     urgent.whole(urgent.driver.state.live[0])
     world.time.turn()
-    assert preempted.waits_since < 0.0
+    assert preempted.deadlines.waits_since < 0.0
     wait = world.metrics.classes["batch"].wait
     assert sum(wait.counts) == 1
     assert wait.sum == pytest.approx(world.time.at - began)

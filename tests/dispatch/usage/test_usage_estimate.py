@@ -13,7 +13,7 @@ from router.core.errors import RouterError
 from router.core.lease import Lease
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt
-from router.dispatch.driver.work import Work
+from router.dispatch.driver.request import Work
 from router.dispatch.reply import Reply
 from router.dispatch.usage.token_counts import UNKNOWN, BodyEnd, Usage
 from router.dispatch.usage.usage_estimate import (

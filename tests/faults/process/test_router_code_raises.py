@@ -17,7 +17,7 @@ from policies.hedging.curve import Curve
 from router.config.model import Hedging, Queue
 from router.core.build import is_compiled
 from router.core.errors import Reason
-from router.dispatch.driver.request_driver import RequestDriver
+from router.dispatch.driver import placing, watch
 from router.dispatch.exchange import Exchange
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.queueing.queue_driver import QueueDriver
@@ -96,7 +96,7 @@ async def test_while_a_replica_dies() -> None:
 @scenario
 async def test_at_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(silent, timeouts={"whole_s": 0.2}) as router:
-        monkeypatch.setattr(RequestDriver, "check_deadlines", fails)
+        monkeypatch.setattr(watch, "_check_attempts", fails)
         await ended_as_internal(router, chat())
 
 
@@ -231,7 +231,7 @@ async def test_at_the_end_of_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(3):
             await router.send(chat())
         await router.replica.wait_for_requests(3)
-        monkeypatch.setattr(RequestDriver, "replaces_error", fails)
+        monkeypatch.setattr(placing, "replaces_error", fails)
         await router.app.stop()
         lines = await router.log(3)
         assert {line["reason"] for line in lines} == {"internal"}

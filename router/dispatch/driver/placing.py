@@ -1,0 +1,229 @@
+"""Sends a request to its first replica, to the queue, or to its next fallback, or answers it.
+
+A request that no replica can serve goes to the next fallback of its model (`fallbacks.py`). If it
+has none, the client gets an engine's answer that was kept, or else an error of the router.
+
+Must never: choose a replica (the queue and the routing policy do), or use bytes or sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from router.core.errors import Reason, RouterError
+from router.dispatch.driver.arrival_estimate import sent_at_once
+from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.driver.deadlines import NOT_SINCE
+from router.dispatch.driver.fallbacks import CONDITIONS, next_fallback
+from router.dispatch.driver.first_probes import HELPED
+from router.dispatch.driver.request_driver import RequestDriver
+from router.dispatch.messages import MESSAGES
+from router.fleet.replica import Replica
+
+
+def place(driver: RequestDriver) -> None:
+    """Send the request to its first replica or to the queue, or answer it with an error.
+
+    Called again if the request goes to a fallback. The first rule that applies decides:
+
+    1. A request that refers to a stored response goes to the replica of that response.
+    2. A request that uses no GPU goes to the least loaded replica of the nearest region.
+    3. An inference request goes to the queue, if the queue is enabled.
+    4. For any other request, the routing policy of its model chooses the replica.
+
+    A request that no known replica can take may wait for the first probe of a new replica.
+    """
+    request, context = driver.request, driver.context
+    route = request.route
+    while True:
+        if route.decodes:
+            driver.limit_context()
+        if request.named is None or not _skips_absent_model(driver):
+            break
+    queue, now = context.queue, context.scheduler.now()
+    replica: Replica | None
+    try:
+        owner = request.owner()
+        if owner is not None and (queue is None or not route.inference):
+            replica = owner
+        elif route.light:
+            # The request never waits, even if all replicas are at their limits.
+            fit = context.chooser.nearby(request.view, _fit(driver), now)
+            replica = min(fit, key=_load)
+        elif queue is not None and route.inference:
+            replica = queue.enter(request, owner, now)
+        else:
+            replica = context.chooser.choose(request.view, request.candidates(()), now)
+    except RouterError as err:
+        retry, late = partial(place, driver), partial(request.answer, err)
+        if err.reason not in HELPED or not context.first_probes.hold(request, retry, late):
+            request.answer(err)
+        return
+    if context.first_probes:
+        context.first_probes.forget(request)
+    if replica is not None:  # `None`: the queue sends the request later.
+        start(driver, replica, now)
+
+
+def _fit(driver: RequestDriver) -> Sequence[Replica]:
+    """Return the fit replicas, also those at their limits. Raises RouterError if there is
+    none."""
+    request, fleet = driver.request, driver.context.fleet
+    view = request.view
+    if request.judges_body():
+        fleet.eligibility.check(view.model, view.allowed)
+    # The call of `candidates` raises RouterError with the reason why no replica is fit.
+    return fleet.serving.of(view.model, view.allowed) or request.candidates(())
+
+
+def start(driver: RequestDriver, replica: Replica, now: float) -> None:
+    """Send the first attempt of a request to a replica.
+
+    The request is refused instead if its first token would come too late, and if its class is
+    configured to refuse late requests.
+    """
+    request, context = driver.request, driver.context
+    view, route = request.view, request.route
+    if view.stream and route.inference and not route.light:
+        account = request.flow.account
+        chooser, estimates = context.chooser, context.estimates
+        estimate = sent_at_once(view, account, replica, chooser, estimates, now)
+        request.estimate = estimate
+        if estimate is not None and request.rules.refuses_late[request.urgency.rank]:
+            # The end of the TTFT SLO, or the client's own deadline if that is earlier.
+            due = min(view.arrived + view.ttft_slo_s, request.deadlines.wanted_until)
+            if estimate.is_late(due, now):
+                estimate.void()
+                if context.queue is not None:
+                    context.queue.refused_late(request)
+                request.answer(estimate.late_error(due))
+                return
+    driver.begin(replica, now)
+
+
+def falls_back(driver: RequestDriver, reason: Reason) -> bool:
+    """Send a request to its next fallback, if it has one. No attempt may be running.
+
+    `reason`: why the request would end without a fallback. Returns False if it must end.
+    """
+    if driver.request.named is None or driver.state.live:
+        return False
+    return _falls_to(driver, _fallback_after(driver, reason), reason)
+
+
+def _skips_absent_model(driver: RequestDriver) -> bool:
+    """Set the next fallback of a request that is placed, if no replica of its model is up.
+
+    Returns False if there is none. Then the request may wait for a replica.
+    """
+    request, fleet = driver.request, driver.context.fleet
+    if request.named is None or fleet.models.awaits_probe:
+        return False
+    if fleet.serving.of(request.view.model, request.view.allowed):
+        return False
+    index = -1 if driver.state.live else _fallback_after(driver, Reason.NO_REPLICA)
+    return _aims_at(driver, index, Reason.NO_REPLICA)
+
+
+def falls_back_from(driver: RequestDriver, attempt: Attempt, reason: Reason) -> bool:
+    """Send the request to a fallback instead of sending the attempt's error to the client.
+
+    Returns False if the error must be sent.
+    """
+    state = driver.state
+    if driver.request.named is None or state.holds_errors() or attempt not in state.live:
+        return False
+    index = _fallback_after(driver, reason)
+    if index < 0:
+        return False
+    driver.request.discard(attempt)
+    driver.end_attempt(attempt, reason, reused=False, received=True)
+    return _falls_to(driver, index, reason)
+
+
+def _fallback_after(driver: RequestDriver, reason: Reason) -> int:
+    request, context = driver.request, driver.context
+    if context.closing or request.body is None:
+        return -1
+    return next_fallback(request, driver.state, context.fleet, reason)
+
+
+def _falls_to(driver: RequestDriver, index: int, reason: Reason) -> bool:
+    """Send the request to one of its fallbacks. Below 0: there is none; returns False."""
+    if not _aims_at(driver, index, reason):
+        return False
+    place(driver)
+    return True
+
+
+def _aims_at(driver: RequestDriver, index: int, reason: Reason) -> bool:
+    """Set one of the fallbacks as the request's model. Below 0: none; returns False."""
+    request, context = driver.request, driver.context
+    named = request.named
+    if index < 0 or named is None:
+        return False
+    now = context.scheduler.now()
+    driver.clear_alarm()
+    context.first_probes.forget(request)
+    if request.deadlines.waits_since >= 0.0:
+        request.deadlines.granted(now)
+    queue = context.queue
+    if queue is not None and driver.is_queued():
+        queue.over(request, reason, None, -1, 0, now)
+    if request.estimate is not None:
+        request.estimate.void()
+        request.estimate = None
+    request.unreached_since = NOT_SINCE
+    driver.state.fall_back()
+    request.target = target = named.fallbacks[index]
+    request.next_fallback = index + 1
+    view = request.view
+    view.model = context.fleet.models.routed_target(target)
+    # The prompt's hashes and token IDs are those of the model before.
+    view.blocks = ()
+    view.chains = None
+    context.metrics.fallback(CONDITIONS[reason])
+    return True
+
+
+def give_up(driver: RequestDriver, reason: Reason) -> None:
+    """End the request without another attempt at its model."""
+    if not replaces_error(driver, reason):
+        answer_failure(driver, reason)
+
+
+def answer(driver: RequestDriver, err: RouterError) -> None:
+    """End the request with an error of the router.
+
+    The request goes to a fallback instead, or the client gets an engine's answer that was kept.
+    """
+    if not driver.is_over and not replaces_error(driver, err.reason, err.is_final):
+        driver.cancel(err.reason)
+        driver.request.fail(err)
+
+
+def answer_failure(driver: RequestDriver, reason: Reason) -> None:
+    """End the request because every attempt failed or a time limit passed."""
+    retry_after = 2 if reason.status == 503 else None
+    answer(driver, RouterError(reason, MESSAGES[reason], retry_after_s=retry_after))
+
+
+def replaces_error(driver: RequestDriver, reason: Reason, is_final: bool = False) -> bool:
+    """Send the request to a fallback, or else send the client an attempt's kept error answer.
+
+    Returns False if neither is possible. Then the client gets the router's own error for
+    `reason`. `is_final`: the request may not go to a fallback; see `RouterError`.
+    """
+    if not is_final and falls_back(driver, reason):
+        return True
+    if driver.state.kept_error is None or driver.state.over:
+        return False
+    driver.cancel(reason)
+    driver.request.send_kept_error()
+    return True
+
+
+def _load(replica: Replica) -> tuple[int, int]:
+    # Replicas are compared by `inflight`, too, because requests that use no GPU count only there.
+    return replica.load, replica.inflight
