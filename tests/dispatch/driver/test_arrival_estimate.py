@@ -83,7 +83,7 @@ def test_a_client_that_leaves_early_is_not_judged() -> None:
 def test_a_client_that_does_not_read_hides_the_time() -> None:
     world = taught(World(1))
     request = world.arrives("a")
-    request.deadlines.paused(world.time.at, 60.0)
+    request.deadlines.paused(world.time.at, 61.0)
     answered(world, request, 60.0)
     assert request.estimate is not None and not request.estimate.is_judged
 
