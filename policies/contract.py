@@ -25,13 +25,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from policies.base import RoutingPolicy as RoutingPolicy
-from policies.facts import C as C
-from policies.facts import Candidate as Candidate
-from policies.facts import Context as Context
-from policies.facts import Pick as Pick
-from policies.facts import RequestView as RequestView
-from policies.registry import PolicyConfigError as PolicyConfigError
-from policies.registry import Registry
+from policies.facts import (
+    C as C,
+    Candidate as Candidate,
+    Context as Context,
+    Pick as Pick,
+    RequestView as RequestView,
+)
+from policies.registry import PolicyConfigError as PolicyConfigError, Registry
 
 # The names of routing policies in other routers (deploy/migration.md).
 _OTHERS = {

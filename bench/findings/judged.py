@@ -11,8 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
-from bench.findings.intervals import MET, MISSED, OPEN, PAIRS_MIN, Interval, difference, ratio
-from bench.findings.intervals import judged as judgement
+from bench.findings.intervals import (
+    MET,
+    MISSED,
+    OPEN,
+    PAIRS_MIN,
+    Interval,
+    difference,
+    judged as judgement,
+    ratio,
+)
 from bench.overhead.goals import Verdict, excess
 
 

@@ -10,8 +10,7 @@ import argparse
 import sys
 
 from bench.findings.command import measured, usable_cpus
-from bench.findings.found import Found
-from bench.findings.found import add_arguments as add_output
+from bench.findings.found import Found, add_arguments as add_output
 from bench.findings.stored import show
 from bench.gain.found import Row, found
 from bench.gain.world import ALL, AZURE, KV_TOKENS, LOADS, MOONCAKE, REPLICAS, Task, World, law

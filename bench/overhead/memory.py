@@ -15,8 +15,7 @@ from random import Random
 from typing import Any, Final, cast
 
 import policies.routing  # noqa: F401  (registers the policies)
-from router.config.model import Config
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Config, Replica as ReplicaConfig
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher

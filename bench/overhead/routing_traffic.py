@@ -19,8 +19,7 @@ from random import Random
 from typing import Final
 
 from policies.contract import Context, RequestView, make_policy
-from router.config.model import Config
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Config, Replica as ReplicaConfig
 from router.core.kv_estimate import report_kv
 from router.core.lease import Lease
 from router.dispatch.chooser import Chooser, Policies

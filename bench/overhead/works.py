@@ -24,8 +24,7 @@ from typing import Final
 
 from bench.overhead.memory import Router
 from bench.overhead.queue_traffic import Traffic as QueueTraffic
-from bench.overhead.routing_traffic import Fleet as RoutingFleet
-from bench.overhead.routing_traffic import Traffic as RoutingTraffic
+from bench.overhead.routing_traffic import Fleet as RoutingFleet, Traffic as RoutingTraffic
 from policies.queueing.ticket import Ticket
 from router.config.model import Hedging
 from router.core.lease import Lease

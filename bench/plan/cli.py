@@ -12,8 +12,7 @@ import argparse
 from pathlib import Path
 
 from bench.findings.command import measured, usable_cpus
-from bench.findings.found import Found
-from bench.findings.found import add_arguments as add_output
+from bench.findings.found import Found, add_arguments as add_output
 from bench.findings.intervals import PAIRS_MIN
 from bench.findings.stored import Store, show
 from bench.plan.contestants import LEADS_S

@@ -20,8 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from policies.hedging.curve import Curve
-from policies.registry import PolicyConfigError as PolicyConfigError
-from policies.registry import Registry
+from policies.registry import PolicyConfigError as PolicyConfigError, Registry
 
 
 class Delay(NamedTuple):

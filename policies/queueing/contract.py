@@ -34,8 +34,7 @@ from typing import Any, TypeVar
 
 from policies.queueing.base import OrderPolicy as OrderPolicy
 from policies.queueing.ticket_queue import TicketQueue as TicketQueue
-from policies.registry import PolicyConfigError as PolicyConfigError
-from policies.registry import Registry
+from policies.registry import PolicyConfigError as PolicyConfigError, Registry
 
 QUEUEING: Registry[OrderPolicy] = Registry("queueing", "policies.queueing", "hedgerow.queueing")
 P = TypeVar("P", bound=type[OrderPolicy])

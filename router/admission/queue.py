@@ -19,8 +19,7 @@ from router.admission.waiting.class_queue import ClassQueue
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import BATCH
-from router.core.urgency import CLASSES as NAMES
+from router.core.urgency import BATCH, CLASSES as NAMES
 
 _AGAIN_S: Final = 1.0  # Delay in seconds of the next tick after a tick that raised an exception.
 LOOK_S: Final = 1.0  # Seconds between two updates of the token reservations of classes.

@@ -19,8 +19,7 @@ from router.admission.waiting.class_queue import ClassQueue, Lane
 from router.admission.waiting.wait_lists import WaitLists
 from router.core.errors import Reason, RouterError
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import CLASSES as NAMES
-from router.core.urgency import HIGH
+from router.core.urgency import CLASSES as NAMES, HIGH
 
 # Maximum promotions or expiries of a class queue per tick; the other tickets follow in the next
 # tick.

@@ -30,8 +30,7 @@ from router.app.reload import Files
 from router.app.restart import fleet_state
 from router.app.restart.messages import FleetState
 from router.app.servers import Servers
-from router.config.model import Config
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Config, Replica as ReplicaConfig
 from router.core.build import VERSION, build_kind
 from router.core.clock import monotonic
 from router.core.errors import ConfigError, Reason

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from router.app.parts import Parts
 from router.app.upstream import NO_POOL, Upstream
-from router.config.model import Config
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Config, Replica as ReplicaConfig
 from router.dispatch.rules import pool_timeouts
 from router.fleet.data_parallel import rank_config
 from router.fleet.replica import Replica

@@ -23,8 +23,7 @@ from router.config import addons
 from router.config.address import parse_replica_url, split_host_port
 from router.config.key_files import read_keys
 from router.config.keys import KeyLine, KeysProblem
-from router.config.model import Config
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Config, Replica as ReplicaConfig
 from router.config.tls import FileProblem, token_of
 from router.core.addons import load
 from router.core.errors import ConfigError

@@ -22,8 +22,7 @@ from router.app.upstream import Upstream
 from router.config.annotations import fixed_changes
 from router.config.changes import changes, key_changes
 from router.config.keys import KeyLine
-from router.config.model import Config
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Config, Replica as ReplicaConfig
 from router.config.tls import PortTls
 from router.core.errors import ConfigError
 from router.dispatch.addon import Addon

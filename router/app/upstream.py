@@ -12,9 +12,7 @@ from typing import Final
 from router.app.own_listeners import OwnListeners
 from router.config.address import parse_replica_url
 from router.config.admin_checks import needs_secret
-from router.config.model import Config
-from router.config.model import Pool as PoolConfig
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Config, Pool as PoolConfig, Replica as ReplicaConfig
 from router.config.tls import FileProblem, pool_context, replica_context, token_of
 from router.core.errors import ConfigError
 from router.fleet.access import Access

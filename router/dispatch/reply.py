@@ -33,8 +33,7 @@ from router.dispatch.usage.token_counts import (
 from router.dispatch.usage.usage_tap import UsageTap
 from router.intake.routes import RESPONSES_PATH
 from router.wire.client import ClientConnection
-from router.wire.http1 import answers
-from router.wire.http1 import error_shapes as shapes
+from router.wire.http1 import answers, error_shapes as shapes
 from router.wire.http1.chunks import chunk
 from router.wire.http1.error_shapes import ErrorFacts
 from router.wire.http1.heads import RequestHead, ResponseHead

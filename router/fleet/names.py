@@ -27,8 +27,7 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
-from router.config.model import Config, ModelTarget, SplitTarget
-from router.config.model import ModelRoute as Settings
+from router.config.model import Config, ModelRoute as Settings, ModelTarget, SplitTarget
 
 _POOL: Final = "@"
 _64_BITS: Final = 2.0**64

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from router.config.address import parse_replica_url
-from router.config.model import Health as HealthRules
-from router.config.model import Replica as Config
+from router.config.model import Health as HealthRules, Replica as Config
 from router.core.progress import SMOOTHING, Progress
 from router.core.replica_load import UNLIMITED, ReplicaLoad
 from router.core.round_trip import RoundTrip

@@ -19,8 +19,7 @@ costs more than 1 ms for each MiB. Must never: raise because of a client's input
 from __future__ import annotations
 
 import re
-from binascii import Error as BadBase64
-from binascii import a2b_base64
+from binascii import Error as BadBase64, a2b_base64
 from collections.abc import Sequence
 from typing import Final
 

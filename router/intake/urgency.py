@@ -45,8 +45,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from router.config.model import Priority as Rules
-from router.config.model import PriorityRule
+from router.config.model import Priority as Rules, PriorityRule
 from router.core.client_address import address_in, counted_network
 from router.core.errors import Reason, RouterError
 from router.core.numbers import decimal_number

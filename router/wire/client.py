@@ -21,8 +21,7 @@ from typing import Final, cast
 
 from mypy_extensions import mypyc_attr, trait
 
-from router.config.model import Cors as CorsConfig
-from router.config.model import Limits, Timeouts
+from router.config.model import Cors as CorsConfig, Limits, Timeouts
 from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
 from router.core.tally import Tally

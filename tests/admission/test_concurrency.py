@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket

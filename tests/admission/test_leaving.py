@@ -8,8 +8,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import ENDED, SENT, Ticket

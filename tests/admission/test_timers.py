@@ -6,8 +6,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from policies.queueing.run import Run
 from policies.queueing.ticket import ENDED, WAITING, Ticket

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from router.app import predictions
-from router.config.model import Health
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Health, Replica as ReplicaConfig
 from router.fleet.replica import Replica
 from router.observe.metrics import MODELS_MAX, OTHER
 

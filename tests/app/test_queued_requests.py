@@ -9,8 +9,8 @@ import pytest
 
 from policies.queueing.ticket import CLASSES
 from router.admission.runs import MOST_PREDICTED
-from router.config.model import Preemption as PreemptionRules
 from router.config.model import (
+    Preemption as PreemptionRules,
     Priority,
     Queue,
     Reservations,

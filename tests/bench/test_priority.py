@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.priority import cli, rows
-from bench.priority.http import stage
-from bench.priority.http import stage as texts
+from bench.priority.http import stage, stage as texts
 from bench.priority.rows import Row, times
 from bench.priority.simulated import deadlines, world
 from policies.queueing.contract import order_names

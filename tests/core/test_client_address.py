@@ -5,8 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.core.client_address import (
     address_in,

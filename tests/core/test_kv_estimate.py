@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.core.kv_estimate import kv_estimate, report_kv
 from router.core.lease import Lease, poll_begins, poll_counted, signals_lost

@@ -4,8 +4,7 @@ correct.
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.core.lease import (
     SETTLE_S,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.core.token_gain import (
     StreamGain,

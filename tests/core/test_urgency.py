@@ -5,8 +5,7 @@ class.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.core.urgency import (
     CLASSES,

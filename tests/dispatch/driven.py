@@ -15,8 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from policies.allowed import Allowed
-from policies.contract import Context as PolicyContext
-from policies.contract import Pick, RequestView, RoutingPolicy
+from policies.contract import Context as PolicyContext, Pick, RequestView, RoutingPolicy
 from policies.facts import C
 from policies.queueing.flow_identity import FlowIdentity
 from router.admission.concurrency import Concurrency
@@ -27,10 +26,10 @@ from router.config.model import (
     Hedging,
     Prefix,
     Queue,
+    Replica as ReplicaConfig,
     Retry,
     Timeouts,
 )
-from router.config.model import Replica as ReplicaConfig
 from router.core.errors import Reason, RouterError
 from router.core.scheduling import Alarm, Scheduler
 from router.core.urgency import NUMBERS, Urgency

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from router.config.model import Health
-from router.config.model import Replica as Config
+from router.config.model import Health, Replica as Config
 from router.fleet.replica import Replica
 
 

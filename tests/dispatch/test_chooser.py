@@ -7,8 +7,7 @@ from random import Random
 from typing import Any
 
 from policies.contract import Candidate, Context, Pick, RequestView, RoutingPolicy
-from router.config.model import Health, Prefix
-from router.config.model import Replica as Config
+from router.config.model import Health, Prefix, Replica as Config
 from router.dispatch.chooser import Chooser, Policies
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica

@@ -9,8 +9,7 @@ from random import Random
 import pytest
 
 from policies.contract import Context, RequestView, make_policy
-from router.admission.gates.gate import OBSTACLES, Facts
-from router.admission.gates.gate import obstacle as closes
+from router.admission.gates.gate import OBSTACLES, Facts, obstacle as closes
 from router.admission.rules import Rules
 from router.config.model import Config, Hedging
 from router.core.lease import Lease, poll_begins

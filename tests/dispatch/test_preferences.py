@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.config.model import Health
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Health, Replica as ReplicaConfig
 from router.core.urgency import BATCH, CLASSES, CRITICAL
 from router.dispatch.preferences import preferred_by_class, preferred_for
 from router.fleet.replica import Replica

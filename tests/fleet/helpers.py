@@ -8,8 +8,7 @@ from random import Random
 from time import monotonic
 from typing import Any, ClassVar
 
-from router.config.model import Health, Limits, Prefix, Timeouts
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Health, Limits, Prefix, Replica as ReplicaConfig, Timeouts
 from router.core.lease import Lease
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica

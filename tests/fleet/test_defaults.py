@@ -6,9 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from router.config.model import Health
-from router.config.model import Replica as Config
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Health, Replica as Config, Replica as ReplicaConfig
 from router.fleet.defaults import Defaults
 from router.fleet.listed import ANY, served, served_text
 from router.fleet.replica import Replica

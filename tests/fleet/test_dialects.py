@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.config.model import Health
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Health, Replica as ReplicaConfig
 from router.fleet.dialects import MIXED, NONE, UNKNOWN, Dialects, common, spoken
 from router.fleet.replica import Replica
 

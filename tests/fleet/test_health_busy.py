@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.config.model import Health as Rules
 from router.fleet.health import PAUSE_MAX_S, PAUSE_S, Health

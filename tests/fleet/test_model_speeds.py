@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.config.model import Health
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Health, Replica as ReplicaConfig
 from router.core.lease import Lease
 from router.core.speed_learner import LEAST
 from router.fleet.model_speeds import MODELS_MAX, ModelSpeeds

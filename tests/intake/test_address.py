@@ -5,8 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address, ip_network
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.intake import address
 from router.intake.address import Addresses

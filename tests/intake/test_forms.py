@@ -7,8 +7,7 @@ from itertools import pairwise
 from time import process_time
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from router.core.errors import Reason, RouterError
 from router.intake.forms import HEAD_BYTES, PARAMETERS, PARTS, VALUE_BYTES, read_form

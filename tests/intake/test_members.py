@@ -6,8 +6,7 @@ import json
 from time import process_time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.intake.members import KEPT, MEMBERS, MemberScan
 

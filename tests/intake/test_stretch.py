@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.intake.body import DECODE_UP_TO, read_fields, watch
 from router.intake.fields import Fields

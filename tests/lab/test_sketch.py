@@ -6,8 +6,7 @@ import pickle
 from math import ceil, inf, nan
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.lab.sketch import Sketch
 

@@ -12,8 +12,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.observe import events
 from router.observe.events import KEYS_MAX, TEXTS_MAX, RateLimit, log_event

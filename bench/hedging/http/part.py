@@ -8,8 +8,7 @@ from collections.abc import Collection, Sequence
 from bench.findings.found import Found
 from bench.hedging.http import contestants
 from bench.hedging.http.judge import found
-from bench.hedging.http.stage import Options
-from bench.hedging.http.stage import run as run_all
+from bench.hedging.http.stage import Options, run as run_all
 from bench.hedging.http.traffic import PEERS, SCENARIOS, Size
 from router.app.emulated_fleet import FleetError
 from router.lab.replay.workers import Broken, Refused

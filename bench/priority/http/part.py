@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from bench.findings.found import Found
 from bench.overhead.cli import machine
 from bench.priority import traffic
-from bench.priority.http.stage import Size
-from bench.priority.http.stage import run as run_all
+from bench.priority.http.stage import Size, run as run_all
 from bench.priority.rows import found
 from router.app.emulated_fleet import FleetError
 from router.lab.overhead.processes import Placement

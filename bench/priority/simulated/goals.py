@@ -32,8 +32,7 @@ from bench.findings.intervals import noise
 from bench.findings.judged import Judged, judged_mean, judged_ratio
 from bench.findings.stored import Store, show
 from bench.overhead.goals import Verdict
-from bench.priority import traffic
-from bench.priority import traffic as law
+from bench.priority import traffic, traffic as law
 from bench.priority.simulated.seen import QUANTILES, Run, Seen
 from bench.priority.simulated.world import Crowd, fleet_scenario
 from router.config.model import Classes, Config

@@ -10,8 +10,7 @@ from bench.findings.command import usable_cpus
 from bench.findings.found import Found
 from bench.priority import traffic
 from bench.priority.rows import found
-from bench.priority.simulated.world import Length
-from bench.priority.simulated.world import run as run_all
+from bench.priority.simulated.world import Length, run as run_all
 from router.lab.flags import count
 
 

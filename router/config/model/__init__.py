@@ -15,62 +15,76 @@ of a duration, because a value in the file has a unit: `connect_s` here is `conn
 file. `Restart` marks settings that a reload cannot change.
 """
 
-from router.config.model.classes import BatchClass as BatchClass
-from router.config.model.classes import Classes as Classes
-from router.config.model.classes import ClassSettings as ClassSettings
-from router.config.model.classes import ClassTimeouts as ClassTimeouts
-from router.config.model.classes import CriticalClass as CriticalClass
-from router.config.model.classes import HighClass as HighClass
-from router.config.model.classes import LowClass as LowClass
-from router.config.model.clients import Bodies as Bodies
-from router.config.model.clients import Cors as Cors
-from router.config.model.clients import Limits as Limits
-from router.config.model.clients import Timeouts as Timeouts
-from router.config.model.clients import Tls as Tls
+from router.config.model.classes import (
+    BatchClass as BatchClass,
+    Classes as Classes,
+    ClassSettings as ClassSettings,
+    ClassTimeouts as ClassTimeouts,
+    CriticalClass as CriticalClass,
+    HighClass as HighClass,
+    LowClass as LowClass,
+)
+from router.config.model.clients import (
+    Bodies as Bodies,
+    Cors as Cors,
+    Limits as Limits,
+    Timeouts as Timeouts,
+    Tls as Tls,
+)
 from router.config.model.config import Config as Config
-from router.config.model.process import AccessLog as AccessLog
-from router.config.model.process import Admin as Admin
-from router.config.model.process import AdminTls as AdminTls
-from router.config.model.process import Batches as Batches
-from router.config.model.process import Drain as Drain
-from router.config.model.process import Emulator as Emulator
-from router.config.model.queue import Preemption as Preemption
-from router.config.model.queue import Queue as Queue
-from router.config.model.queue import QueueGates as QueueGates
-from router.config.model.queue import QueueLimits as QueueLimits
-from router.config.model.queue import Reservations as Reservations
-from router.config.model.replicas import Aborts as Aborts
-from router.config.model.replicas import Credential as Credential
-from router.config.model.replicas import Discovery as Discovery
-from router.config.model.replicas import DnsName as DnsName
-from router.config.model.replicas import Health as Health
-from router.config.model.replicas import KubernetesReplicas as KubernetesReplicas
-from router.config.model.replicas import KvEvents as KvEvents
-from router.config.model.replicas import Polling as Polling
-from router.config.model.replicas import Replica as Replica
-from router.config.model.replicas import ReplicaSettings as ReplicaSettings
-from router.config.model.replicas import Spot as Spot
-from router.config.model.replicas import SpotMetadata as SpotMetadata
-from router.config.model.replicas import Upstream as Upstream
-from router.config.model.routing import Continuation as Continuation
-from router.config.model.routing import Hedging as Hedging
-from router.config.model.routing import ModelRoute as ModelRoute
-from router.config.model.routing import ModelTarget as ModelTarget
-from router.config.model.routing import PolicyChoice as PolicyChoice
-from router.config.model.routing import Pool as Pool
-from router.config.model.routing import Prefix as Prefix
-from router.config.model.routing import RegionDistance as RegionDistance
-from router.config.model.routing import Regions as Regions
-from router.config.model.routing import Retry as Retry
-from router.config.model.routing import Routing as Routing
-from router.config.model.routing import SplitTarget as SplitTarget
-from router.config.model.tenants import AudioCharge as AudioCharge
-from router.config.model.tenants import Charge as Charge
-from router.config.model.tenants import Charges as Charges
-from router.config.model.tenants import Keys as Keys
-from router.config.model.tenants import OtherCharge as OtherCharge
-from router.config.model.tenants import Price as Price
-from router.config.model.tenants import Priority as Priority
-from router.config.model.tenants import PriorityRule as PriorityRule
-from router.config.model.tenants import TokenizeCharge as TokenizeCharge
-from router.config.model.tenants import Usage as Usage
+from router.config.model.process import (
+    AccessLog as AccessLog,
+    Admin as Admin,
+    AdminTls as AdminTls,
+    Batches as Batches,
+    Drain as Drain,
+    Emulator as Emulator,
+)
+from router.config.model.queue import (
+    Preemption as Preemption,
+    Queue as Queue,
+    QueueGates as QueueGates,
+    QueueLimits as QueueLimits,
+    Reservations as Reservations,
+)
+from router.config.model.replicas import (
+    Aborts as Aborts,
+    Credential as Credential,
+    Discovery as Discovery,
+    DnsName as DnsName,
+    Health as Health,
+    KubernetesReplicas as KubernetesReplicas,
+    KvEvents as KvEvents,
+    Polling as Polling,
+    Replica as Replica,
+    ReplicaSettings as ReplicaSettings,
+    Spot as Spot,
+    SpotMetadata as SpotMetadata,
+    Upstream as Upstream,
+)
+from router.config.model.routing import (
+    Continuation as Continuation,
+    Hedging as Hedging,
+    ModelRoute as ModelRoute,
+    ModelTarget as ModelTarget,
+    PolicyChoice as PolicyChoice,
+    Pool as Pool,
+    Prefix as Prefix,
+    RegionDistance as RegionDistance,
+    Regions as Regions,
+    Retry as Retry,
+    Routing as Routing,
+    SplitTarget as SplitTarget,
+)
+from router.config.model.tenants import (
+    AudioCharge as AudioCharge,
+    Charge as Charge,
+    Charges as Charges,
+    Keys as Keys,
+    OtherCharge as OtherCharge,
+    Price as Price,
+    Priority as Priority,
+    PriorityRule as PriorityRule,
+    TokenizeCharge as TokenizeCharge,
+    Usage as Usage,
+)

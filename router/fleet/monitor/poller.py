@@ -36,8 +36,8 @@ from router.fleet.engines.common.base import (
     Known,
     Source,
     TextSource,
+    decoded as decode,
 )
-from router.fleet.engines.common.base import decoded as decode
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.detect import QUESTIONS, detect
 from router.fleet.engines.common.exposition import Reader

@@ -28,8 +28,7 @@ from typing import Final
 
 from router.config.key_files import read_keys
 from router.config.keys import KeyLine, KeysProblem
-from router.config.model import Config
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Config, Replica as ReplicaConfig
 from router.core.errors import ConfigError
 from router.intake.flow import key_tenant
 from router.lab.simulator.arrival import Arrival

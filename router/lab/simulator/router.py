@@ -17,8 +17,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from policies.contract import RequestView
-from router.config.model import Config, Prefix
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Config, Prefix, Replica as ReplicaConfig
 from router.core.addons import load
 from router.core.errors import RouterError
 from router.core.urgency import BATCH, NUMBERS, Urgency

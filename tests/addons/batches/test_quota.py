@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.addons.batches.api.asked import Refused
 from router.addons.batches.quota import Usage, check_quota

@@ -7,8 +7,7 @@ import weakref
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from router.addons.kv_events.chains import TokenChains, chain, pack, root

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from router.addons.kv_events.decode import END_OF_REPLAY, Message
 from router.addons.kv_events.stream import Apply, Ask, Begin, Counters, Step, Stream

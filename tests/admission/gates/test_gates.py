@@ -6,8 +6,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from policies.queueing.contract import order_names
 from router.admission.timers import EARLY_S

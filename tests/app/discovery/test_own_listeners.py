@@ -16,8 +16,7 @@ from router.app import App
 from router.config.load import parse
 from router.config.model import Admin, Discovery, DnsName, Replica
 from router.core.errors import ConfigError
-from tests.app.discovery import test_dns as dns
-from tests.app.discovery import test_files as files
+from tests.app.discovery import test_dns as dns, test_files as files
 from tests.app.members.test_changes import states
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import request

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from router.app.fleet_log import LINES_MAX, FleetLog
-from router.config.model import Health as Rules
-from router.config.model import Replica as Config
+from router.config.model import Health as Rules, Replica as Config
 from router.fleet.replica import Replica
 
 

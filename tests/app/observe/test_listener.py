@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from router.core.errors import ConfigError, Reason
-from router.observe.admin import listener as admin
-from router.observe.admin import routes as admin_routes
+from router.observe.admin import listener as admin, routes as admin_routes
 from router.observe.admin.actions import FIRST, LAST
 from router.observe.admin.listener import Admin
 from router.observe.families.collector import Collector

@@ -11,8 +11,14 @@ import msgspec
 import pytest
 
 from router.config.load import parse
-from router.config.model import AudioCharge, Charge, Charges, OtherCharge, TokenizeCharge
-from router.config.model import Usage as UsageConfig
+from router.config.model import (
+    AudioCharge,
+    Charge,
+    Charges,
+    OtherCharge,
+    TokenizeCharge,
+    Usage as UsageConfig,
+)
 from router.core.errors import ConfigError, Reason
 from tests.app.tenants.acme import ACME, keys, tenants
 from tests.harness.behaviours import hang

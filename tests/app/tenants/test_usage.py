@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Keys, Prefix, Price, Queue
-from router.config.model import Usage as UsageConfig
+from router.config.model import Keys, Prefix, Price, Queue, Usage as UsageConfig
 from router.core.errors import Reason
 from tests.app.pages import page
 from tests.app.tenants.acme import ACME, keys, tells, tenants

@@ -19,8 +19,12 @@ from router.wire.sweep import Sweeper
 from tests.harness.behaviours import hang, json_ok
 from tests.harness.listeners import blackhole, closer, dead_url
 from tests.harness.messages import completion, request
-from tests.harness.replica import Behaviour, HostileReplica, eventually
-from tests.harness.replica import ReplicaConnection as Accepted
+from tests.harness.replica import (
+    Behaviour,
+    HostileReplica,
+    ReplicaConnection as Accepted,
+    eventually,
+)
 from tests.harness.running import scenario
 
 

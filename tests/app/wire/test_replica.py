@@ -12,8 +12,7 @@ from router.wire.replica import ReplicaConnection
 from tests.app.wire.test_pool import Owner, opened, pool_to, taking
 from tests.harness.behaviours import json_ok, rst_after_request
 from tests.harness.messages import completion, request
-from tests.harness.replica import ReplicaConnection as Accepted
-from tests.harness.replica import eventually
+from tests.harness.replica import ReplicaConnection as Accepted, eventually
 from tests.harness.running import scenario
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from bench.findings import stored
 from bench.findings.stored import Store
-from bench.priority.simulated.goals import SATURATED, SHIPPED, Length
-from bench.priority.simulated.goals import Task as PriorityTask
+from bench.priority.simulated.goals import SATURATED, SHIPPED, Length, Task as PriorityTask
 from router.lab.simulator.scenario import Scenario
 
 SCENARIO = PriorityTask(SATURATED, SHIPPED, 1, Length()).scenario

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.plan import cli, contestants
-from bench.plan import found as found_module
+from bench.plan import cli, contestants, found as found_module
 from bench.plan.contestants import (
     EQUAL,
     HPA,

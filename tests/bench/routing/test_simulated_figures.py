@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bench.findings.found import Found, markdown, text
 from bench.fleet.simulated import ladder, loads, matrix

@@ -6,8 +6,7 @@ from math import inf
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.core.text.table import Column, build, markdown, number, plain
 from router.lab.replay.report.columns import of_runs

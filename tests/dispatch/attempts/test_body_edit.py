@@ -6,8 +6,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.dispatch.attempts.body_edit import append, renamed, size_of, with_length
 from router.intake.body import DECODE_UP_TO, watch

@@ -7,11 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from router.config.model import Health
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Health, Replica as ReplicaConfig
 from router.core.urgency import Urgency
 from router.dispatch.attempts.body_edit import append
 from router.dispatch.attempts.engine_priority import (

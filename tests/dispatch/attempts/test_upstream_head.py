@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.config.model import Limits
 from router.dispatch.attempts.upstream_head import attempt_head, common_lines
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.request_reader import RequestReader
 from tests.examples import examples
-from tests.harness.reading import Request
-from tests.harness.reading import RequestReader as Replica
+from tests.harness.reading import Request, RequestReader as Replica
 
 
 def a_head(**values: Any) -> RequestHead:

@@ -16,8 +16,7 @@ from typing import Any, cast
 
 import h11
 import pytest
-from hypothesis import HealthCheck
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -28,8 +27,7 @@ from hypothesis.stateful import (
 
 from bench.overhead.memory import Memory
 from policies.queueing.ticket import ENDED, SENT
-from router.config.model import Config, Hedging, Queue, QueueGates, Retry
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Config, Hedging, Queue, QueueGates, Replica as ReplicaConfig, Retry
 from router.core.lease import Lease
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context

@@ -7,8 +7,7 @@ once, and nothing is held for it.
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from policies.allowed import Allowed

@@ -22,9 +22,9 @@ from router.config.model import (
     Preemption,
     Queue,
     QueueGates,
+    Replica as ReplicaConfig,
     Retry,
 )
-from router.config.model import Replica as ReplicaConfig
 from router.dispatch.driver.attempt_state import Attempt
 from router.fleet.replica import Replica
 from router.intake.flow import Flow

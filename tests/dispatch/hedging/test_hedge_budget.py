@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.dispatch.hedging.hedge_budget import HOLD_S, PROMPTS, QUANTILE_LEAST, HedgeBudget
 

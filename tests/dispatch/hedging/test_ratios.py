@@ -8,8 +8,7 @@ from math import inf, nan
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from policies.hedging.curve import Curve
 from router.dispatch.hedging.ratios import BINS, GROWTH, LEAST, MOST, SLICES, UPPER, Ratios, bin_of

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from router.config.model import BatchClass, Classes, ClassSettings, Health, Queue, Reservations
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import (
+    BatchClass,
+    Classes,
+    ClassSettings,
+    Health,
+    Queue,
+    Replica as ReplicaConfig,
+    Reservations,
+)
 from router.core.errors import Reason
 from router.fleet.replica import Replica
 from tests.dispatch.driven import World

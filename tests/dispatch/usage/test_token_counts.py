@@ -7,8 +7,7 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.dispatch.usage.token_counts import (
     UNKNOWN,

@@ -10,14 +10,12 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.core.flags import flag_of
 from router.dispatch.attempts.body_edit import append
 from router.dispatch.usage.usage_ask import asking, replaced
-from router.fleet.engines.common.registry import ENGINES as ALL
-from router.fleet.engines.common.registry import engine_of
+from router.fleet.engines.common.registry import ENGINES as ALL, engine_of
 
 ABSENT: Any = "nothing said"
 # Defaults of a missing member: whether the engine sends one usage event, or usage with each event.

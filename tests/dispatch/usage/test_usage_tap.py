@@ -9,8 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_tap import Closing, UsageTap

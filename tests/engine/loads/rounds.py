@@ -20,8 +20,7 @@ from typing import Any
 
 import httpx
 
-from tests.engine.loads import bodies
-from tests.engine.loads import link as links
+from tests.engine.loads import bodies, link as links
 from tests.engine.loads.load import CHAT
 from tests.engine.machine import environment
 from tests.engine.machine.cores import on_cores_of_their_own

@@ -10,8 +10,7 @@ import httpx
 
 from router.addons.kv_events.chains import TokenChains, pack
 from router.app import App
-from router.config.model import AccessLog, Admin, Config, Prefix
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import AccessLog, Admin, Config, Prefix, Replica as ReplicaConfig
 from router.fleet.replica import Replica
 from tests.engine.loads import bodies
 from tests.engine.machine.fleet import BLOCK_TOKENS, MODEL, Engine

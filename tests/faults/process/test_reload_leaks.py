@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from router.config.model import AccessLog as LogConfig
-from router.config.model import Config, Limits, Routing, Timeouts, Upstream
+from router.config.model import AccessLog as LogConfig, Config, Limits, Routing, Timeouts, Upstream
 from router.observe.log.access_log import AccessLog
 from router.wire.pool import Pool
 from tests.examples import ALL

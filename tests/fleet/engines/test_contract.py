@@ -13,8 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from router.config.load import parse
-from router.config.model import Health
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Health, Replica as ReplicaConfig
 from router.core.errors import Reason, RouterError
 from router.core.urgency import NORMAL, Urgency
 from router.dispatch.attempts.engine_priority import absent, dialect_of, priority_parts, refuses

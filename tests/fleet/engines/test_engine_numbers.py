@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.core.urgency import class_of, stepped
 from router.fleet.engines.common import registry

@@ -9,8 +9,7 @@ from router.fleet.engines import sglang, trtllm
 from router.fleet.engines.common.base import ABSENT, Facts, Known
 from router.fleet.engines.common.registry import ENGINES
 from router.fleet.signals import NO_SIGNALS, Signals
-from tests.fleet.engines.pages import page
-from tests.fleet.engines.pages import read as page_bytes
+from tests.fleet.engines.pages import page, read as page_bytes
 
 VLLM = ENGINES["vllm"].sources[0]
 SGLANG, LOADS = ENGINES["sglang"].sources

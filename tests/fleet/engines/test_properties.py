@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.fleet.engines.common.base import Facts, JsonSource, Known
 from router.fleet.engines.common.registry import ENGINES

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies.contract import RequestView
-from router.config.model import Health, Prefix
-from router.config.model import Replica as Config
+from router.config.model import Health, Prefix, Replica as Config
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica

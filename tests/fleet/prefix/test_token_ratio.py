@@ -6,8 +6,7 @@ Implausible values are ignored.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.fleet.prefix.token_ratio import TokenRatio
 

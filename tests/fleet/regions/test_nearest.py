@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from policies.facts import RequestView
-from router.config.model import Config, Health, RegionDistance, Regions
-from router.config.model import Replica as ReplicaConfig
+from router.config.model import Config, Health, RegionDistance, Regions, Replica as ReplicaConfig
 from router.core.lease import Lease
 from router.fleet.regions.nearest import Nearest
 from router.fleet.replica import Replica

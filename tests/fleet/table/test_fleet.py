@@ -5,8 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.core.errors import Reason
 from router.fleet.replica import Replica

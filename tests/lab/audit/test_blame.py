@@ -7,8 +7,7 @@ last part of the time before its first token.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.lab.audit.blame import Blame, Wait
 from router.lab.audit.residency import Row, Stay, stay_of, sweep

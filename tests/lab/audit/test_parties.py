@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.lab.audit.blame import CLASSES_MAX, Roster
 from router.lab.audit.parties import OTHERS, Crowd, Heavy, Party, label, namer, told_by

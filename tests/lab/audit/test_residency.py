@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.lab.audit.residency import SLACK_S, InOrder, Row, Stay, rows, stay_of
 from router.lab.simulator.traffic import TraceError

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.lab.audit.residency import END, FIRST, PREFILL, START, Row, Stay, stay_of, sweep
 

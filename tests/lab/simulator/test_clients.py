@@ -10,8 +10,7 @@ from collections import Counter
 from math import inf
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.config.model import Hedging, Queue, QueueGates
 from router.core.errors import Reason

@@ -9,8 +9,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.core.errors import Reason
 from router.lab.simulator.arrival import Logged

@@ -13,8 +13,7 @@ from statistics import mean
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from router.lab.simulator.traffic import Arrival, HasProgress, TraceError, Traffic
 from router.lab.traces import Trace, describe

@@ -12,8 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.core.errors import Reason
 from router.observe.log.access_log import TEXT_CHARS_MAX, AccessLog, ReplacedLogs, milliseconds

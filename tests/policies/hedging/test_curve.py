@@ -6,8 +6,7 @@ from math import inf
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from policies.hedging.curve import Curve, curve_of
 

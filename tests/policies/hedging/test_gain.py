@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from policies.hedging.curve import Curve, curve_of
 from policies.hedging.gain import best_moment

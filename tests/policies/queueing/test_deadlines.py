@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from policies.queueing.deadlines import due
 from tests.policies.queueing.helpers import ticket

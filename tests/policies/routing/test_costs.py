@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 from types import MappingProxyType
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from policies.facts import Candidate
 from policies.routing.costs import cheapest

@@ -11,8 +11,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.wire.http1.sse import EventKind, FirstContent
 from tests.examples import examples

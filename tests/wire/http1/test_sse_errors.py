@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.wire.http1.sse import ErrorWatch, find_error
 from tests.examples import examples

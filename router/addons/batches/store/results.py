@@ -20,9 +20,11 @@ from collections import deque
 from collections.abc import Generator
 from typing import Final
 
-from router.addons.batches.api.shapes import CANCELLED as WAS_CANCELLED
-from router.addons.batches.api.shapes import EXPIRED as HAS_EXPIRED
-from router.addons.batches.api.shapes import unanswered
+from router.addons.batches.api.shapes import (
+    CANCELLED as WAS_CANCELLED,
+    EXPIRED as HAS_EXPIRED,
+    unanswered,
+)
 from router.addons.batches.ids import request_id
 from router.addons.batches.run.lines import PIECE, Cutter, parse
 from router.addons.batches.store.blob_store import BlobStore, Draft

@@ -14,8 +14,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from router.lab.emulator.engine import Engine
-from router.lab.emulator.http import faults as fault
-from router.lab.emulator.http import text
+from router.lab.emulator.http import faults as fault, text
 from router.lab.emulator.http.bodies import Refusal, TokenizeBody, decode
 from router.lab.emulator.http.generate import Generation, Handler
 from router.lab.emulator.http.personas import persona_of

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from router.core.text.table import Column, Table, build, plain
-from router.lab.page import COLOURS, Plot, figure, from_zero
-from router.lab.page import page as whole
+from router.lab.page import COLOURS, Plot, figure, from_zero, page as whole
 from router.lab.plan.decision.advise import Advice, PlaceAdvice, PoolAdvice
 from router.lab.plan.decision.present import planned_windows
 from router.lab.plan.forecasts.backtest import BAND

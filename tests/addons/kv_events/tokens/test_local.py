@@ -9,8 +9,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from router.addons.kv_events.tokens.facts import MAX_BYTES, Facts
 from router.addons.kv_events.tokens.local import LocalTokenizer, PrefixCache

@@ -13,8 +13,14 @@ import pytest
 
 from router.addons.usage.budgets import WallClock
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import AccessLog, Classes, CriticalClass, Hedging, Price
-from router.config.model import Usage as UsageConfig
+from router.config.model import (
+    AccessLog,
+    Classes,
+    CriticalClass,
+    Hedging,
+    Price,
+    Usage as UsageConfig,
+)
 from router.core import clock
 from router.core.errors import ConfigError, Reason
 from router.core.periods import DAY_S, NAMES, seconds_to_next

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from router.addons.usage.spending import Spending
-from router.config.model import Keys, Prefix, Price, Replica
-from router.config.model import Usage as UsageConfig
+from router.config.model import Keys, Prefix, Price, Replica, Usage as UsageConfig
 from router.intake.body import SCAN_ABOVE
 from tests.addons.usage.app.helpers import budgets_of
 from tests.app.pages import page

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.lab.emulator.core.engine_core import CoreConfig, EngineCore, Request
 from router.lab.emulator.core.timing import PROFILES, Timing

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.lab.emulator.core.engine_core import FINISHED, CoreConfig, EngineCore, Request
 from router.lab.emulator.core.leap import Leap

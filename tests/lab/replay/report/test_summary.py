@@ -7,8 +7,7 @@ import pickle
 from math import inf
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from router.core.errors import Reason
 from router.lab.replay.report.group import Series
