@@ -248,6 +248,12 @@ class RequestDriver:
         except RouterError as err:
             return [] if err.reason is Reason.FLEET_FULL else None
 
+    def limit_context(self) -> None:
+        """Apply the fleet's context lengths to the request, and tell the queue if they limit it."""
+        queue = self.context.queue
+        if self.request.limit_context() and queue is not None:
+            queue.limits_changed(self.request)
+
     def take_budget(self) -> bool:
         if not self._budgeted:
             self._budgeted = self.context.budget.take()
@@ -280,13 +286,6 @@ class RequestDriver:
         ticket = self.request.ticket
         if ticket is not None and ticket.state == SENT:
             ticket.excluded = tuple(self.state.tried())
-
-    # -- fallbacks -------------------------------------------------------------------------------
-
-    def limit_context(self) -> None:
-        queue = self.context.queue
-        if self.request.limit_context() and queue is not None:
-            queue.limits_changed(self.request)
 
     # -- timers ----------------------------------------------------------------------------------
 

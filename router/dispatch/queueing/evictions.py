@@ -1,8 +1,8 @@
 """Evicts waiting requests of large flows, to free connections or memory for a new request.
 
 A flow is the requests of one account member (`FlowIdentity`). The queue decides which request is
-evicted (`QueueEvictions`). The evicted requests are answered at the end of the
-turn of the event loop, so that no request ends inside the call that evicted it.
+evicted (`QueueEvictions`). The evicted requests are answered at the end of the turn of the event
+loop, so that no request ends inside the call that evicted it.
 
 Must never: evict a request of a flow that is not larger than the flow of the new request.
 """
