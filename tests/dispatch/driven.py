@@ -254,7 +254,7 @@ class Driven(Request):
     # -- the port ---------------------------------------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:
-        assert attempt.lease.held
+        assert attempt.held
         self.attached.add(attempt)
 
     @property
@@ -310,15 +310,6 @@ class Driven(Request):
         if is_changed and self.world.queue is not None:
             self.world.queue.limits_changed(self)
         return is_changed
-
-    def prepare(self, replica: Replica, now: float) -> Attempt:
-        return self.driver.prepare(replica, now)
-
-    def go(self, attempt: Attempt) -> None:
-        self.driver.go(attempt)
-
-    def recall(self, now: float) -> None:
-        self.driver.recall(now)
 
     def answer(self, err: RouterError) -> None:
         answer(self.driver, err)
@@ -615,7 +606,7 @@ class World:
         for request in self.requests:
             driver = request.driver
             assert driver.state.live == [a for a in driver.state.attempts if a.phase != Phase.ENDED]
-            assert all(attempt.lease.held for attempt in driver.state.live)
+            assert all(attempt.held for attempt in driver.state.live)
             assert request.attached == set(request.running)
             kinds = [attempt.kind for attempt in driver.state.attempts]
             assert kinds.count("hedge") <= 1

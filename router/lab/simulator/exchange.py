@@ -175,7 +175,6 @@ class SimulatedExchange(Request):
         "_port",
         "arrival",
         "context",
-        "driver",
         "engine_priority",
         "number",
         "outcome",
@@ -241,15 +240,6 @@ class SimulatedExchange(Request):
 
     def crashed(self, err: Exception) -> None:
         raise err
-
-    def prepare(self, replica: Replica, now: float) -> Attempt:
-        return self.driver.prepare(replica, now)
-
-    def go(self, attempt: Attempt) -> None:
-        self.driver.go(attempt)
-
-    def recall(self, now: float) -> None:
-        self.driver.recall(now)
 
     def answer(self, err: RouterError) -> None:
         answer(self.driver, err)
@@ -364,7 +354,7 @@ class SimulatedExchange(Request):
         outcome = self.outcome
         outcome.replica = attempt.replica_id
         outcome.dispatched = attempt.began
-        outcome.expected_tokens = int(attempt.held * self.view.block_tokens)
+        outcome.expected_tokens = int(attempt.held_blocks * self.view.block_tokens)
 
     def completed(self, io: SimulatedAttempt, now: float) -> None:
         """Process the end of an attempt's complete answer."""

@@ -381,7 +381,7 @@ class Walk(RuleBasedStateMachine):
         counts, bucket = self.world.counts, self.world.hedger._budget
         copies = [a for r in self.world.all for a in r.driver.state.attempts if a.kind == "hedge"]
         assert counts.fired == len(copies)
-        paid = sum(a.tokens for a in copies if a.lease.held or a.is_sent)
+        paid = sum(a.tokens for a in copies if a.held or a.is_sent)
         assert counts.fired_tokens == paid
         assert counts.fired_tokens + counts.returned_tokens == sum(a.tokens for a in copies)
         assert bucket.level >= 0.0
