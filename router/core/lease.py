@@ -36,8 +36,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import mypyc_attr
-
 from router.core.kv_estimate import renew_kv
 from router.core.replica_load import ReplicaLoad
 
@@ -45,7 +43,6 @@ from router.core.replica_load import ReplicaLoad
 SETTLE_S: Final = 1.2
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Lease:
     """One slot at a replica. Creating the lease takes the slot."""
 

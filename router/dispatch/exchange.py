@@ -272,19 +272,17 @@ class Exchange(Request, ClientExchange, AttemptOwner):
             self.reply.interim(heads)
 
     def content(self, attempt: Attempt, reader: ResponseReader, now: float) -> Reply | None:
-        if not self.driver.won(attempt, now):
-            return None
-        io, replica = io_of(attempt), attempt.at
+        io, replica, before = io_of(attempt), attempt.at, self.work.replica
         reply, head = self.reply, reader.head
         assert head is not None
-        before = self.work.shown(replica, now)
+        is_read = head.is_sse and not io.is_encoded  # The events of the stream are read.
+        if not self.driver.won(attempt, now, is_read):
+            return None
         has_begun = reply.status != 0
-        if has_begun and (head.status != 200 or not head.is_sse or io.is_encoded):
+        if has_begun and (head.status != 200 or not is_read):
             end_in_stream(self, attempt, reader, now)
             return None
-        reply.last_at = now
-        # From now on, each token changes only `last_at`.
-        self.deadlines.content(now, head.is_sse and not io.is_encoded)
+        reply.last_at = now  # From now on, each token changes only this time.
         if self.route.inference and not self.route.light:
             shown(self, attempt, head, now)
         if self.route.kind == "responses" and head.status == 200 and reader.parts:
@@ -296,7 +294,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         named = self.asked.named
         if named is not None and named.restores_name and reply.restored_name is None:
             reply.restored_name = RestoredName(named.name)
-        if head.is_sse and not io.is_encoded:
+        if is_read:
             watch(self, io, before, now)
         if not has_begun:
             begin_reply(self, reader, replica)

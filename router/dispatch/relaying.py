@@ -17,7 +17,7 @@ from router.core.errors import Reason, RouterError
 from router.core.ttft_estimate import header_value
 from router.dispatch.attempts.attempt_io import AttemptIO, error_of, io_of
 from router.dispatch.driver.attempt_state import Attempt
-from router.dispatch.driver.reports import answered_badly, content_shown, refusal_shown
+from router.dispatch.driver.reports import content_shown, refusal_shown
 from router.dispatch.messages import MESSAGES
 from router.dispatch.response_head import is_text
 from router.dispatch.usage.usage_tap import UsageTap
@@ -46,8 +46,6 @@ def end_in_stream(x: Exchange, attempt: Attempt, reader: ResponseReader, now: fl
         reason = Reason.BAD_RESPONSE
     refusal_shown(x, x.context, attempt, now)
     x.driver.completed(attempt, reason, now)
-    if reason is Reason.SERVER_ERROR:
-        answered_badly(x, x.context, attempt, reason)
     send_error_event(x, reader, reason)
 
 
@@ -124,15 +122,7 @@ def end_whole(x: Exchange, attempt: Attempt, status: int, now: float) -> None:
     if x.reply.has_failed:
         reason = Reason.STREAM_ERROR
         blames_replica = x.reply.blames_replica
-    x.driver.completed(attempt, reason, now)
-    fleet = x.context.fleet
-    if reason is Reason.SERVER_ERROR or blames_replica:
-        answered_badly(x, x.context, attempt, reason)
-    elif reason is Reason.OK and not attempt.error_status:
-        generates = x.route.inference and not x.route.light
-        fleet.outcomes.succeeded(attempt.at, attempt.began, content=generates)
-        if not fleet.suspects.is_empty:
-            fleet.suspects.answered(x.digest())
+    x.driver.completed(attempt, reason, now, blames_replica=blames_replica)
     x.finish(reason, now, is_whole=True)
 
 

@@ -344,16 +344,15 @@ class Driven(Request):
         if self.driver.state.winner is attempt:
             self.shown_at = now
             return
+        before = self.work.replica
         assert self.driver.won(attempt, now), "a loser is still heard"
         self.won.add(attempt)
-        before = self.work.shown(attempt.at, now)
         if before is not None:  # it continues where another attempt broke off
             self.world.chooser.finished(self.view, before, None, now)
         self.shown_at = now
         self.note(f"show {self.name} from {attempt.replica_id}")
         ttft_s = now - attempt.began if self.view.stream else None
         content_shown(self, self.context, attempt, ttft_s, now)
-        self.deadlines.content(now, False)
 
     def whole(self, attempt: Attempt) -> None:
         if not self._is_connected(attempt):
@@ -361,7 +360,6 @@ class Driven(Request):
         if self.driver.state.winner is not attempt:
             self.shows(attempt)
         self._completes(attempt, Reason.OK)
-        self.world.fleet.outcomes.succeeded(attempt.at, attempt.began)
 
     def answers(self, attempt: Attempt, reason: Reason) -> None:
         """The engine answers with an error, before any content."""
@@ -380,7 +378,6 @@ class Driven(Request):
         now = self.world.time.at
         assert driver.won(attempt, now)
         self.won.add(attempt)
-        self.work.shown(attempt.at, now)
         refusal_shown(self, self.context, attempt, now)
         self._completes(attempt, reason)
 

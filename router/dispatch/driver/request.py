@@ -85,13 +85,12 @@ class Work:
         # The speed measurement (`Cadence`) of the replica whose stream is relayed now.
         self._cadence: Cadence | None = None
 
-    def shown(self, replica: Replica, now: float) -> Replica | None:
-        """Note a replica's first content. Returns the replica that answered the request before."""
-        before, self.replica = self.replica, replica
-        if before is None:
+    def shown(self, replica: Replica, now: float) -> None:
+        """Note a replica's first content."""
+        if self.replica is None:
             self.first_at = now
+        self.replica = replica
         self.broke_at = 0.0
-        return before
 
     # -- the speed of a stream ----------------------------------------------------------------
 

@@ -332,7 +332,6 @@ class SimulatedExchange(Request):
         if attempt not in driver.state.live or not self._wins(attempt, now):
             return
         self.outcome.first = now
-        self.deadlines.content(now, False)
         ttft_s = now - attempt.began if self.view.stream else None
         if self.view.stream:
             self.work.flows(attempt.at.cadence, now)
@@ -346,7 +345,6 @@ class SimulatedExchange(Request):
             return False
         self._record_attempt(attempt)
         self.outcome.wasted_tokens += wasted
-        self.work.shown(attempt.at, now)
         return True
 
     def _record_attempt(self, attempt: Attempt) -> None:
@@ -364,7 +362,6 @@ class SimulatedExchange(Request):
         if driver.state.winner is None:
             self.content(io, now)
         driver.completed(attempt, Reason.OK, now)
-        self.context.fleet.outcomes.succeeded(attempt.at, attempt.began)
         self._finish(Reason.OK, now, io)
 
     def refused(self, io: SimulatedAttempt, now: float) -> None:
