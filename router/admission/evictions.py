@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from policies.queueing.ticket import CLASSES, ENDED, Ticket
 from router.admission.counts import EVICTED, QueueCounts
-from router.admission.timers import Due, Expired
+from router.admission.due import Expired
 from router.admission.waiting.wait_lists import WaitLists
 from router.core.errors import Reason, RouterError
 from router.core.urgency import CLASSES as NAMES
@@ -16,12 +16,11 @@ from router.core.urgency import CLASSES as NAMES
 class QueueEvictions:
     """The evictions of one queue."""
 
-    __slots__ = ("_counts", "_due", "_wait_lists", "evicted")
+    __slots__ = ("_counts", "_wait_lists", "evicted")
 
-    def __init__(self, wait_lists: WaitLists, counts: QueueCounts, due: Due) -> None:
+    def __init__(self, wait_lists: WaitLists, counts: QueueCounts) -> None:
         self._wait_lists = wait_lists
         self._counts = counts
-        self._due = due
         # The tickets that were evicted. The driver takes them and answers their clients.
         self.evicted: list[Expired] = []
 
@@ -69,7 +68,6 @@ class QueueEvictions:
         )
         self._wait_lists.drop(ticket, ENDED)
         self._counts.dropped[EVICTED][urgency] += 1
-        self._due.is_dirty = True
         error = RouterError(
             Reason.QUEUE_EVICTED,
             f"the queue is full, and you have the most waiting requests (class {NAMES[urgency]})",

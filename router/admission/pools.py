@@ -21,10 +21,11 @@ from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.foreign import Failures
 from policies.queueing.ticket import INFINITY, SENT, Ticket
 from router.admission.counts import QueueCounts
+from router.admission.due import Ticked
+from router.admission.extra import load_extras
 from router.admission.pool import Pool
 from router.admission.queue import Queue
 from router.admission.runs import DONE
-from router.admission.timers import Ticked
 from router.admission.waiting.wait_lists import Orders
 from router.config.model import Config
 from router.core.replica_load import ReplicaLoad
@@ -269,10 +270,10 @@ class Pools:
         queue: Queue = ticket.queue
         queue.runs.settle(ticket, tokens, output, now, end)
 
-    def requeue(self, ticket: Ticket, now: float) -> bool:
-        """Put a request back into the queue to which its model belongs now."""
+    def requeue(self, ticket: Ticket, now: float, *, is_preempted: bool = False) -> bool:
+        """Put a request back into the queue to which its model belongs now; see `Queue.requeue`."""
         queue: Queue = ticket.queue
-        return queue.requeue(ticket, now, self.of(ticket.model))
+        return queue.requeue(ticket, now, self.of(ticket.model), is_preempted=is_preempted)
 
     def open_to(
         self, model: str, lane: str, urgency: int, places: Sequence[ReplicaLoad]
@@ -319,15 +320,17 @@ class Pools:
         return found
 
     def orders(self, config: Config) -> list[OrderPolicy]:
-        """Create an order policy of `config` for each queue. Raises PolicyConfigError."""
+        """Create an order policy of `config` for each queue, and import the extras that `config`
+        needs. Raises PolicyConfigError, and ConfigError if the addon of an extra is missing."""
+        load_extras(config)
         return [make_order(config.queue.policy, config.queue.options) for _ in self.queues]
 
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
         """Apply another configuration.
 
         `orders`: the result of calling `orders` for the same configuration in this turn of the
-        event loop. Without `orders`, the order policies are created here. If that fails, `adopt`
-        raises PolicyConfigError and changes nothing.
+        event loop. Without it, `orders` is called here. If that fails, `adopt` raises its error and
+        changes nothing.
         """
         made = self.orders(config) if orders is None else orders
         for queue, order in zip(self.queues, made, strict=True):

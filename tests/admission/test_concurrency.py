@@ -14,6 +14,7 @@ from router.admission.concurrency import Concurrency
 from router.admission.limits import Account, Grant, LimitCheck
 from router.core.errors import Reason
 from router.core.urgency import BATCH
+from tests.addons.needed import needs
 from tests.admission.test_pools import Desk, Fleet
 from tests.admission.world import Spot, World, config, every_class
 from tests.tickets import make_ticket
@@ -203,7 +204,7 @@ def test_one_key_in_two_pools() -> None:
 
 
 def check(world: World, limits: Sequence[Concurrency]) -> None:
-    queue, wait_lists = world.queue, world.queue._wait_lists
+    queue, wait_lists = world.queue, world.queue.wait_lists
     for limit in limits:
         running = [t for t in world.jobs if t.concurrency is limit]
         assert limit.own == sum(t.urgency != BATCH for t in running)
@@ -241,6 +242,7 @@ STEPS = st.lists(
 )
 
 
+@needs("preemption")
 @given(STEPS, st.sampled_from(order_names()), st.booleans(), st.integers(1, 3))
 def test_under_random_operations_no_limit_is_exceeded_and_no_ticket_is_lost(
     steps: list[tuple[Any, ...]], policy: str, preempts: bool, slots: int

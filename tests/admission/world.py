@@ -236,7 +236,7 @@ class World:
             self.expired[over.ticket] = over.error
         self._send(ticked.granted)
         for victim in ticked.preempt:
-            self._put_back(victim)
+            self._put_back(victim, is_preempted=True)
         for place in ticked.polls:
             self.polls += 1
             assert isinstance(place, Spot)
@@ -319,10 +319,10 @@ class World:
         job.spot.fifo.append(job)
         self._serve(job.spot)
 
-    def _put_back(self, ticket: Ticket) -> None:
+    def _put_back(self, ticket: Ticket, *, is_preempted: bool = False) -> None:
         job = self.jobs[ticket]
         self._stop(job)
-        assert self.queue.requeue(ticket, self.now)
+        assert self.queue.requeue(ticket, self.now, is_preempted=is_preempted)
         self.free(job.spot)
 
     # -- the engine ---------------------------------------------------------------------------

@@ -30,10 +30,9 @@ from router.admission.headroom import Headroom
 from router.admission.pool import Pool
 from router.admission.rules import ClassRules, Rules
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import BATCH, NORMAL
+from router.core.urgency import BATCH
 
 ALL: Final = (1 << CLASSES) - 1
-_ANY: Final = ""  # The lane of requests that name no model, which may go to all fit replicas.
 # The pause after the first failed connection; each further failure doubles the pause.
 _SHUT_S: Final = 0.1
 _SHUT_MOST_S: Final = 2.0  # The longest pause after failed connections, in seconds.
@@ -52,7 +51,6 @@ class CachedGate:
         "kept_away",
         "learned",
         "mask",
-        "peak",
         "place",
         "poll_at",
         "poll_s",
@@ -60,7 +58,6 @@ class CachedGate:
         "shut_s",
         "shut_until",
         "starved_mask",
-        "used",
     )
 
     def __init__(self, place: ReplicaLoad) -> None:
@@ -84,9 +81,6 @@ class CachedGate:
         self.learned: AimdLimit | None = None  # The AIMD limit of a replica without metrics.
         self.poll_at = -INFINITY  # When the next early poll may be requested.
         self.poll_s = 0.0  # The interval of early polls; 0: none was requested yet.
-        # Tokens of requests in progress at the replica; counted only with reservations.
-        self.used = 0
-        self.peak = 0  # The highest `used` while the slots or the KV cache were used up.
 
     def is_kept_away(self, urgency: int) -> bool:
         """Whether the routing policy closes the gate to a class."""
@@ -327,39 +321,6 @@ class GateCache:
         gate = self.by_place.get(place)
         return gate is None or (gate.mask & (1 << urgency)) != 0
 
-    def capacity(self) -> float:
-        """Return the token capacity of all fit replicas; 0: no capacity is known.
-
-        The capacity of a replica is the size of its KV cache. If that is unknown, it is the most
-        tokens that ran there while the replica was full. If that is unknown, too, the mean of the
-        other replicas is used.
-        """
-        known = 0.0
-        count = 0
-        gates = [self.by_place[p] for p in self._pool.eligible(_ANY) if p in self.by_place]
-        for gate in gates:
-            tokens = gate.place.kv_tokens
-            if tokens is None or tokens <= 0:
-                if self._is_full(gate):
-                    gate.peak = max(gate.peak, gate.used)
-                tokens = gate.peak
-            if tokens > 0:
-                known += tokens
-                count += 1
-        return known / count * len(gates) if count else 0.0
-
-    def _is_full(self, gate: CachedGate) -> bool:
-        """Whether the gate is closed to class normal because the slots or the KV cache of the
-        replica are used up.
-
-        For another reason, such as a burst of prefills, the gate may be closed with few tokens
-        running. The reservations would then limit the classes to these few tokens for ever.
-        """
-        if gate.is_shut or gate.starved_mask & (1 << NORMAL):
-            return False
-        facts = gate.facts
-        return facts.is_full() or facts.kv_usage >= self._rules.classes[NORMAL].kv_usage
-
     def forget(self, place: ReplicaLoad) -> CachedGate | None:
         """Drop and return the gate of a replica that has left the queue's part of the fleet."""
         gate = self.by_place.pop(place, None)
@@ -377,7 +338,7 @@ class GateCache:
         the requests at the replica are counted again when this queue takes them over.
         """
         self.forget(gate.place)
-        gate.batch = gate.used = 0
+        gate.batch = 0
         gate.polls = -1
         gate.mask = ALL
         self.by_place[gate.place] = gate

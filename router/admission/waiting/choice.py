@@ -2,8 +2,8 @@
 ticket.
 
 1. Find the class queues whose tickets may go to the replica now: the replica serves their lane, its
-   facts allow the aged class of the oldest ticket, and the reservation of the class allows the
-   first ticket. If the gate is open only because of the oldest ticket's age, only tickets of
+   facts allow the aged class of the oldest ticket, and the extras (`extra.py`) allow the first
+   ticket. If the gate is open only because of the oldest ticket's age, only tickets of
    sufficient age are sent. While a critical or high ticket waits for a free slot of the replica,
    the replica gets no ticket. The routing policy may keep the class away (`_opens`).
 
@@ -36,11 +36,11 @@ from __future__ import annotations
 from typing import Final
 
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
+from router.admission.extra import Extras
 from router.admission.gates.gate_cache import CachedGate
 from router.admission.pool import Pool
 from router.admission.rules import STRICT, TOGETHER, WEIGHTED, Rules
 from router.admission.waiting.class_queue import ClassQueue, Lane
-from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.stride import Stride
 from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH, CRITICAL, HIGH, LOW, NORMAL
@@ -63,9 +63,9 @@ class Choice:
     __slots__ = (
         "_batch_has_turns",
         "_class_queues",
+        "_extras",
         "_levels",
         "_pool",
-        "_reservations",
         "_rules",
         "_since_lost",
         "_starved_turns",
@@ -75,10 +75,10 @@ class Choice:
         "stride",
     )
 
-    def __init__(self, rules: Rules, pool: Pool, reservations: Reservations) -> None:
+    def __init__(self, rules: Rules, pool: Pool, extras: Extras) -> None:
         self._rules = rules
         self._pool = pool
-        self._reservations = reservations
+        self._extras = extras
         self.stride = Stride(rules)
         # By priority class: the class queue (of all lanes) that goes first.
         self._class_queues: list[ClassQueue | None] = [None] * CLASSES
@@ -146,7 +146,7 @@ class Choice:
         levels = self._levels
         starving: ClassQueue | None = None
         since = INFINITY
-        rules, reservations = self._rules, self._reservations
+        rules, extras = self._rules, self._extras
         needs_slot = gate.needs_slot()
         # The class queue of batch to which its own limits close the gate.
         instead: ClassQueue | None = None
@@ -176,9 +176,9 @@ class Choice:
                 is_instead = urgency == BATCH and not is_open
                 if not (is_open or is_instead):
                     continue
-                if rules.reservations:
+                if extras.all:
                     first = class_queue.line.first(now)
-                    if first is None or not reservations.allows(urgency, first.reserved):
+                    if first is None or not extras.allow(first):
                         continue
                 if is_instead:
                     instead_level = min(instead_level, level)
@@ -330,10 +330,8 @@ class Choice:
             chosen = class_queue.short.best(class_queue.line, first, place, self._pool, rules, now)
         else:
             return first
-        if chosen is None or chosen is first or not rules.reservations:
-            return chosen
-        # The reservation was checked for the first ticket; the chosen ticket may need more tokens.
-        if self._reservations.allows(class_queue.urgency, chosen.reserved):
+        # Until now, the extras were asked for the first ticket only.
+        if chosen is None or chosen is first or self._extras.allow(chosen):
             return chosen
         return None if first.excluded and place in first.excluded else first
 
@@ -349,9 +347,7 @@ class Choice:
             return None
         if not self._opens(gate, class_queue, eldest, self.gate(class_queue, eldest, now), now):
             return None
-        if self._reservations.allows(class_queue.urgency, eldest.reserved):
-            return eldest
-        return None
+        return eldest if self._extras.allow(eldest) else None
 
 
 def _gate(urgency: int, level: float, starved: bool) -> int:

@@ -12,11 +12,11 @@ from policies.queueing.base import BaseLine
 from policies.queueing.foreign import Failures, line_of
 from policies.queueing.ticket import CLASSES, INFINITY, WAITING, Ticket
 from router.admission.concurrency import Concurrency
+from router.admission.extra import Extras
 from router.admission.rules import Rules
 from router.admission.service_rate import UNKNOWN_S, ServiceRate
 from router.admission.waiting.class_queue import Blocker, ClassQueue, KeyQueue, Lane
 from router.admission.waiting.holders import Holders
-from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.stride import Stride
 from router.core.errors import Reason
 from router.core.urgency import BATCH, CRITICAL, HIGH
@@ -46,9 +46,9 @@ class WaitLists(Blocker):
 
     __slots__ = (
         "_deadlines",
+        "_extras",
         "_lanes",
         "_orders",
-        "_reservations",
         "_rules",
         "_service_rate",
         "_turns",
@@ -66,7 +66,7 @@ class WaitLists(Blocker):
         self,
         rules: Rules,
         stride: Stride,
-        reservations: Reservations,
+        extras: Extras,
         service_rate: ServiceRate,
         orders: Orders,
     ) -> None:
@@ -92,7 +92,7 @@ class WaitLists(Blocker):
         # wait.
         self._deadlines: list[Any] = []
         self._turns = stride
-        self._reservations = reservations
+        self._extras = extras
 
     def reline(self) -> None:
         """Move all waiting tickets to lines of the current policy, in their order of arrival."""
@@ -236,8 +236,8 @@ class WaitLists(Blocker):
             self._service_rate.began(urgency, now, is_first=not self.eligible)
         self.eligible += 1
         self._turns.begins(urgency)
-        if self._rules.reservations:
-            self._reservations.waits(urgency, ticket.reserved, now)
+        for extra in self._extras.all:
+            extra.waits(ticket, now)
         ticket.eligible_since = now
         class_queue.enter(ticket, now)
 
@@ -246,8 +246,8 @@ class WaitLists(Blocker):
         urgency = class_queue.urgency
         self.eligible -= 1
         self._turns.ends(urgency)
-        if self._rules.reservations:
-            self._reservations.left(urgency, ticket.reserved)
+        for extra in self._extras.all:
+            extra.left(ticket)
         class_queue.left(ticket)
 
     # -- limits of keys -----------------------------------------------------------------------

@@ -8,8 +8,8 @@ attempts for the rest of a broken stream bypass the queue and count only as load
 
 Usually no request waits. Then a request gets no ticket: the routing policy chooses a replica, and
 the driver checks that this replica accepts one more request (`_fast_path`). The queue is used only
-if the replica does not accept the request, or if every request must be counted (reservations,
-preemption).
+if the replica does not accept the request, or if an extra counts every request
+(`router/admission/extra.py`).
 
 Each change of a replica's state is recorded (`changed`). If requests wait, the queue is updated at
 the end of the same turn of the event loop (`_settle`). So no call of the queue happens inside
@@ -564,7 +564,7 @@ class QueueDriver:
         x, place = cast(Request, request), cast(Replica, run.place)
         try:
             x.recall(now)
-            if self.pools.requeue(ticket, now):
+            if self.pools.requeue(ticket, now, is_preempted=True):
                 x.deadlines.queued(now)
                 # The replica may have capacity for both the preempted and the more urgent request.
                 self.changed(place)

@@ -154,8 +154,8 @@ def test_ten_thousand_flows_leak_no_memory() -> None:
     world.run(200.0)
     world.assert_empty()
     assert len(world.queue.runs.outputs) <= 4096
-    assert len(world.queue._wait_lists._deadlines) == 0
-    order = world.queue._rules.order
+    assert len(world.queue.wait_lists._deadlines) == 0
+    order = world.queue.rules.order
     assert sum(len(book.keys) for book in getattr(order, "books", [])) <= IDLE_KEPT
 
 

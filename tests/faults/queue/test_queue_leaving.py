@@ -10,6 +10,7 @@ import pytest
 
 from router.config.model import Reservations
 from router.core.urgency import NORMAL
+from tests.addons.needed import needs
 from tests.harness.client import RawClient
 from tests.harness.crowd import Crowd, reaches
 from tests.harness.messages import chat, completion, json_response
@@ -64,6 +65,7 @@ async def test_one_that_only_says_that_he_is_done_is_served_where_that_is_allowe
         assert await second.expect_close() == "fin"
 
 
+@needs("reservations")
 @virtual_scenario
 async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
     """The request keeps its place in the queue's counts until it leaves, and then releases it."""

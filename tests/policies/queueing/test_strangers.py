@@ -10,6 +10,7 @@ import pytest
 
 from policies.queueing.contract import QUEUEING, OrderPolicy, TicketQueue, make_order, order_policy
 from policies.queueing.ticket import Ticket
+from tests.addons.needed import needs
 from tests.admission.world import Spot, World, config
 from tests.tickets import make_ticket
 
@@ -127,6 +128,7 @@ def test_a_third_party_line_fails(what: str, nonsense: object, after: int) -> No
     world.assert_empty(fails=True)
 
 
+@needs("preemption")
 @pytest.mark.parametrize("what", ["line", "passed", "settled", "refunded", "sized"])
 def test_a_third_party_policy_fails(what: str) -> None:
     def fails(*_: object) -> Any:
