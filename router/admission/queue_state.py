@@ -24,7 +24,7 @@ from router.admission.rules import Rules
 from router.admission.runs import Runs
 from router.admission.service_rate import ServiceRate
 from router.admission.timers import QueueTimers
-from router.admission.waiting.choice import Choice
+from router.admission.waiting.choice import NOBODY, Choice
 from router.admission.waiting.wait_lists import Orders, WaitLists
 from router.config.model import Config
 from router.core.errors import Reason
@@ -230,26 +230,10 @@ class QueueState:
         """
         found = self.gates.open_of(places, urgency)
         if urgency > HIGH and self.wait_lists.urgent_waits():
-            return [place for place in found if not self._is_kept_for_urgent(place)]
+            gates, lanes = self.gates, self.wait_lists.active
+            kept = self._choice.is_kept_for_urgent
+            return [place for place in found if not kept(gates.of(place), lanes, NOBODY)]
         return found
-
-    def _is_kept_for_urgent(self, place: ReplicaLoad) -> bool:
-        """Whether a critical or high request waits for the next free slot of this replica.
-
-        An urgent request that is limited to other regions may not be sent to the replica, so it
-        does not keep other requests away from the replica.
-        """
-        if not self.gates.of(place).needs_slot():
-            return False
-        for lane in self.wait_lists.active.values():
-            for class_queue in lane.class_queues[: HIGH + 1]:
-                if (
-                    class_queue is not None
-                    and class_queue.count
-                    and self.pool.serves(place, lane.name)
-                ):
-                    return True
-        return False
 
     # -- for reports, metrics and tests ---------------------------------------------------------
 
