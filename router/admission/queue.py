@@ -94,8 +94,8 @@ class Queue(QueueState):
                 ticket.state = ENDED
                 self.counts.dropped[late.reason][urgency] += 1
                 raise late
-        if wait_lists.refuses(ticket) is not None:
-            victims, reason = wait_lists.give_way(ticket)
+        if self.evictions.refuses(ticket) is not None:
+            victims, reason = self.evictions.give_way(ticket)
             if reason is not None:
                 ahead = wait_lists.ahead(ticket, reason) + 1
                 wait_lists.holders.tidy(member)

@@ -7,7 +7,7 @@ Must never: add, send or end a ticket.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from policies.allowed import Allowed, read_lane
@@ -89,7 +89,7 @@ class QueueState:
             rules, pool, wait_lists, self._choice.stride, self._service_rate, counts, estimates
         )
         self._timers = QueueTimers(rules, pool, wait_lists, gates, counts)
-        self.evictions = QueueEvictions(wait_lists, counts)
+        self.evictions = QueueEvictions(rules, wait_lists, counts)
         self.runs = Runs(
             rules,
             gates,
@@ -180,7 +180,7 @@ class QueueState:
         `passes` may not be called if a ticket is ready to be sent, or if an extra must count every
         request.
         """
-        return not (self.wait_lists.eligible or self._extras.all)
+        return self.wait_lists.eligible == 0 and not self._extras.all
 
     def open_to(
         self, lane: str, urgency: int, places: Sequence[ReplicaLoad]
@@ -230,45 +230,9 @@ class QueueState:
         """
         found = self.gates.open_of(places, urgency)
         if urgency > HIGH and self.wait_lists.urgent_waits():
-            gates, lanes = self.gates, self.wait_lists.active
-            kept = self._choice.is_kept_for_urgent
-            return [place for place in found if not kept(gates.of(place), lanes, NOBODY)]
+            return [place for place in found if not self._is_kept_for_urgent(place)]
         return found
 
-    # -- for reports, metrics and tests ---------------------------------------------------------
-
-    def places(self) -> list[ReplicaLoad]:
-        """Return the replicas for which this queue has a gate."""
-        return list(self.gates.by_place)
-
-    def running(self) -> list[Ticket]:
-        """Return the tickets that were sent and have not ended."""
-        return list(self.runs.tickets)
-
-    def waiting_of(self, models: Container[str]) -> int:
-        """Return the number of tickets that wait for these models."""
-        return sum(1 for ticket in self.wait_lists.tickets() if ticket.model in models)
-
-    def flows(self) -> dict[tuple[str, str], int]:
-        """Return the number of waiting tickets, by account and member."""
-        return self.wait_lists.holders.by_flow()
-
-    def ages_s(self, now: float) -> list[float]:
-        """Return the seconds that each class's oldest ticket has waited; 0: no ticket waits."""
-        return self.wait_lists.ages_s(now)
-
-    def tickets(self) -> list[Ticket]:
-        """Return all waiting tickets, in no particular order."""
-        return self.wait_lists.tickets()
-
-    def is_open(self, place: ReplicaLoad, urgency: int) -> bool:
-        """Whether a replica may take one more request of the class."""
-        return bool(self.gates.of(place).mask & (1 << urgency))
-
-    def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
-        """Return why a replica takes no more requests of the class; "": it takes one.
-
-        `connect` means a failed connection (`GateCache.shut`). `gate.OBSTACLES` lists the other
-        texts.
-        """
-        return self.gates.why_closed(place, urgency)
+    def _is_kept_for_urgent(self, place: ReplicaLoad) -> bool:
+        gate = self.gates.of(place)
+        return self._choice.is_kept_for_urgent(gate, self.wait_lists.active, NOBODY)

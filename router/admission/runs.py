@@ -100,8 +100,8 @@ class Runs:
         if ticket.concurrency is not None:
             ticket.concurrency.take(urgency == BATCH, now)
         if urgency == BATCH:
-            gate.batch += 1
-        elif urgency <= HIGH and (gate.batch or gate.facts.foreign_load):
+            gate.facts.batch += 1
+        elif urgency <= HIGH and (gate.facts.batch or gate.facts.foreign_load):
             self._behind_batch(ticket, run, gate, now)
         for extra in self._extras.all:
             extra.sent(ticket, gate, now)
@@ -113,7 +113,7 @@ class Runs:
         """
         if gate.facts.is_full():
             run.is_behind_batch = True
-            if gate.batch:
+            if gate.facts.batch:
                 self._counts.engine_inverted[ticket.urgency] += 1
         elif run.since < now:
             # If the request waited for a slot, it takes the only free slot of the replica. If more
@@ -127,7 +127,7 @@ class Runs:
         if ticket.urgency == BATCH:
             gate = self._gates.by_place.get(run.place)
             if gate is not None:
-                gate.batch = max(0, gate.batch - 1)
+                gate.facts.batch = max(0, gate.facts.batch - 1)
         for extra in self._extras.all:
             extra.ended(ticket)
 
@@ -142,14 +142,14 @@ class Runs:
             before = self._gates.by_place.get(run.place)
             if ticket.urgency == BATCH:
                 if before is not None:
-                    before.batch = max(0, before.batch - 1)
+                    before.facts.batch = max(0, before.facts.batch - 1)
                     if self._rules.classes[BATCH].slots < 1.0:
                         self._due.by(now)  # It may take another one.
-                gate.batch += 1
+                gate.facts.batch += 1
             run.place = place
             run.since = now
             facts = gate.facts
-            may_be_batch = gate.batch > 0 or facts.foreign_load > 0
+            may_be_batch = facts.batch > 0 or facts.foreign_load > 0
             run.is_behind_batch = ticket.urgency <= HIGH and may_be_batch and facts.is_full()
             run.is_away = False
             for extra in self._extras.all:
@@ -258,7 +258,7 @@ class Runs:
         self.tickets[ticket] = None
         gate = self._gates.by_place.get(run.place)
         if gate is not None and ticket.urgency == BATCH:
-            gate.batch += 1
+            gate.facts.batch += 1
             self._gates.look(gate)
         for extra in self._extras.all:
             extra.moved(ticket, now)

@@ -82,7 +82,6 @@ class QueueTimers:
             ticked.next_at = min(ticked.next_at, ticket.deadline)
 
     def _age_lane(self, lane: Lane, ticked: Ticked, now: float) -> None:
-        rules = self._rules
         places = self._pool.eligible(lane.name)
         self._gates.of_all(places)
         refusal = None if places else self._pool.refusal(lane.name)
@@ -90,32 +89,53 @@ class QueueTimers:
         for class_queue in lane.all_queues():
             if not class_queue.count:
                 continue
-            own = rules.classes[class_queue.urgency]
-            gone_at = absent_since + own.absent_s
-            gone = now >= gone_at
-            many = _AT_ONCE
+            gone_at = absent_since + self._rules.classes[class_queue.urgency].absent_s
+            many = self._end_oldest(class_queue, refusal, gone_at, ticked, now)
             eldest = class_queue.eldest()
-            while refusal is not None and eldest is not None and many:
-                self._refuse(eldest, refusal, ticked)
-                many -= 1
-                eldest = class_queue.eldest()
-            while eldest is not None and many and (gone or now >= _over(eldest, own.wait_s)):
-                reason = Reason.NO_REPLICA if gone else Reason.QUEUE_TIMEOUT
-                self._expire(eldest, reason, ticked, now)
-                many -= 1
-                eldest = class_queue.eldest()
-            if eldest is None:
-                continue
-            if eldest.run is not None and own.wait_s < INFINITY and many:
-                self._expire_behind(class_queue, own.wait_s, ticked, now)
-            if eldest.blocked_in is not None:  # Only the timeout applies to a blocked ticket.
-                due = now if not many else _over(eldest, own.wait_s)
+            if eldest is not None:
+                due = self._age(class_queue, eldest, many, ticked, now)
                 ticked.next_at = min(ticked.next_at, due, gone_at)
-                continue
-            promoted = class_queue.promote(now, own.promote_s, _AT_ONCE)
-            self._counts.promoted[class_queue.urgency] += promoted
-            due = now if not many or promoted == _AT_ONCE else self._due(class_queue, eldest, now)
-            ticked.next_at = min(ticked.next_at, due, gone_at)
+
+    def _end_oldest(
+        self,
+        class_queue: ClassQueue,
+        refusal: RouterError | None,
+        gone_at: float,
+        ticked: Ticked,
+        now: float,
+    ) -> int:
+        """End the oldest tickets of a class queue whose wait is over, at most `_AT_ONCE`.
+
+        `refusal`: the error for all tickets; `None`: they may wait. `gone_at`: the time at which
+        they have waited too long for a fit replica. Returns how many more may end in this tick.
+        """
+        wait_s = self._rules.classes[class_queue.urgency].wait_s
+        reason = Reason.NO_REPLICA if now >= gone_at else Reason.QUEUE_TIMEOUT
+        for many in range(_AT_ONCE, 0, -1):
+            eldest = class_queue.eldest()
+            if eldest is None:
+                return many
+            if refusal is not None:
+                self._refuse(eldest, refusal, ticked)
+            elif now >= gone_at or now >= _over(eldest, wait_s):
+                self._expire(eldest, reason, ticked, now)
+            else:
+                return many
+        return 0
+
+    def _age(
+        self, class_queue: ClassQueue, eldest: Ticket, many: int, ticked: Ticked, now: float
+    ) -> float:
+        """Expire younger tickets of a class queue and mark old ones as starved; `many`: see
+        `_end_oldest`. Returns the time at which the class queue must be looked at again."""
+        own = self._rules.classes[class_queue.urgency]
+        if eldest.run is not None and own.wait_s < INFINITY and many:
+            self._expire_behind(class_queue, own.wait_s, ticked, now)
+        if eldest.blocked_in is not None:  # Only the timeout applies to a blocked ticket.
+            return now if not many else _over(eldest, own.wait_s)
+        promoted = class_queue.promote(now, own.promote_s, _AT_ONCE)
+        self._counts.promoted[class_queue.urgency] += promoted
+        return now if not many or promoted == _AT_ONCE else self._due(class_queue, eldest, now)
 
     def _expire_behind(
         self, class_queue: ClassQueue, wait_s: float, ticked: Ticked, now: float

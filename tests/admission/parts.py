@@ -6,6 +6,7 @@ from typing import Any
 
 from policies.queueing.ticket import ENDED, Ticket
 from router.admission.counts import QueueCounts
+from router.admission.evictions import QueueEvictions
 from router.admission.extra import Extra, Extras
 from router.admission.gates.gate_cache import GateCache
 from router.admission.headroom import Headroom
@@ -42,6 +43,7 @@ class Parts:
             self.service_rate,
             self.orders,
         )
+        self.evictions = QueueEvictions(self.rules, self.wait_lists, self.counts)
         self.timers = QueueTimers(self.rules, self.stand, self.wait_lists, self.gates, self.counts)
 
     def use(self, extra: Extra) -> None:

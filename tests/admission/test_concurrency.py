@@ -188,10 +188,10 @@ def test_one_key_in_two_pools() -> None:
     )
     pools = desk.pools
     places = pools.offer(first, desk.now)
-    pools.sent(first, places[0], desk.now)
+    first.queue.sent(first, places[0], desk.now)
     assert pools.offer(second, desk.now) == ()
     assert not pools.is_woken
-    pools.settle(first, 1, 1, desk.now)
+    first.queue.runs.settle(first, 1, 1, desk.now)
     assert pools.is_woken
     found = pools.woken(desk.now)
     assert found is not None and found[0] is second
@@ -214,14 +214,14 @@ def check(world: World, limits: Sequence[Concurrency]) -> None:
             assert key_queue.count + len(key_queue.standing) > 0
             assert len(key_queue.standing) == min(free, key_queue.count + len(key_queue.standing))
             assert key_queue.held() <= 64 + 2 * key_queue.count + 1
-    waiting = queue.tickets()
+    waiting = queue.wait_lists.tickets()
     assert len(waiting) == queue.waiting == sum(queue.depth)
     free_to_go = [t for t in waiting if t.blocked_in is None]
     assert len(free_to_go) == wait_lists.eligible == sum(queue.eligible)
     assert not wait_lists.woken and not wait_lists.short
     for ticket in free_to_go:
         for spot in world.pool.spots:
-            assert not queue.is_open(spot, ticket.urgency) or spot in ticket.excluded
+            assert not queue.gates.is_open(spot, ticket.urgency) or spot in ticket.excluded
 
 
 STEPS = st.lists(

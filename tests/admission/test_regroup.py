@@ -29,7 +29,7 @@ def desk_of(**classes: object) -> Desk:
 
 
 def gate_batch(queue: Queue, place: ReplicaLoad) -> int:
-    return queue.gates.of(place).batch
+    return queue.gates.of(place).facts.batch
 
 
 def join(desk: Desk) -> None:
@@ -84,7 +84,7 @@ def test_a_retry_at_a_replica_of_another_pool_is_counted_there() -> None:
     desk.leases.pop(ticket).release()
     desk._lease(ticket, two)
     desk.pools.moved(ticket, two, desk.now)
-    assert left.places() == [one] and right.places() == [two]
+    assert list(left.gates.by_place) == [one] and list(right.gates.by_place) == [two]
     assert (gate_batch(left, one), gate_batch(right, two)) == (0, 1)
     assert [used_tokens(left, n) for n in range(CLASSES)] == [0] * CLASSES
     assert used_tokens(right, BATCH) == 110
@@ -102,7 +102,7 @@ def test_the_limit_and_the_pause_of_a_replica_are_kept() -> None:
     learned = desk.pools.of("a").gates.of(one).learned
     assert learned is not None
     before = learned.limit
-    desk.pools.settle(sent[0], 0, 0, 1.0, REFUSED)
+    sent[0].queue.runs.settle(sent[0], 0, 0, 1.0, REFUSED)
     assert learned.limit < before
     desk.leases.pop(sent[0]).release()
     desk.pools.unreached(one, desk.now)
@@ -112,7 +112,9 @@ def test_the_limit_and_the_pause_of_a_replica_are_kept() -> None:
     queue = desk.pools.of("a")
     gate = queue.gates.of(one)
     assert gate.learned is learned
-    assert queue.why_closed(one, NORMAL) == "connect" and desk.pools.next_at <= gate.shut_until
+    assert (
+        queue.gates.why_closed(one, NORMAL) == "connect" and desk.pools.next_at <= gate.shut_until
+    )
     late = desk.come("a")
     assert late.state == WAITING
     desk.pools.tick(gate.shut_until)

@@ -411,7 +411,7 @@ class World:
         policy has failed; without it, no call of the policy may fail."""
         assert (self.queue._orders.failures.count > 0) is fails
         assert self.queue.waiting == 0 and self.queue.body_bytes == 0
-        assert self.queue.flows() == {}
+        assert self.queue.wait_lists.holders.by_flow() == {}
         assert not self.jobs
         for spot in self.pool.spots:
             assert (spot.inflight, spot.pending_tokens) == (0, 0)

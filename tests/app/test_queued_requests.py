@@ -140,7 +140,9 @@ async def test_a_client_cannot_choose_the_predicted_cost_of_its_request() -> Non
         clients.append(await send(router, "many", n=10**9, max_tokens=2**31 - 1))
         driver = router.app.parts.queue
         assert driver is not None
-        waiting = sorted(driver.pools.queues[0].tickets(), key=lambda ticket: ticket.order)
+        waiting = sorted(
+            driver.pools.queues[0].wait_lists.tickets(), key=lambda ticket: ticket.order
+        )
         assert [ticket.view.output_tokens for ticket in waiting] == [30, MOST_PREDICTED]
         turnstile.open(3)
         for client in clients:

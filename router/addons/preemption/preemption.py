@@ -76,7 +76,7 @@ class Preemption(Extra):
     def sent(self, ticket: Ticket, gate: CachedGate, now: float) -> None:
         self._budget = min(_BURST, self._budget + self._settings.budget)
         self._list(ticket)
-        if ticket.urgency <= HIGH and gate.batch and gate.facts.is_full():
+        if ticket.urgency <= HIGH and gate.facts.batch and gate.facts.is_full():
             self._blocked[ticket] = None
             self._queue.due.by(now + self._settings.after_s)
 

@@ -44,7 +44,6 @@ class CachedGate:
     """The gate of one replica: which classes may send it one more request, as last computed."""
 
     __slots__ = (
-        "batch",
         "facts",
         "is_kept",
         "is_shut",
@@ -63,7 +62,6 @@ class CachedGate:
     def __init__(self, place: ReplicaLoad) -> None:
         self.place = place
         self.facts = Facts()
-        self.batch = 0  # Requests of class batch that this queue has sent to the replica.
         # Whether a slot is free and only the headroom (`headroom.py`) closes the gate to class
         # batch.
         self.is_kept = False
@@ -89,15 +87,7 @@ class CachedGate:
     def takes_turn(self, rules: ClassRules, aged: ClassRules, *, is_contested: bool) -> bool:
         """Whether the replica may take a request of class batch whose turn it is; see
         `gate.takes_turn`."""
-        if self.is_shut:
-            return False
-        learned = self.learned
-        limit = 0 if learned is None else learned.allowed()
-        return takes_turn(self.facts, rules, aged, limit, is_contested=is_contested)
-
-    def needs_slot(self) -> bool:
-        """Whether urgent requests must wait for a free slot of the replica."""
-        return self.facts.needs_slot()
+        return not self.is_shut and takes_turn(self.facts, rules, aged, is_contested=is_contested)
 
 
 class OpenGates:
@@ -197,9 +187,7 @@ class GateCache:
         """
         gate = self.of(place)
         self._read(gate)
-        learned = gate.learned
-        limit = 0 if learned is None else learned.allowed()
-        if gate.is_shut or obstacle(gate.facts, self._rules.classes[urgency], limit):
+        if gate.is_shut or obstacle(gate.facts, self._rules.classes[urgency]):
             return False
         return not self._pool.closed_to(place) & (1 << urgency)
 
@@ -211,9 +199,7 @@ class GateCache:
         """
         gate = self.of(place)
         self._read(gate)
-        learned = gate.learned
-        limit = 0 if learned is None else learned.allowed()
-        found = obstacle(gate.facts, self._rules.classes[urgency], limit)
+        found = obstacle(gate.facts, self._rules.classes[urgency])
         if gate.is_shut:
             return "connect"
         if not found and self._pool.closed_to(place) & (1 << urgency):
@@ -248,7 +234,8 @@ class GateCache:
                 facts.slots = float(found)
             else:
                 facts.slots = self._pool.guess(place) if facts.is_guess else UNLIMITED
-        facts.batch = gate.batch
+        learned = gate.learned
+        facts.learned = 0 if learned is None else learned.allowed()
         facts.most_shared = NO_LIMIT
         if facts.is_guess or facts.slots >= UNLIMITED:
             facts.most_batch = facts.most_urgent = NO_LIMIT
@@ -268,14 +255,11 @@ class GateCache:
     def _judge(self, gate: CachedGate) -> None:
         """Decide which classes the gate is open to, and count the change."""
         facts = gate.facts
-        facts.batch = gate.batch
-        learned = gate.learned
-        limit = 0 if learned is None else learned.allowed()
-        mask = 0 if gate.is_shut else open_to(gate.facts, self._rules.classes, limit)
+        mask = 0 if gate.is_shut else open_to(facts, self._rules.classes)
         gate.is_kept = False
         if facts.most_batch <= facts.load < facts.slots and not gate.is_shut:
             most, facts.most_batch = facts.most_batch, NO_LIMIT
-            gate.is_kept = not obstacle(facts, self._rules.classes[BATCH], limit)
+            gate.is_kept = not obstacle(facts, self._rules.classes[BATCH])
             facts.most_batch = most
         gate.starved_mask = mask
         gate.kept_away = 0 if gate.is_shut else self._pool.closed_to(gate.place)
@@ -314,10 +298,11 @@ class GateCache:
                 bit = 1 << urgency
                 opened.found = tuple([gate.place for gate in self._gates if gate.mask & bit])
             else:
-                opened.found = tuple([place for place in places if self._is_open(place, urgency)])
+                opened.found = tuple([place for place in places if self.is_open(place, urgency)])
         return opened.found
 
-    def _is_open(self, place: ReplicaLoad, urgency: int) -> bool:
+    def is_open(self, place: ReplicaLoad, urgency: int) -> bool:
+        """Whether a replica is open to a class, or has no gate yet."""
         gate = self.by_place.get(place)
         return gate is None or (gate.mask & (1 << urgency)) != 0
 
@@ -338,7 +323,7 @@ class GateCache:
         the requests at the replica are counted again when this queue takes them over.
         """
         self.forget(gate.place)
-        gate.batch = 0
+        gate.facts.batch = 0
         gate.polls = -1
         gate.mask = ALL
         self.by_place[gate.place] = gate

@@ -178,7 +178,7 @@ class Choice:
         An urgent request that may not be sent to the replica, because of its regions or of the
         routing policy, does not keep other requests away from it.
         """
-        if not gate.needs_slot():
+        if not gate.facts.needs_slot():
             return False
         for lane in lanes.values():
             for class_queue in lane.class_queues[: HIGH + 1]:

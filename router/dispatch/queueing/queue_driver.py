@@ -212,14 +212,15 @@ class QueueDriver:
                 _count(x, now)
             self.changed(replica)
             return
+        queue: Queue = ticket.queue
         if ticket.state == NEW:
-            self.pools.sent(ticket, replica, now)
+            queue.sent(ticket, replica, now)
         elif ticket.state == SENT:
             run = ticket.run
             if run is not None and (run.is_away or run.place is not replica):
                 self.pools.moved(ticket, replica, now)
         if not x.may_move():
-            self.pools.stays(ticket)
+            queue.runs.shown(ticket)
 
     def pauses(self, x: Request) -> None:
         """Note that a request has failed at a replica and pauses before its retry."""
@@ -266,11 +267,12 @@ class QueueDriver:
             return
         x.ticket = None
         ticket.request = None
+        queue: Queue = ticket.queue
         if ticket.state != SENT:
-            self.pools.leave(ticket)
+            queue.leave(ticket)
             self._arm()
             return
-        self.pools.settle(ticket, tokens, output, now, end)
+        queue.runs.settle(ticket, tokens, output, now, end)
 
     # -- events of the fleet ------------------------------------------------------------------
 
@@ -336,7 +338,7 @@ class QueueDriver:
         """Apply changed context lengths of the fleet to all waiting requests."""
         self._limited_at = self._fleet.context_levels.version
         for queue in self.pools.queues:
-            for ticket in queue.tickets():
+            for ticket in queue.wait_lists.tickets():
                 x = cast(Request, ticket.request)
                 if x.limit_context():
                     self.limits_changed(x)

@@ -118,9 +118,9 @@ def test_batch_keeps_its_share_of_the_slots_in_its_turn() -> None:
     parts.waits(number=4.0)
     low = parts.waits(number=3.0)
     parts.choice.stride.passes[3] = 1e9
-    parts.gates.of(spot).batch = 4
+    parts.gates.of(spot).facts.batch = 4
     assert parts.chosen(spot) is low
-    parts.gates.of(spot).batch = 3
+    parts.gates.of(spot).facts.batch = 3
     assert parts.chosen(spot) is not low
 
 

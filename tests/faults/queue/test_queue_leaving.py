@@ -96,7 +96,9 @@ async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
         (line,) = await router.log()
         assert (line["reason"], line["attempts"]) == ("client_gone", 1)
         (only,) = router.app.parts.queue.pools.queues  # type: ignore[union-attr]
-        assert only.places() and all(only.is_open(place, NORMAL) for place in only.places())
+        assert list(only.gates.by_place) and all(
+            only.gates.is_open(place, NORMAL) for place in list(only.gates.by_place)
+        )
 
 
 @virtual_scenario

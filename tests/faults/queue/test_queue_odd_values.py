@@ -40,7 +40,7 @@ def ticket_of(router: Router) -> Any:
     driver = router.app.parts.queue
     assert driver is not None
     (only,) = driver.pools.queues
-    (ticket,) = only.tickets()
+    (ticket,) = only.wait_lists.tickets()
     return ticket
 
 
