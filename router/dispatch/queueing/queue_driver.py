@@ -8,8 +8,8 @@ attempts for the rest of a broken stream bypass the queue and count only as load
 
 Usually no request waits. Then a request gets no ticket: the routing policy chooses a replica, and
 the driver checks that this replica accepts one more request (`_fast_path`). The queue is used only
-if the replica does not accept the request, or if every request must be counted (reservations,
-preemption).
+if the replica does not accept the request, or if an extra counts every request
+(`router/admission/extra.py`).
 
 Each change of a replica's state is recorded (`changed`). If requests wait, the queue is updated at
 the end of the same turn of the event loop (`_settle`). So no call of the queue happens inside
@@ -212,14 +212,15 @@ class QueueDriver:
                 _count(x, now)
             self.changed(replica)
             return
+        queue: Queue = ticket.queue
         if ticket.state == NEW:
-            self.pools.sent(ticket, replica, now)
+            queue.sent(ticket, replica, now)
         elif ticket.state == SENT:
             run = ticket.run
             if run is not None and (run.is_away or run.place is not replica):
                 self.pools.moved(ticket, replica, now)
         if not x.may_move():
-            self.pools.stays(ticket)
+            queue.runs.shown(ticket)
 
     def pauses(self, x: Request) -> None:
         """Note that a request has failed at a replica and pauses before its retry."""
@@ -266,11 +267,12 @@ class QueueDriver:
             return
         x.ticket = None
         ticket.request = None
+        queue: Queue = ticket.queue
         if ticket.state != SENT:
-            self.pools.leave(ticket)
+            queue.leave(ticket)
             self._arm()
             return
-        self.pools.settle(ticket, tokens, output, now, end)
+        queue.runs.settle(ticket, tokens, output, now, end)
 
     # -- events of the fleet ------------------------------------------------------------------
 
@@ -336,7 +338,7 @@ class QueueDriver:
         """Apply changed context lengths of the fleet to all waiting requests."""
         self._limited_at = self._fleet.context_levels.version
         for queue in self.pools.queues:
-            for ticket in queue.tickets():
+            for ticket in queue.wait_lists.tickets():
                 x = cast(Request, ticket.request)
                 if x.limit_context():
                     self.limits_changed(x)
@@ -564,7 +566,7 @@ class QueueDriver:
         x, place = cast(Request, request), cast(Replica, run.place)
         try:
             x.driver.recall(now)
-            if self.pools.requeue(ticket, now):
+            if self.pools.requeue(ticket, now, is_preempted=True):
                 x.deadlines.queued(now)
                 # The replica may have capacity for both the preempted and the more urgent request.
                 self.changed(place)

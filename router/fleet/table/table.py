@@ -96,8 +96,9 @@ class Table:
         # replicas; the second one returns whether they are being read. `None`: in a simulation.
         self.on_doubted_list: Callable[[Replica], None] | None = None
         self.on_unknown_model: Callable[[], bool] | None = None
-        # Called with a replica that may have free capacity now. Called with `None` if fleet
-        # membership or fitness changed, so that everything must be recomputed.
+        # Records a replica that may have free capacity now, or `None` if fleet membership or
+        # fitness changed. The queue reads these records at the end of the event loop's turn, so a
+        # call decides nothing.
         self.on_room: Callable[[Replica | None], None] | None = None
         # Called with a replica whose process may have died, because it has lost a request.
         self.on_lost: Callable[[Replica], None] | None = None
