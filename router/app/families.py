@@ -164,7 +164,7 @@ def _region_choices(parts: Parts) -> dict[tuple[str, ...], float]:
 
 
 def _prefix_index(parts: Parts) -> dict[str, float]:
-    stats = parts.knowledge.prefixes.stats
+    stats = parts.fleet.knowledge.prefixes.stats
     return {"lookups": stats.lookups, "hits": stats.hits, "evictions": stats.evictions}
 
 
@@ -345,7 +345,7 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         "prefix_blocks",
         GAUGE,
         "Prefix blocks that a replica is assumed to hold.",
-        lambda parts: {r.id: parts.knowledge.prefixes.holding(r) for r in _replicas(parts)},
+        lambda parts: {r.id: parts.fleet.knowledge.prefixes.holding(r) for r in _replicas(parts)},
         ("replica",),
     ),
     Family("prefix_index", COUNTER, "Prefix index operations.", _prefix_index, ("event",)),

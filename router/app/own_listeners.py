@@ -25,7 +25,7 @@ class OwnListeners:
     """The listeners of one router. The ports are fixed until it ends."""
 
     def __init__(self, config: Config) -> None:
-        """Until `adopt` is called, the listeners have the configured addresses."""
+        """Until `opened` is called, the listeners have the configured addresses."""
         texts = (config.listen, config.admin.listen, config.admin.probes_listen)
         self._found: list[tuple[str, str, int]] = [
             (_SETTINGS[name], *address)
@@ -34,7 +34,7 @@ class OwnListeners:
             for address in split_addresses(text)
         ]
 
-    def adopt(self, listeners: Listeners) -> None:
+    def opened(self, listeners: Listeners) -> None:
         """Uses the addresses of these sockets from now on."""
         self._found = [
             (_SETTINGS[name], *sock.getsockname()[:2])

@@ -74,7 +74,7 @@ def _described(parts: Parts, found: Sequence[Replica]) -> list[dict[str, Any]]:
 def _one(
     parts: Parts, r: Replica, closed: Mapping[str, str], failures: Mapping[str, int], now: float
 ) -> dict[str, Any]:
-    exact = parts.knowledge.exact
+    exact = parts.fleet.knowledge.exact
     state = r.state(now)
     return {
         "id": r.id,
@@ -120,7 +120,7 @@ def _one(
         # The estimate of the KV cache usage now, used by gates and policies.
         "kv_usage_estimate": r.kv_usage,
         "kv_tokens": r.kv_tokens,
-        "prefix_blocks": parts.knowledge.prefixes.holding(r),
+        "prefix_blocks": parts.fleet.knowledge.prefixes.holding(r),
         "exact_blocks": exact.blocks(r) if exact is not None else None,
         "signals_age_s": round(now - r.signals_at, 3) if r.signals_at else None,
         "ttft_s": r.ttft_s,
@@ -166,10 +166,10 @@ def _origin(parts: Parts, r: Replica) -> dict[str, str | None]:
     """Return where the replica comes from. `source`: the source of discovery that names it."""
     if r.removed:
         return {"origin": None, "source": None}
-    member = parts.discovered.get(r.id)
+    member = parts.origins.discovered.get(r.id)
     if member is not None:
         return {"origin": "discovery", "source": member.source}
-    return {"origin": "api" if r.id in parts.added else "file", "source": None}
+    return {"origin": "api" if r.id in parts.origins.added else "file", "source": None}
 
 
 def classes(parts: Parts) -> str:
@@ -233,6 +233,6 @@ def hedging(parts: Parts) -> dict[str, Any]:
                 "delay_s": ttfts.seconds,
                 "predicted_s": {str(n): ttfts.predict(n, 1.0) for n in _PREDICTED},
             }
-            for name, streamed, ttfts in parts.hedger.times.entries()
+            for name, streamed, ttfts in parts.context.hedger.times.entries()
         ],
     }

@@ -48,7 +48,7 @@ class Handover:
             os.getpid(),
             self.successor_pid,
             is_starting=self._task is not None,
-            is_draining=self._app.draining,
+            is_draining=self._app.draining.has_begun,
         )
         if why:
             log_event(logging.WARNING, "restart refused", key=None, why=why)
@@ -106,4 +106,5 @@ class Handover:
         log_event(logging.INFO, "restarted", key=None, pid=successor.pid)
         if app.config is not config:  # It was reloaded after the new process had read it.
             successor.signal(signal.SIGHUP)
-        app.hand_over({one.name for one in open_ones if one.fd not in fds})
+        left = {one.name for one in open_ones if one.fd not in fds}
+        app.draining.hand_over(app.parts, app.servers, left)
