@@ -11,13 +11,10 @@ from random import Random
 from typing import Any
 
 from router.app import (
-    discovery_families,
-    estimates,
     families,
     queued,
     reload,
     report,
-    spot_families,
     usage,
 )
 from router.app.discovered import Discovered
@@ -173,8 +170,8 @@ class App:
         sources: list[Source[Any]] = [
             Source(hedge_families.FAMILIES, lambda: parts.hedge_counts),
             Source(families.FLEET, lambda: parts),
-            Source(spot_families.FAMILIES, lambda: parts.reclaims),
-            Source(discovery_families.FAMILIES, lambda: self.discovered),
+            Source(families.SPOT, lambda: parts.reclaims),
+            Source(families.DISCOVERY, lambda: self.discovered),
             Source(families.LIFECYCLE, lambda: state),
         ]
         queue = parts.queue
@@ -303,7 +300,7 @@ class App:
         return report.hedging(self.parts)
 
     def queue(self) -> dict[str, Any]:
-        errors = estimates.described(self.parts.context.estimates, self.metrics)
+        errors = queued.ttft_estimates(self.parts.context.estimates, self.metrics)
         return {**queued.described(self.parts.queue), "ttft_estimates": errors}
 
     async def usage(self, first: int, last: int) -> dict[str, Any]:

@@ -56,16 +56,7 @@ class Upstream:
         nothing.
         """
         self.check_not_own(replica)
-        pool = config.pools.get(replica.pool, NO_POOL)
-        why = ""
-        if replica.pool and pool is NO_POOL:
-            # Without its pool, the replica would get the credentials of other replicas.
-            why = "is missing"
-        elif pool.external and not replica.models:
-            why = "is external, so its replicas need `models`"
-        if why:
-            who = f"the admin API or discovery has added the replica {replica.id!r} to it"
-            raise ConfigError([f"pools.{replica.pool}: {why}; {who}"])
+        pool = _pool_of(replica, config)
         where, credential = f"pools.{replica.pool}", pool.credential
         if replica.credential is not None:
             where, credential = f"replica {replica.id}", replica.credential
@@ -75,10 +66,10 @@ class Upstream:
             raise ConfigError([f"{where}.credential.{err.field}: {err}"]) from None
         if replica.url.lower().startswith("https"):
             self._trust(replica.pool, pool, config)
-        has_own = credential is not None or bool(pool.headers)
         # Any process of the machine may have added the replica, to get the credential.
         gets_any = not is_added or needs_secret(config.admin)
         is_special = pool.external or pool.include_usage is not None
+        has_own = credential is not None or bool(pool.headers)
         if has_own or is_special or (not gets_any and self.token is not None):
             self.access[replica.id] = Access(credential, token, pool, gets_any=gets_any)
         else:
@@ -118,6 +109,23 @@ class Upstream:
     def tls_of(self, replica: ReplicaConfig) -> ssl.SSLContext | None:
         """Return the TLS context of an https replica that was learned."""
         return self._pool_tls.get(replica.pool, self.tls)
+
+
+def _pool_of(replica: ReplicaConfig, config: Config) -> PoolConfig:
+    """Return the pool of a replica. Raises ConfigError if the replica cannot be in it.
+
+    Without its pool, the replica would get the credentials of other replicas.
+    """
+    pool = config.pools.get(replica.pool, NO_POOL)
+    why = ""
+    if replica.pool and pool is NO_POOL:
+        why = "is missing"
+    elif pool.external and not replica.models:
+        why = "is external, so its replicas need `models`"
+    if why:
+        who = f"the admin API or discovery has added the replica {replica.id!r} to it"
+        raise ConfigError([f"pools.{replica.pool}: {why}; {who}"])
+    return pool
 
 
 def has_own_tls(pool: PoolConfig) -> bool:
