@@ -252,7 +252,7 @@ def _serve(args: argparse.Namespace) -> int:
         return load(path, overrides, serves=not args.print_config)
 
     if args.print_config:
-        from router.config.effective import as_yaml
+        from router.config.shown import as_yaml
 
         try:
             print(as_yaml(read()), end="")

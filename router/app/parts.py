@@ -17,7 +17,7 @@ import msgspec
 
 from policies.contract import RoutingPolicy
 from router.app.fleet_log import FleetLog
-from router.app.own_listeners import OwnListeners
+from router.app.listeners import OwnListeners
 from router.app.reclaims import Reclaims
 from router.app.upstream import NO_POOL, Upstream
 from router.config import addons

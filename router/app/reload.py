@@ -20,9 +20,9 @@ from router.app.parts import Origins, Parts, admin_names, admin_token, keys_in, 
 from router.app.servers import Servers
 from router.app.upstream import Upstream
 from router.config.annotations import fixed_changes
-from router.config.changes import changes, key_changes
 from router.config.keys import KeyLine
 from router.config.model import Config, Replica as ReplicaConfig
+from router.config.shown import changes, key_changes
 from router.config.tls import PortTls
 from router.core.clock import monotonic
 from router.core.errors import ConfigError

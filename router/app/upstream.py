@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Iterable
 from typing import Final
 
-from router.app.own_listeners import OwnListeners
+from router.app.listeners import OwnListeners
 from router.config.address import parse_replica_url
 from router.config.admin_checks import needs_secret
 from router.config.model import Config, Pool as PoolConfig, Replica as ReplicaConfig

@@ -20,7 +20,6 @@ import signal
 from typing import Final
 
 from router.app.lifecycle import App
-from router.app.restart.decisions import refusal
 from router.app.restart.fleet_state import state_of
 from router.app.restart.notify import Notifier
 from router.app.restart.successor import RestartFailed, Successor
@@ -108,3 +107,19 @@ class Handover:
             successor.signal(signal.SIGHUP)
         left = {one.name for one in open_ones if one.fd not in fds}
         app.draining.hand_over(app.parts, app.servers, left)
+
+
+def refusal(pid: int, successor: int, *, is_starting: bool, is_draining: bool) -> str:
+    """Return why the process `pid` must not start a new process; "" if it may.
+
+    `successor`: the process that has replaced this process; 0: none has.
+    """
+    if successor:
+        return f"process {successor} has replaced this process; send the signal to it"
+    if is_starting:
+        return "a restart is in progress"
+    if is_draining:
+        return "the router drains"
+    if pid == 1:
+        return "this is process 1 of a container, which ends with this process"
+    return ""
