@@ -393,10 +393,6 @@ def _eldest(driver: QueueDriver) -> dict[str, float]:
     return {name: max(age[n] for age in ages) for n, name in enumerate(CLASSES)}
 
 
-def _headroom(driver: QueueDriver) -> float:
-    return max(queue.headroom.level for queue in driver.pools.queues)
-
-
 def queue_counts(driver: QueueDriver) -> QueueCounts:
     """Return the sum of the counts of all pools, including removed pools."""
     counts = QueueCounts()
@@ -434,7 +430,7 @@ QUEUE: Final[tuple[Family[QueueDriver], ...]] = (
         "queue_headroom_level",
         "How much of the slots batch leaves free for critical and high requests, from 0 (nothing) "
         "to 1 (a quarter); the highest level of all pools.",
-        _headroom,
+        lambda driver: max(queue.headroom.level for queue in driver.pools.queues),
     ),
     counter(
         "queue_policy_errors",

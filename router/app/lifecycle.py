@@ -316,7 +316,6 @@ class App:
     # -- reload (AdminActions) ----------------------------------------------------------------
 
     def _files(self) -> list[str]:
-        """Return the files that `watch` watches."""
         return [*([] if self._path is None else [self._path]), *files_of(self.config)]
 
     def _is_stale(self) -> bool:

@@ -26,7 +26,6 @@ _COUNTED: Final = (
 
 
 def waiting(driver: QueueDriver | None) -> int:
-    """Return the number of waiting requests."""
     return 0 if driver is None else driver.pools.waiting
 
 

@@ -57,7 +57,6 @@ class Servers:
                 )
 
     async def start(self, front: Front) -> None:
-        """Begins to accept connections."""
         listeners = self.listeners
         loop = asyncio.get_running_loop()
         for sock in listeners.copies(DATA):

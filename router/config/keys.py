@@ -133,7 +133,6 @@ def hash_of(key: bytes) -> str:
 
 
 def new_key() -> str:
-    """Return a random key."""
     return PREFIX + token_urlsafe(_BITS // 8)
 
 

@@ -26,7 +26,6 @@ _READERS: Final = {DURATION: seconds, SIZE: size_bytes}
 
 
 def as_yaml(config: Config) -> str:
-    """Return the configuration as YAML text."""
     text: str = yaml.safe_dump(_section(config), sort_keys=False, allow_unicode=True)
     return text
 

@@ -24,7 +24,6 @@ from router.fleet.replica import Replica
 
 
 def state_of(parts: Parts) -> FleetState:
-    """Return the state of the fleet now."""
     duties: dict[str, int] = {}
     reclaims: dict[str, Reclaimed] = {}
     for replica in parts.fleet.members:

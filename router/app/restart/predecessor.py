@@ -125,7 +125,7 @@ class Predecessor:
         assert self._reader is not None
         self._send(Prepared())
         try:
-            go = read(await self._reader.readline(), Go)
+            go: Go = read(await self._reader.readline(), Go)
         except (OSError, ValueError) as err:
             raise Abandoned(str(err)) from None
         return go.fleet
