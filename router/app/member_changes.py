@@ -64,11 +64,7 @@ def change_members(
     moved = [replica for replica in members if _adopt(parts, replica, wanted.get(replica.id))]
     gone = [replica for replica in members if replica.id in made or replica.id not in wanted]
     for replica in gone:
-        parts.unwatch(replica)
-        successor = made.get(replica.id)
-        if successor is not None and successor.config.url == replica.config.url:
-            successor.continues(replica)
-            parts.reclaims.passes(replica, successor)
+        _leaves(parts, replica, made.get(replica.id))
     if gone or made:
         fleet.change([replica.id for replica in gone], [*made.values()])
     else:
@@ -80,6 +76,14 @@ def change_members(
         _forget(parts, replica, is_member=replica.id in wanted)
     for addon in parts.addons.values() if moved else ():
         addon.regions_changed()
+
+
+def _leaves(parts: Parts, replica: Replica, successor: Replica | None) -> None:
+    """Ends the probes of a replica. `successor`: the one that replaces it, if any."""
+    parts.unwatch(replica)
+    if successor is not None and successor.config.url == replica.config.url:
+        successor.continues(replica)
+        parts.reclaims.passes(replica, successor)
 
 
 def _forget(parts: Parts, replica: Replica, *, is_member: bool) -> None:

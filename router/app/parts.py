@@ -19,14 +19,13 @@ from policies.contract import RoutingPolicy
 from router.app.fleet_log import FleetLog
 from router.app.listeners import OwnListeners
 from router.app.reclaims import Reclaims
-from router.app.upstream import NO_POOL, Upstream
+from router.app.upstream import NO_POOL, Upstream, token_in
 from router.config import addons
 from router.config.address import parse_replica_url, split_host_port
 from router.config.in_force import InForce
 from router.config.key_files import read_keys
 from router.config.keys import KeyLine, KeysProblem
 from router.config.model import Config, Replica as ReplicaConfig
-from router.config.tls import FileProblem, token_of
 from router.core.addons import load
 from router.core.errors import ConfigError
 from router.dispatch.addon import Addon
@@ -328,10 +327,7 @@ class Parts:
 
 def admin_token(config: Config) -> str | None:
     """Return the token of the admin port; `None`: none is configured. Raises ConfigError."""
-    try:
-        return token_of(config.admin)
-    except FileProblem as err:
-        raise ConfigError([f"admin.{err.field}: {err}"]) from None
+    return token_in(config.admin, "admin")
 
 
 def admin_names(config: Config) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from router.app.listeners import OwnListeners
 from router.config.address import parse_replica_url
 from router.config.admin_checks import needs_secret
 from router.config.model import Config, Pool as PoolConfig, Replica as ReplicaConfig
+from router.config.model.setting_types import TokenSource
 from router.config.tls import FileProblem, pool_context, replica_context, token_of
 from router.core.errors import ConfigError
 from router.fleet.access import Access
@@ -33,10 +34,7 @@ class Upstream:
         used, or a replica is one of the router's own listeners.
         """
         self._own = own
-        try:
-            self.token = token_of(config.upstream)
-        except FileProblem as err:
-            raise ConfigError([f"upstream.{err.field}: {err}"]) from None
+        self.token = token_in(config.upstream, "upstream")
         self.tls: ssl.SSLContext | None = None
         self.server_name = config.upstream.server_name
         self.authorization = f"authorization: Bearer {self.token}".encode() if self.token else None
@@ -60,10 +58,7 @@ class Upstream:
         where, credential = f"pools.{replica.pool}", pool.credential
         if replica.credential is not None:
             where, credential = f"replica {replica.id}", replica.credential
-        try:
-            token = None if credential is None else token_of(credential)
-        except FileProblem as err:
-            raise ConfigError([f"{where}.credential.{err.field}: {err}"]) from None
+        token = None if credential is None else token_in(credential, f"{where}.credential")
         if replica.url.lower().startswith("https"):
             self._trust(replica.pool, pool, config)
         # Any process of the machine may have added the replica, to get the credential.
@@ -109,6 +104,14 @@ class Upstream:
     def tls_of(self, replica: ReplicaConfig) -> ssl.SSLContext | None:
         """Return the TLS context of an https replica that was learned."""
         return self._pool_tls.get(replica.pool, self.tls)
+
+
+def token_in(section: TokenSource, path: str) -> str | None:
+    """Return the token of a section. `path`: the path of the section. Raises ConfigError."""
+    try:
+        return token_of(section)
+    except FileProblem as err:
+        raise ConfigError([f"{path}.{err.field}: {err}"]) from None
 
 
 def _pool_of(replica: ReplicaConfig, config: Config) -> PoolConfig:

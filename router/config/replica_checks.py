@@ -292,17 +292,20 @@ def _kubernetes_problems(source: KubernetesReplicas) -> Iterator[tuple[str, str]
             yield field, _LABEL_RULE
     if source.pods and not _SELECTOR.match(source.pods):
         yield "pods", "must be a label selector of 1 to 200 visible ASCII characters"
-    port = str(source.port)
-    if port.isdecimal() and not 0 < int(port) < 65536:
-        yield "port", "must be 1 to 65535, or the name of a port"
-    elif port and not _LABEL.match(port):
-        yield "port", f"{_LABEL_RULE}, or a number"
-    if why := _path_rule(source.path):
-        yield "path", why
+    for field, why in (("port", _port_rule(str(source.port))), ("path", _path_rule(source.path))):
+        if why:
+            yield field, why
     if source.kubeconfig == "":
         yield "kubeconfig", "is empty; it must be the path of a file"
     if source.context and source.kubeconfig is None:
         yield "context", "needs kubeconfig"
+
+
+def _port_rule(port: str) -> str:
+    """Return the rule that the port of a source breaks; "" if it is valid."""
+    if port.isdecimal() and not 0 < int(port) < 65536:
+        return "must be 1 to 65535, or the name of a port"
+    return f"{_LABEL_RULE}, or a number" if port and not _LABEL.match(port) else ""
 
 
 def _path_rule(path: str) -> str:
