@@ -24,7 +24,6 @@ from setuptools.command.build_ext import build_ext
 HOT = (
     "router/core/clock.py",
     "router/core/conformal.py",
-    "router/core/decode_load.py",
     "router/core/estimate_cells.py",
     "router/core/kv_estimate.py",
     "router/core/lease.py",

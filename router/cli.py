@@ -252,7 +252,7 @@ def _serve(args: argparse.Namespace) -> int:
         return load(path, overrides, serves=not args.print_config)
 
     if args.print_config:
-        from router.config.effective import as_yaml
+        from router.config.shown import as_yaml
 
         try:
             print(as_yaml(read()), end="")
@@ -291,22 +291,22 @@ def _overrides(args: argparse.Namespace) -> dict[str, Any]:
     elif args.port is not None:
         host = "0.0.0.0" if args.host is None else args.host
         overrides["listen"] = f"[{host}]:{args.port}" if ":" in host else f"{host}:{args.port}"
-    if args.admin is not None:
-        overrides["admin"] = {"listen": args.admin}
     urls = [*(args.replica or ()), *(args.worker_urls or ())]
     if urls:
         overrides["replicas"] = [{"url": url} for url in urls]
     tls = {"cert": args.tls_cert, "key": args.tls_key}
-    if any(value is not None for value in tls.values()):
-        overrides["tls"] = {name: value for name, value in tls.items() if value is not None}
-    if args.keys is not None:
-        overrides["keys"] = {"file": args.keys}
-    if args.policy is not None:
-        overrides["routing"] = {"policy": args.policy}
+    if given := {name: value for name, value in tls.items() if value is not None}:
+        overrides["tls"] = given
     if args.log_level is not None:
         overrides["log_level"] = args.log_level
-    if args.emulate is not None:
-        overrides["emulate"] = {"count": args.emulate}
+    for section, setting, value in (
+        ("admin", "listen", args.admin),
+        ("keys", "file", args.keys),
+        ("routing", "policy", args.policy),
+        ("emulate", "count", args.emulate),
+    ):
+        if value is not None:
+            overrides[section] = {setting: value}
     return overrides
 
 

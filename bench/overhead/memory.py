@@ -158,9 +158,7 @@ class Router:
             fleet.add(Replica(replica, config.health, pool))
         self._log = AccessLog(str(folder / "access.log"))
         metrics = Metrics()
-        chooser = Chooser(
-            Policies.of(config.routing), config.routing.sample, knowledge, metrics, rng
-        )
+        chooser = Chooser(Policies.of(config.routing), knowledge, metrics, rng)
         hedger = Hedger(config.hedging, fleet, HedgeCounts())
         context = Context(config, fleet, chooser, hedger, metrics, LoopScheduler(loop), rng)
         self.dispatcher = Dispatcher(context, config, sweeper, self._log, None, Keyring())

@@ -95,7 +95,7 @@ class Traffic:
         self._ctx = Context(fleet.rng)
         self._policy.on_fleet_change(frozenset(r.id for r in fleet.replicas))
         self.chooser = Chooser(
-            Policies(self._policy, {}), config.routing.sample, fleet.knowledge, metrics, fleet.rng
+            Policies(self._policy, {}, config.routing.sample), fleet.knowledge, metrics, fleet.rng
         )
         self.metrics = metrics
         self._count = 0

@@ -45,7 +45,7 @@ class Discovered:
     def __init__(self, parts: Parts) -> None:
         self.looks: dict[tuple[str, str], int] = {}  # Number of looks, by source and result.
         # Time of the last look without a problem, or else of the source's first use, by source.
-        self.seen_at = dict.fromkeys(parts.roster.sizes, monotonic())
+        self.seen_at = dict.fromkeys(parts.origins.roster.sizes, monotonic())
         self._parts = parts
         self._applies = False
         # The state of the sources and of the admin API that is in force; `None`: unknown.
@@ -61,12 +61,12 @@ class Discovered:
     @property
     def sizes(self) -> dict[str, int]:
         """The number of replicas in the last valid answer of each source."""
-        return self._parts.roster.sizes
+        return self._parts.origins.roster.sizes
 
     @property
     def _is_settled(self) -> bool:
         """Whether every source has answered, and every replica has joined."""
-        return self._parts.roster.has_all_answers and not self._refused
+        return self._parts.origins.roster.has_all_answers and not self._refused
 
     async def start(self) -> None:
         """Looks at all sources once, and adds their replicas to the fleet. Nothing is probed yet.
@@ -78,7 +78,7 @@ class Discovered:
         members = {name: m for name, m in self._members().items() if self._learns(m)}
         wanted = _replicas(members).values()
         made = make_replicas(parts, parts.config, parts.upstream, wanted)
-        parts.discovered = members
+        parts.origins.discovered = members
         parts.fleet.add_all([*made.values()])
         self.tend()
 
@@ -113,7 +113,7 @@ class Discovered:
             self._timer = None
 
     def _looked(self, source: str, look: Look) -> None:
-        roster, problem = self._parts.roster, look.problem
+        roster, problem = self._parts.origins.roster, look.problem
         if source not in roster.sizes:
             return  # A reload has removed the source.
         if look.found is not None:
@@ -139,15 +139,15 @@ class Discovered:
 
     def _apply(self) -> None:
         parts = self._parts
-        state = (parts.roster.version, tuple(parts.added))
+        state = (parts.origins.roster.version, tuple(parts.origins.added))
         if state == self._in_force or not self._applies:
             return
-        before = parts.discovered
+        before = parts.origins.discovered
         members = self._members()
         has_more = self._select(before, members)
         wanted = _replicas(members)
         change = difference(_replicas(before), wanted)
-        parts.discovered = members
+        parts.origins.discovered = members
         if change:
             fleet = parts.fleet.replicas
             present = [fleet[name] for name in (*change.moved, *change.changed, *change.left)]
@@ -164,8 +164,8 @@ class Discovered:
 
     def _members(self) -> dict[str, Member]:
         parts = self._parts
-        others = (*parts.config.replicas, *parts.added.values())
-        return parts.roster.members(others, parts.config)
+        others = (*parts.config.replicas, *parts.origins.added.values())
+        return parts.origins.roster.members(others, parts.config)
 
     def _select(self, before: Mapping[str, Member], members: dict[str, Member]) -> bool:
         """Removes from `members` the replicas that cannot join now.
@@ -210,7 +210,7 @@ class Discovered:
         While a source has several priorities, this is repeated.
         """
         parts = self._parts
-        members = parts.discovered
+        members = parts.origins.discovered
         fleet = parts.fleet.replicas.values()
         available = {replica.id for replica in fleet if replica.is_available}
         parts.fleet.set_standby(standby(members, available))

@@ -92,7 +92,6 @@ class EmulatedFleet:
         return await self._child.wait()
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Stop the child and wait for its end."""
         child, self._child = self._child, None
         if child is None:
             return

@@ -1,4 +1,4 @@
-"""Declares the metrics of a running router: of its fleet, its queue and its own state.
+"""Declares the metrics of a running router: of its fleet, its queue, discovery and its own state.
 
 The values of a metric are read from `Parts` at each scrape. If the value for a replica is unknown,
 the metric has no sample for that replica.
@@ -6,21 +6,24 @@ the metric has no sample for that replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from router.admission.counts import DROPS, QueueCounts
-from router.app import predictions, silence
+from router.app import predictions
+from router.app.discovered import Discovered
 from router.app.parts import Parts
+from router.app.reclaims import Reclaims
 from router.app.report import STATES, census
 from router.core.clock import monotonic
 from router.core.urgency import BATCH, CLASSES
+from router.dispatch.exchange import Exchange
 from router.dispatch.queueing.queue_driver import QueueDriver
 from router.fleet.error_answers import KEY_STATUS
 from router.fleet.health import BREAKERS
 from router.fleet.replica import Replica
-from router.observe.families.family import COUNTER, GAUGE, Family, Values
+from router.observe.families.family import Family, Values, counter, gauge
 from router.observe.metrics import MODELS_MAX, REPLICAS_MAX, label
 
 
@@ -33,18 +36,8 @@ class Lifecycle:
 
 
 LIFECYCLE: Final[tuple[Family[Lifecycle], ...]] = (
-    Family(
-        "ready",
-        GAUGE,
-        "1 if the router accepts requests.",
-        lambda life: float(life.is_ready()),
-    ),
-    Family(
-        "draining",
-        GAUGE,
-        "1 if the router is draining.",
-        lambda life: float(life.is_draining()),
-    ),
+    gauge("ready", "1 if the router accepts requests.", lambda life: float(life.is_ready())),
+    gauge("draining", "1 if the router is draining.", lambda life: float(life.is_draining())),
 )
 
 
@@ -163,8 +156,23 @@ def _region_choices(parts: Parts) -> dict[tuple[str, ...], float]:
     return {pair: float(count) for pair, count in parts.fleet.nearest.choices.items()}
 
 
+def silence_by_class(exchanges: Iterable[Exchange], now: float) -> dict[str, float]:
+    """Return the longest time since content by priority class, in seconds; 0: there is no stream.
+
+    The time is counted from the last content, or from the arrival of the request. Comments that
+    keep the connection open are not content. A client that stopped reading is ignored, because the
+    client itself causes the wait.
+    """
+    longest = dict.fromkeys(CLASSES, 0.0)
+    for x in exchanges:
+        name = x.urgency.stated
+        if name and x.view.stream and not x.deadlines.is_paused:
+            longest[name] = max(longest[name], now - x.last_content_at())
+    return longest
+
+
 def _prefix_index(parts: Parts) -> dict[str, float]:
-    stats = parts.knowledge.prefixes.stats
+    stats = parts.fleet.knowledge.prefixes.stats
     return {"lookups": stats.lookups, "hits": stats.hits, "evictions": stats.evictions}
 
 
@@ -196,216 +204,180 @@ _OF_REPLICAS: Final = (
     ("replica_tpot_seconds", "tpot_s", "Time per output token, moving average."),
 )
 FLEET: Final[tuple[Family[Parts], ...]] = (
-    *(
-        Family(name, GAUGE, text, _of_each(attribute), ("replica",))
-        for name, attribute, text in _OF_REPLICAS
-    ),
-    Family("replicas", GAUGE, "Replicas, by state.", _by_state, ("state",)),
-    Family(
+    *(gauge(name, text, _of_each(attribute), "replica") for name, attribute, text in _OF_REPLICAS),
+    gauge("replicas", "Replicas, by state.", _by_state, "state"),
+    gauge(
         "replica_up",
-        GAUGE,
         "1 if a replica's probes succeed and its failed requests have not ejected it, else 0.",
         _up,
-        ("replica",),
+        "replica",
     ),
-    Family(
+    gauge(
         "replica_key_refused",
-        GAUGE,
         "1 if a replica answered 401 or 403 when the router last read its models: the router's key "
         "is missing or wrong. No value if the models are configured and the router has no key.",
         _keys_refused,
-        ("replica",),
+        "replica",
     ),
-    Family(
+    gauge(
         "suspect_requests",
-        GAUGE,
         "Bodies that are refused because they were in flight when two engines died.",
         lambda parts: float(parts.fleet.suspects.held),
     ),
-    Family(
+    gauge(
         "model_replicas",
-        GAUGE,
         "Replicas that are up and in service, by model, region and type; for capacity planning.",
         _by_model,
-        ("model", "region", "type"),
+        "model",
+        "region",
+        "type",
     ),
-    Family(
+    gauge(
         "model_queue_depth",
-        GAUGE,
         "Requests that wait for a replica, by model, without class batch; for autoscaling.",
         _queued_by_model,
-        ("model",),
+        "model",
     ),
-    Family(
-        "replica_connections",
-        GAUGE,
-        "Open connections to replicas, by state.",
-        _connections,
-        ("state",),
+    gauge("replica_connections", "Open connections to replicas, by state.", _connections, "state"),
+    gauge("client_connections", "Open client connections.", lambda parts: len(parts.front.clients)),
+    gauge(
+        "requests_under_way", "Requests in progress.", lambda parts: len(parts.dispatcher.exchanges)
     ),
-    Family(
-        "client_connections",
-        GAUGE,
-        "Open client connections.",
-        lambda parts: len(parts.front.clients),
-    ),
-    Family(
-        "requests_under_way",
-        GAUGE,
-        "Requests in progress.",
-        lambda parts: len(parts.dispatcher.exchanges),
-    ),
-    Family(
+    gauge(
         "held_body_bytes",
-        GAUGE,
         "Bytes of request bodies held in memory.",
         lambda parts: parts.front.held_bytes,
     ),
-    Family(
+    gauge(
         "open_file_limit",
-        GAUGE,
         "Maximum of files that the process may open.",
         lambda parts: parts.open_files,
     ),
-    Family(
+    gauge(
         "loop_lag_seconds",
-        GAUGE,
         "Delay with which the event loop runs its timers.",
         lambda parts: parts.sweeper.lag_s,
     ),
-    Family(
+    counter(
         "access_log_lines_dropped",
-        COUNTER,
         "Access log lines lost to a slow or full sink.",
         # The count includes logs that a reload has replaced, because their last lines may not be
         # written yet.
         lambda parts: parts.replaced_logs.dropped + parts.log.dropped,
     ),
-    Family(
+    gauge(
         "replica_rtt_seconds",
-        GAUGE,
         "Measured round-trip time from the router to a replica.",
         lambda parts: {r.id: s for r in _replicas(parts) if (s := r.round_trip.seconds)},
-        ("replica",),
+        "replica",
     ),
-    Family(
+    gauge(
         "region_utilisation_ratio",
-        GAUGE,
         "Share of the slots or of the KV cache in use, whichever is higher, by model and region.",
         _region_utilisation,
-        ("model", "region"),
+        "model",
+        "region",
     ),
-    Family(
+    counter(
         "region_choices",
-        COUNTER,
         "Choices of a region, by preferred and chosen region; a request may need several.",
         _region_choices,
-        ("preferred", "region"),
+        "preferred",
+        "region",
     ),
-    Family(
+    gauge(
         "prediction_error_ratio",
-        GAUGE,
         "Mean absolute error of predicted TTFT and TPOT, as a share of the actual time, by model; "
         "step: TPOT, predicted when the stream ends from the load that it had.",
         lambda parts: predictions.errors(_replicas(parts)),
-        ("model", "kind"),
+        "model",
+        "kind",
     ),
-    Family(
+    gauge(
         "prediction_bias_ratio",
-        GAUGE,
         "Mean signed error of the same predictions; above 0: predictions are too long.",
         lambda parts: predictions.biases(_replicas(parts)),
-        ("model", "kind"),
+        "model",
+        "kind",
     ),
-    Family(
+    gauge(
         "replica_breaker",
-        GAUGE,
         "Circuit breaker: 0 closed, 1 suspect, 2 half open, 3 open.",
         lambda parts: {
             name: float(BREAKERS.index(word)) for name, word in _breaker_words(parts).items()
         },
-        ("replica",),
+        "replica",
     ),
-    Family("breakers", GAUGE, "Replicas, by circuit breaker.", _breakers, ("state",)),
-    Family(
+    gauge("breakers", "Replicas, by circuit breaker.", _breakers, "state"),
+    gauge(
         "panic",
-        GAUGE,
         "1 if so few replicas of a model are fit that unfit ones get requests, too.",
         lambda parts: {name: float(panics) for name, panics in parts.fleet.panic.items()},
-        ("model",),
+        "model",
     ),
-    Family(
+    gauge(
         "replica_spared_seconds",
-        GAUGE,
         "Remaining time for which a replica is avoided because it answered that it is busy.",
         _spared,
-        ("replica",),
+        "replica",
     ),
-    Family(
+    gauge(
         "prefix_blocks",
-        GAUGE,
         "Prefix blocks that a replica is assumed to hold.",
-        lambda parts: {r.id: parts.knowledge.prefixes.holding(r) for r in _replicas(parts)},
-        ("replica",),
+        lambda parts: {r.id: parts.fleet.knowledge.prefixes.holding(r) for r in _replicas(parts)},
+        "replica",
     ),
-    Family("prefix_index", COUNTER, "Prefix index operations.", _prefix_index, ("event",)),
-    Family(
+    counter("prefix_index", "Prefix index operations.", _prefix_index, "event"),
+    counter(
         "engine_aborts",
-        COUNTER,
         "Abort requests to engines for cancelled attempts, by outcome.",
         lambda parts: {
             name: float(getattr(parts.aborter, name)) for name in ("accepted", "failed", "skipped")
         },
-        ("outcome",),
+        "outcome",
     ),
-    Family(
+    counter(
         "polls_failed",
-        COUNTER,
         "Polls of engine metrics without a result, by problem.",
         lambda parts: parts.fleet.polls.failed,
-        ("problem",),
+        "problem",
     ),
-    Family(
+    counter(
         "signals_odd",
-        COUNTER,
         "Impossible values in engines' metrics, by name of the metric.",
         lambda parts: parts.poller.odd,
-        ("figure",),
+        "figure",
     ),
-    Family(
+    counter(
         "priority_ignored",
-        COUNTER,
         "Priority numbers in request bodies that were ignored, by priority dialect of the pool.",
         lambda parts: parts.dispatcher.tenants.judge.ignored,
-        ("dialect",),
+        "dialect",
     ),
-    Family(
+    counter(
         "priority_clamped",
-        COUNTER,
         "Requests whose priority was lowered to their ceiling, by source and resulting class.",
         _clamped,
-        ("source", "class"),
+        "source",
+        "class",
     ),
-    Family(
+    gauge(
         "slo_ttft_seconds",
-        GAUGE,
         "SLO for the time to first token, by class; a key or a request may have another one.",
         lambda parts: _slos(parts, "ttft_s"),
-        ("class",),
+        "class",
     ),
-    Family(
+    gauge(
         "slo_tpot_seconds",
-        GAUGE,
         "SLO for the time per output token, by class.",
         lambda parts: _slos(parts, "tpot_s"),
-        ("class",),
+        "class",
     ),
-    Family(
+    gauge(
         "stream_silence_seconds",
-        GAUGE,
         "Longest time since a running stream last sent content to its client, by class.",
-        lambda parts: silence.by_class(parts.dispatcher.exchanges, monotonic()),
-        ("class",),
+        lambda parts: silence_by_class(parts.dispatcher.exchanges, monotonic()),
+        "class",
     ),
 )
 
@@ -419,10 +391,6 @@ def _eldest(driver: QueueDriver) -> dict[str, float]:
     now = monotonic()
     ages = [queue.wait_lists.ages_s(now) for queue in driver.pools.queues]
     return {name: max(age[n] for age in ages) for n, name in enumerate(CLASSES)}
-
-
-def _headroom(driver: QueueDriver) -> float:
-    return max(queue.headroom.level for queue in driver.pools.queues)
 
 
 def queue_counts(driver: QueueDriver) -> QueueCounts:
@@ -451,27 +419,24 @@ def _policy_errors(driver: QueueDriver) -> Values:
 
 
 QUEUE: Final[tuple[Family[QueueDriver], ...]] = (
-    Family("queue_depth", GAUGE, "Requests that wait for a replica, by class.", _depth, ("class",)),
-    Family(
+    gauge("queue_depth", "Requests that wait for a replica, by class.", _depth, "class"),
+    gauge(
         "queue_eldest_seconds",
-        GAUGE,
         "Waiting time of the oldest waiting request, by class; 0 if none waits.",
         _eldest,
-        ("class",),
+        "class",
     ),
-    Family(
+    gauge(
         "queue_headroom_level",
-        GAUGE,
         "How much of the slots batch leaves free for critical and high requests, from 0 (nothing) "
         "to 1 (a quarter); the highest level of all pools.",
-        _headroom,
+        lambda driver: max(queue.headroom.level for queue in driver.pools.queues),
     ),
-    Family(
+    counter(
         "queue_policy_errors",
-        COUNTER,
         "Failures of the order policy; after one, requests are ordered by arrival.",
         _policy_errors,
-        ("policy",),
+        "policy",
     ),
 )
 # The metric of each count by class in `QueueCounts`, and what it counts.
@@ -487,14 +452,63 @@ _COUNTED: Final = {
 }
 QUEUE_COUNTS: Final[tuple[Family[QueueCounts], ...]] = (
     *(
-        Family(name, COUNTER, f"{text}, by class.", _counted(name), ("class",))
+        counter(name, f"{text}, by class.", _counted(name), "class")
         for name, text in _COUNTED.items()
     ),
-    Family(
+    counter(
         "queue_dropped",
-        COUNTER,
         "Requests that ended before they were sent, by class and reason.",
         _dropped,
-        ("class", "reason"),
+        "class",
+        "reason",
+    ),
+)
+
+
+# -- discovery, and spot machines -----------------------------------------------------------------
+
+
+def _looks(discovered: Discovered) -> dict[tuple[str, ...], float]:
+    return {(label(source), result): float(n) for (source, result), n in discovered.looks.items()}
+
+
+DISCOVERY: Final[tuple[Family[Discovered], ...]] = (
+    gauge(
+        "discovery_replicas",
+        "Replicas in the last valid answer of a source, by source.",
+        lambda found: {label(source): float(n) for source, n in found.sizes.items()},
+        "source",
+    ),
+    counter(
+        "discovery_looks",
+        "Looks at a source of replicas, by source and result; failed: also if only a part failed.",
+        _looks,
+        "source",
+        "result",
+    ),
+    gauge(
+        "discovery_age_seconds",
+        "Time since the last look at a source that had no problem, or since its first use.",
+        lambda found: {label(s): monotonic() - at for s, at in found.seen_at.items()},
+        "source",
+    ),
+)
+SPOT: Final[tuple[Family[Reclaims], ...]] = (
+    counter(
+        "spot_notices",
+        "Replicas whose machine was announced to be reclaimed, by source of the notice.",
+        lambda reclaims: {source: float(n) for source, n in reclaims.notices.items()},
+        "source",
+    ),
+    counter(
+        "spot_moved",
+        "Requests moved away from reclaimed machines: sent again without content, or continued.",
+        lambda reclaims: {how: float(n) for how, n in reclaims.moved.items()},
+        "how",
+    ),
+    counter(
+        "spot_left",
+        "Requests that were still running at a replica when its machine was due to go away.",
+        lambda reclaims: reclaims.left,
     ),
 )

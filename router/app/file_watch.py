@@ -97,7 +97,7 @@ class FileWatch:
         """Notes the present state of the files. Later changes are applied once the watch begins."""
         self._seen = stamps_of(self._paths())
 
-    def adopt(self, is_on: bool) -> None:
+    def switch(self, is_on: bool) -> None:
         """Begins or ends to watch. May be called by the reload that this object started.
 
         If `mark` was not called before the files were read, they are read once more.

@@ -5,51 +5,46 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
 from typing import Any
 
 from router.app import (
-    discovery_families,
-    estimates,
     families,
     queued,
     reload,
     report,
-    spot_families,
     usage,
 )
 from router.app.discovered import Discovered
+from router.app.drain import Drain
 from router.app.emulated_fleet import EmulatedFleet, FleetError
 from router.app.file_watch import FileWatch, files_of
 from router.app.listeners import ADMIN, DATA, PROBES, Listener, Listeners
 from router.app.members import Members
-from router.app.parts import Parts, config_hash, failed
+from router.app.parts import Parts, admin_names, admin_token, config_hash, failed
 from router.app.reload import Files
 from router.app.restart import fleet_state
 from router.app.restart.messages import FleetState
 from router.app.servers import Servers
+from router.config.in_force import InForce
 from router.config.model import Config, Replica as ReplicaConfig
 from router.core.build import VERSION, build_kind
 from router.core.clock import monotonic
 from router.core.errors import ConfigError, Reason
 from router.core.limits import raise_open_files
 from router.dispatch.ending import shut
+from router.observe.admin.authority import Authority
 from router.observe.admin.listener import Admin
 from router.observe.events import log_event, set_level
 from router.observe.families import hedge_families
 from router.observe.families.collector import Collector
 from router.observe.families.family import Source
 from router.observe.metrics import Metrics
-from router.wire.client import QUIET_S
-from router.wire.sweep import NEVER
 
 # Maximum number of turns of the event loop that a stop waits until aborted connections have ended.
 _SETTLE_TURNS = 1000
-# Seconds in which a replaced process still answers requests on connections to its admin port.
-_ADMIN_S = 1.0
-_LOOK_S = 0.05  # seconds between two checks whether a drain is over
 _NAMED = 8  # Maximum number of replicas that are down and that one log event names.
 
 
@@ -73,29 +68,27 @@ class App:
 
         `inherited`: listening sockets from systemd, or from the process that this process replaces.
         """
-        self.config = config
+        self.in_force = InForce(config)
         self.read_again = read_again
         self.metrics = Metrics()
-        self.drained = asyncio.Event()  # Set when a drain has finished.
-        self.draining = False
+        self.draining = Drain()
         self._is_stopped = False
         self._reloading = asyncio.Lock()  # Held by a reload from its reading to its end.
-        self.is_replaced = False  # Another process serves instead of this one.
         self.port = 0
         self.admin_port = 0
         self.probes_port = 0  # The port of `admin.probes_listen`; 0: there is none.
         self._rng = Random(seed)
         self._path = path
         self.file_watch = FileWatch(self._files, self.reload, self._is_stale)
-        self._drain_task: asyncio.Task[None] | None = None
         self.listeners = Listeners(inherited)
         self._emulated: EmulatedFleet | None = None
         self._emulated_replicas: tuple[ReplicaConfig, ...] = ()
-        self._open_files = 0
         self._is_ready_logged = False  # Whether the log event "ready" was written.
         self._was_ready = False  # Whether a replica has been up.
-        # The drain does not wait for a load balancer, because no client is connected.
-        self._is_alone = False
+
+    @property
+    def config(self) -> Config:
+        return self.in_force.config
 
     # -- start --------------------------------------------------------------------------------
 
@@ -115,15 +108,15 @@ class App:
             self.file_watch.mark()
         named = {} if self._path is None else {"config": self._path}
         log_event(logging.INFO, "starting", version=VERSION, build=build_kind(), **named)
-        self._open_files = raise_open_files()
-        self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
+        self.parts = parts = Parts(self.in_force, self.metrics, self._rng, raise_open_files())
         parts.dispatcher.unready = self.unready
         self._was_ready = state is not None  # The process before this one has served.
         self.metrics.reloads.config_hash = config_hash(config)
         self.members = Members(parts)
         self.discovered = Discovered(parts)
-        admin = Admin(self, self._collector(parts), parts.authority)
-        self.servers = Servers(self.listeners, admin)
+        authority = Authority(admin_token(config), admin_names(config))
+        admin = Admin(self, self._collector(parts), authority)
+        self.servers = Servers(self.listeners, admin, authority)
         try:
             if config.emulate.count:
                 await self._emulate(config)
@@ -138,7 +131,7 @@ class App:
             await parts.start_watching(waits=state is not None)
             self.discovered.begin()
             self.servers.open(config)
-            parts.own.adopt(self.listeners)
+            parts.own.opened(self.listeners)
             for replica in self._listed():  # A listener may have a port that systemd chose.
                 parts.upstream.check_not_own(replica)
         except BaseException:
@@ -163,7 +156,7 @@ class App:
         self.probes_port = listeners.port(PROBES)
         for addon in parts.addons.values():
             await addon.listening()
-        self.file_watch.adopt(self.config.watch)
+        self.file_watch.switch(self.config.watch)
         self._log_ready(at_start=True)
         if not self._is_ready_logged:
             # `_log_ready` is called in a later turn of the event loop: when the fleet calls
@@ -174,12 +167,12 @@ class App:
         return [*self.config.replicas, *self._emulated_replicas]
 
     def _collector(self, parts: Parts) -> Collector:
-        state = families.Lifecycle(lambda: self.unready() is None, lambda: self.draining)
+        state = families.Lifecycle(lambda: self.unready() is None, lambda: self.draining.has_begun)
         sources: list[Source[Any]] = [
             Source(hedge_families.FAMILIES, lambda: parts.hedge_counts),
             Source(families.FLEET, lambda: parts),
-            Source(spot_families.FAMILIES, lambda: parts.reclaims),
-            Source(discovery_families.FAMILIES, lambda: self.discovered),
+            Source(families.SPOT, lambda: parts.reclaims),
+            Source(families.DISCOVERY, lambda: self.discovered),
             Source(families.LIFECYCLE, lambda: state),
         ]
         queue = parts.queue
@@ -208,7 +201,7 @@ class App:
             up=len(parts.fleet.serving.ready),
             policy=config.routing.policy,
             classes=report.classes(parts),
-            open_files=self._open_files,
+            open_files=parts.open_files,
             **said,
         )
 
@@ -227,11 +220,8 @@ class App:
 
     async def stop(self) -> None:
         """Stops now: ends requests in progress with an error, and closes everything."""
-        self.draining = self._is_stopped = True
-        task, self._drain_task = self._drain_task, None
-        if task is not None and task is not asyncio.current_task():
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        self._is_stopped = True
+        await self.draining.cancel()
         await self.file_watch.stop()
         self.servers.close_data()
         # First of all, because an admin request could add a replica, which would be probed.
@@ -264,7 +254,7 @@ class App:
         parts.log.close()
         if self._emulated is not None:
             await self._emulated.stop()
-        self.drained.set()
+        self.draining.done.set()
 
     def _unsettled(self) -> int:
         census = self.census()
@@ -273,91 +263,13 @@ class App:
     # -- drain (AdminActions) -----------------------------------------------------------------
 
     def drain(self, *, by_hand: bool = False) -> None:
-        """Lets the requests in progress finish, then sets `drained`. A second call does nothing.
+        """Lets the requests in progress finish, then sets `draining.done`. A second call does
+        nothing.
 
         `by_hand`: a person has stopped the router (SIGINT). Then, if no client is connected, the
         router does not wait until a load balancer has noticed the drain.
         """
-        if not self.draining:
-            self.draining = True
-            self._is_alone = by_hand and not any(self._under_way().values())
-            wait_s = 0.0 if self._is_alone else self.config.drain.lame_duck_s
-            log_event(logging.INFO, "draining", **self._under_way(), lame_duck_s=wait_s)
-            self._drain_task = asyncio.ensure_future(self._drained_after(self._drain))
-
-    def hand_over(self, left: Collection[str]) -> None:
-        """Lets the requests in progress finish, because another process serves now.
-
-        `left`: the names of the listeners with addresses that the other process does not use. Does
-        nothing if the router drains already.
-        """
-        if not self.draining:
-            self.draining = self.is_replaced = True
-            log_event(logging.INFO, "draining", **self._under_way())
-            leave = partial(self._leave, left)
-            self._drain_task = asyncio.ensure_future(self._drained_after(leave))
-
-    async def _drained_after(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Sets `drained` after the work, even if it fails: the process must end."""
-        try:
-            await work()
-        except Exception as err:
-            log_event(logging.ERROR, "drain failed", key=None, error=repr(err))
-        log_event(logging.INFO, "drained", **self._under_way())
-        self.drained.set()
-
-    async def _leave(self, left: Collection[str]) -> None:
-        self.servers.close_admin()
-        if DATA in left:
-            await self._lame_duck()
-        else:
-            self.servers.close_data()
-        both = self._finish(NEVER), self._end_admin()
-        for error in await asyncio.gather(*both, return_exceptions=True):
-            if error is not None:
-                raise error
-
-    async def _drain(self) -> None:
-        if not self._is_alone:
-            await self._lame_duck()
-        await self._finish(QUIET_S)
-
-    async def _lame_duck(self) -> None:
-        """Accepts connections for a time, so that a load balancer can read /readyz."""
-        self.parts.front.last_answers = True
-        await asyncio.sleep(self.config.drain.lame_duck_s)
-
-    async def _end_admin(self) -> None:
-        """Closes the connections to the admin port, so that probes reach the other process."""
-        await asyncio.sleep(_ADMIN_S)
-        await self.servers.stop_admin()
-
-    async def _finish(self, quiet_s: float) -> None:
-        """Accepts no more connections, and waits for the requests in progress.
-
-        A connection that waits for a request is closed after `quiet_s` seconds without one, or
-        after the usual time limits. So a request that is just arriving is still answered.
-        """
-        parts = self.parts
-        front, unreleased = parts.front, [*parts.addons.values()]
-        for addon in unreleased:
-            addon.rest()
-        self.servers.close_data()
-        front.draining = front.last_answers = True
-        deadline = monotonic() + self.config.drain.grace_s
-        is_over = False
-        while not is_over:
-            await asyncio.sleep(_LOOK_S)  # Connections that were just accepted are counted then.
-            now = monotonic()
-            for client in list(front.clients):
-                client.shut(now - quiet_s)
-            if self.is_replaced:
-                unreleased = [addon for addon in unreleased if not await addon.release()]
-            is_over = now >= deadline or not (front.clients or parts.dispatcher.exchanges)
-
-    def _under_way(self) -> dict[str, Any]:
-        parts = self.parts
-        return {"requests": len(parts.dispatcher.exchanges), "clients": len(parts.front.clients)}
+        self.draining.begin(self.parts, self.servers, by_hand=by_hand)
 
     # -- reports (AdminActions) ---------------------------------------------------------------
 
@@ -365,14 +277,14 @@ class App:
         why = self.unready()
         if why is not None:
             return False, "draining" if why is Reason.DRAINING else "no replica is up"
-        has_replica = self.is_replaced or self.parts.fleet.serving.ready
+        has_replica = self.draining.is_replaced or self.parts.fleet.serving.ready
         return True, "ready" if has_replica else "ready, and no replica is up"
 
     def unready(self) -> Reason | None:
         """Return why load balancers should not use this router; None: they should use it."""
-        if self.is_replaced:
+        if self.draining.is_replaced:
             return None  # The other process accepts requests at the same addresses.
-        if self.draining:
+        if self.draining.has_begun:
             return Reason.DRAINING
         rule = self.config.ready
         is_ready = (
@@ -389,7 +301,7 @@ class App:
         return report.hedging(self.parts)
 
     def queue(self) -> dict[str, Any]:
-        errors = estimates.described(self.parts.context.estimates, self.metrics)
+        errors = queued.ttft_estimates(self.parts.context.estimates, self.metrics)
         return {**queued.described(self.parts.queue), "ttft_estimates": errors}
 
     async def usage(self, first: int, last: int) -> dict[str, Any]:
@@ -405,7 +317,6 @@ class App:
     # -- reload (AdminActions) ----------------------------------------------------------------
 
     def _files(self) -> list[str]:
-        """Return the files that `watch` watches."""
         return [*([] if self._path is None else [self._path]), *files_of(self.config)]
 
     def _is_stale(self) -> bool:
@@ -452,7 +363,7 @@ class App:
         config = files.config
         self.servers.check(config)
         prepared = reload.prepare(self.parts, files, self._emulated_replicas)
-        changed = reload.differences(self.parts, prepared)
+        changed, log_level = reload.differences(self.parts, prepared), self.config.log_level
         reload.commit(self.parts, prepared, self.servers)
         self.discovered.reloaded()
         for name, addon in prepared.addons.items():
@@ -467,10 +378,9 @@ class App:
                     addon=name,
                     problems=problems,
                 )
-        if config.log_level != self.config.log_level:
+        if config.log_level != log_level:
             set_level(config.log_level)
-        self.config = config
-        self.file_watch.adopt(config.watch and not self.draining)
+        self.file_watch.switch(config.watch and not self.draining.has_begun)
         for addon in self.parts.addons.values():
             await addon.reloaded()
         self.metrics.reloads.count(True, config_hash(config))

@@ -61,14 +61,10 @@ def change_members(
     """
     fleet = parts.fleet
     members = [*present]
-    has_moved = _adopt(parts, members, wanted)
+    moved = [replica for replica in members if _adopt(parts, replica, wanted.get(replica.id))]
     gone = [replica for replica in members if replica.id in made or replica.id not in wanted]
     for replica in gone:
-        parts.unwatch(replica)
-        successor = made.get(replica.id)
-        if successor is not None and successor.config.url == replica.config.url:
-            successor.continues(replica)
-            parts.reclaims.passes(replica, successor)
+        _leaves(parts, replica, made.get(replica.id))
     if gone or made:
         fleet.change([replica.id for replica in gone], [*made.values()])
     else:
@@ -77,28 +73,38 @@ def change_members(
     for replica in made.values():
         parts.watch(replica)
     for replica in gone:
-        for rank in replica.ranks:
-            if rank.id not in parts.fleet.replicas:
-                parts.metrics.forget_replica(rank.id)
-        if replica.id not in wanted:
-            parts.upstream.forget(replica.id)
-    if has_moved:
-        for addon in parts.addons.values():
-            addon.regions_changed()
+        _forget(parts, replica, is_member=replica.id in wanted)
+    for addon in parts.addons.values() if moved else ():
+        addon.regions_changed()
 
 
-def _adopt(parts: Parts, members: Iterable[Replica], wanted: Mapping[str, ReplicaConfig]) -> bool:
-    """Gives members their new settings. Returns whether the region of a member has changed."""
+def _leaves(parts: Parts, replica: Replica, successor: Replica | None) -> None:
+    """Ends the probes of a replica. `successor`: the one that replaces it, if any."""
+    parts.unwatch(replica)
+    if successor is not None and successor.config.url == replica.config.url:
+        successor.continues(replica)
+        parts.reclaims.passes(replica, successor)
+
+
+def _forget(parts: Parts, replica: Replica, *, is_member: bool) -> None:
+    """Forgets a replica that has left. `is_member`: another one has its ID."""
+    for rank in replica.ranks:
+        if rank.id not in parts.fleet.replicas:
+            parts.metrics.forget_replica(rank.id)
+    if not is_member:
+        parts.upstream.forget(replica.id)
+
+
+def _adopt(parts: Parts, replica: Replica, entry: ReplicaConfig | None) -> bool:
+    """Gives a member that stays its new settings. Returns whether its region has changed."""
     config = parts.config
-    has_moved = False
-    for replica in members:
-        entry = wanted.get(replica.id)
-        if entry is not None and entry.url == replica.config.url:
-            has_moved = has_moved or entry.region != replica.region
-            for rank in replica.ranks:
-                rank.adopt(rank_config(entry, rank), config.health)
-                rank.access = parts.upstream.access.get(replica.id)
-            if entry.data_parallel_ranks is not None:
-                parts.fleet.set_ranks(replica, entry.data_parallel_ranks)
-            replica.pool.adopt(config.limits, pool_timeouts(config))
+    if entry is None or entry.url != replica.config.url:
+        return False
+    has_moved = entry.region != replica.region
+    for rank in replica.ranks:
+        rank.adopt(rank_config(entry, rank), config.health)
+        rank.access = parts.upstream.access.get(replica.id)
+    if entry.data_parallel_ranks is not None:
+        parts.fleet.set_ranks(replica, entry.data_parallel_ranks)
+    replica.pool.adopt(config.limits, pool_timeouts(config))
     return has_moved

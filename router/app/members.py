@@ -51,7 +51,7 @@ class Members:
         if why:
             raise Refused(HTTPStatus.CONFLICT, "conflict", why)
         most = parts.config.discovery.replicas_max
-        if len(parts.added) >= most:
+        if len(parts.origins.added) >= most:
             text = f"there are {most} replicas of the admin API (`discovery.replicas_max`)"
             raise Refused(HTTPStatus.CONFLICT, "too_many_replicas", text)
         try:
@@ -61,7 +61,7 @@ class Members:
             text = "the replica is invalid"
             raise Refused(status, "bad_replica", text, err.problems) from None
         replica = parts.make_replica(config, parts.config, parts.upstream)
-        parts.added[config.id] = config
+        parts.origins.added[config.id] = config
         change_members(parts, (), {config.id: config}, {config.id: replica})
         withheld = {}
         if replica.access is not None and not replica.access.gets_any:
@@ -74,9 +74,9 @@ class Members:
         replica = self._member(replica_id, or_leaving=True)
         if not replica.removed:
             change_members(parts, [replica], {}, {})
-            parts.added.pop(replica_id, None)
-            parts.discovered.pop(replica_id, None)
-            parts.roster.removed(replica.config)
+            parts.origins.added.pop(replica_id, None)
+            parts.origins.discovered.pop(replica_id, None)
+            parts.origins.roster.removed(replica.config)
             _log("replica removed", replica)
         return report.replica(parts, replica)
 

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 from socket import gethostname
 
@@ -16,15 +17,15 @@ import msgspec
 
 from policies.contract import RoutingPolicy
 from router.app.fleet_log import FleetLog
-from router.app.own_listeners import OwnListeners
+from router.app.listeners import OwnListeners
 from router.app.reclaims import Reclaims
-from router.app.upstream import NO_POOL, Upstream
+from router.app.upstream import NO_POOL, Upstream, token_in
 from router.config import addons
 from router.config.address import parse_replica_url, split_host_port
+from router.config.in_force import InForce
 from router.config.key_files import read_keys
 from router.config.keys import KeyLine, KeysProblem
 from router.config.model import Config, Replica as ReplicaConfig
-from router.config.tls import FileProblem, token_of
 from router.core.addons import load
 from router.core.errors import ConfigError
 from router.dispatch.addon import Addon
@@ -34,6 +35,7 @@ from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
+from router.dispatch.queueing.queue_driver import QueueDriver
 from router.dispatch.resumption import resumption_of
 from router.dispatch.rules import pool_timeouts
 from router.fleet.discovery.roster import Member, Roster
@@ -48,82 +50,58 @@ from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.fleet.table.poll_results import POLLS_AWAITED
 from router.intake.keys import Keyring
-from router.observe.admin.authority import Authority
 from router.observe.events import log_event
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.log.access_log import AccessLog, ReplacedLogs
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection, Front, as_protocol
-from router.wire.outbox import Outbox
 from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import TUNNEL_BYTES
 
 
+@dataclass(slots=True)
+class Origins:
+    """The members of the fleet that the configuration file does not name. A reload replaces it."""
+
+    added: dict[str, ReplicaConfig]  # The replicas that the admin API has added, by ID.
+    roster: Roster  # The answers of the sources of discovery.
+    discovered: dict[str, Member]  # The members that these sources add, by ID.
+
+
 class Parts:
     """The parts of one router. Raises ConfigError."""
 
-    def __init__(self, config: Config, metrics: Metrics, rng: Random, open_files: int) -> None:
-        self.config = config
+    def __init__(self, in_force: InForce, metrics: Metrics, rng: Random, open_files: int) -> None:
+        """`in_force`: the configuration; its token is read here."""
+        config = in_force.config
+        self.in_force = in_force
         self.metrics = metrics
         self.rng = rng
-        self.failed: Callable[[BaseException], None] = failed
         self.open_files = open_files
         self.loop = asyncio.get_running_loop()
-        # The replicas that the admin API has added, by ID.
-        self.added: dict[str, ReplicaConfig] = {}
-        # The answers of the sources of discovery, and the members that they add, by ID.
-        self.roster = Roster(sources_of(config.discovery), config.discovery.replicas_max)
-        self.discovered: dict[str, Member] = {}
-        self.discovery = DiscoveryWatcher(config, rng, failed)
+        self.origins = Origins(
+            {}, Roster(sources_of(config.discovery), config.discovery.replicas_max), {}
+        )
+        self.discovery = DiscoveryWatcher(in_force, rng, failed)
         # A function that is called when a replica has come up.
         self.on_up: Callable[[], object] | None = None
         self.sweeper = Sweeper(self.loop, failed)
-        self.outbox = Outbox(self.loop)
-        self.policies = Policies.of(config.routing)
         self.own = OwnListeners(config)
         self.upstream = Upstream(config, self.own)
+        in_force.token = self.upstream.token
         self.keys: Sequence[KeyLine] = keys_in(config)
-        self.authority = Authority(admin_token(config), admin_names(config))
-        self.log = open_log(config)
         self.replaced_logs = ReplacedLogs()
-        self.knowledge = PrefixLookup(config.prefix)
-        self.fleet = Fleet(
-            config.health,
-            self.sweeper,
-            rng,
-            self.fleet_changed,
-            self._fleet_event,
-            knowledge=self.knowledge,
-            stale_s=config.polling.stale_s,
-        )
-        self.fleet_log = FleetLog(self.fleet.replicas, self.loop)
-        self.adopt_names(Names(config))
-        self.fleet.on_ranks = self._ranks_changed
-        self.chooser = Chooser(
-            self.policies,
-            config.routing.sample,
-            self.knowledge,
-            self.metrics,
-            rng,
-            nearest=self.fleet.nearest,
-            adapters=self.fleet.adapter_names,
-        )
-        self.fleet.nearest.adopt(config)
         self.hedge_counts = HedgeCounts()
-        self.hedger = Hedger(config.hedging, self.fleet, self.hedge_counts)
-        scheduler = LoopScheduler(self.loop)
-        hedger, token = self.hedger, self.upstream.token
-        resumption = resumption_of(config, metrics)
-        self.context = Context(
-            config, self.fleet, self.chooser, hedger, metrics, scheduler, rng, token, resumption
-        )
-        self.queue = self.context.queue  # `None`: requests are sent without queueing.
+        self.fleet = self._make_fleet(config)
+        self.fleet_log = FleetLog(self.fleet.replicas, self.loop)
+        self.context = self._make_context(config)
+        self.use_names(Names(config))
         self.dispatcher = Dispatcher(
             self.context,
             config,
             self.sweeper,
-            self.log,
+            open_log(config),
             self.upstream.authorization,
             Keyring(self.keys),
         )
@@ -134,26 +112,81 @@ class Parts:
             config.limits,
             config.timeouts,
             tally=metrics,
-            outbox=self.outbox,
             via=config.via.encode("ascii"),
             max_clients=0,
             allow_half_close=config.allow_half_close,
             cors=config.cors,
         )
         self.limit_clients(config)
-        self.prober = Prober(self.fleet, config, token, rng, failed)
-        self.fleet.on_doubted_list = self.prober.read_list
-        self.fleet.on_unknown_model = self.prober.read_lists
-        self.fleet.on_lost = self.prober.look_for_death
-        self.poller = Poller(self.fleet, config, token, rng, failed)
-        if self.queue is not None:
-            self.queue.poll_early = self.poller.poll_early
-        self.aborter = Aborter(config.aborts, Asker(token, config.via))
-        self.dispatcher.aborter = self.aborter
+        self.prober = Prober(self.fleet, in_force, rng, failed)
+        self.poller = Poller(self.fleet, in_force, rng, failed)
+        self.aborter = self.dispatcher.aborter = Aborter(config.aborts, Asker(in_force))
+        self._connect()
         self.addons: dict[str, Addon] = {}  # By name.
         self.add_addons(self.new_addons(config, self.keys))
         for addon in self.addons.values():
-            addon.adopt(config, token)
+            addon.adopt(config)
+
+    def _make_fleet(self, config: Config) -> Fleet:
+        fleet = Fleet(
+            config.health,
+            self.sweeper,
+            self.rng,
+            self.fleet_changed,
+            self._fleet_event,
+            knowledge=PrefixLookup(config.prefix),
+            stale_s=config.polling.stale_s,
+        )
+        fleet.nearest.adopt(config)
+        return fleet
+
+    def _make_context(self, config: Config) -> Context:
+        fleet = self.fleet
+        return Context(
+            config,
+            fleet,
+            Chooser(
+                Policies.of(config.routing),
+                fleet.knowledge,
+                self.metrics,
+                self.rng,
+                nearest=fleet.nearest,
+                adapters=fleet.adapter_names,
+            ),
+            Hedger(config.hedging, fleet, self.hedge_counts),
+            self.metrics,
+            LoopScheduler(self.loop),
+            self.rng,
+            self.in_force.token,
+            resumption_of(config, self.metrics),
+        )
+
+    def _connect(self) -> None:
+        """Sets the functions by which the fleet and the queue ask for a probe or a poll."""
+        fleet, queue = self.fleet, self.queue
+        fleet.on_ranks = self._ranks_changed
+        fleet.on_doubted_list = self.prober.read_list
+        fleet.on_unknown_model = self.prober.read_lists
+        fleet.on_lost = self.prober.look_for_death
+        if queue is not None:
+            queue.poll_early = self.poller.poll_early
+
+    @property
+    def config(self) -> Config:
+        return self.in_force.config
+
+    @property
+    def queue(self) -> QueueDriver | None:
+        """`None`: requests are sent without queueing."""
+        return self.context.queue
+
+    @property
+    def log(self) -> AccessLog:
+        return self.dispatcher.completion.log
+
+    def failed(self, err: BaseException) -> None:
+        """Logs an unexpected exception, for the addons."""
+        failed(err)
 
     def new_addons(self, config: Config, keys: Sequence[KeyLine]) -> dict[str, Addon]:
         """Makes the addons that a configuration needs and that do not exist. Raises ConfigError."""
@@ -211,7 +244,7 @@ class Parts:
             self.sweeper,
             self.loop,
             self.metrics,
-            self.outbox,
+            self.front.outbox,
         )
         made = Replica(replica, config.health, pool)
         made.access = upstream.access.get(replica.id)
@@ -239,20 +272,10 @@ class Parts:
         for addon in self.addons.values():
             addon.ranks_changed(replica)
 
-    def adopt_names(self, names: Names) -> None:
+    def use_names(self, names: Names) -> None:
         """Uses what the configured names stand for, for all later requests."""
         self.fleet.adopt_names(names)
         self.metrics.configured = names.routed
-
-    def adopt_upstream(self) -> None:
-        """Uses the present settings and `upstream` for all later requests of the router itself."""
-        config, token = self.config, self.upstream.token
-        self.prober.adopt(config, token)
-        self.poller.adopt(config, token)
-        self.aborter.rules = config.aborts
-        self.aborter.asker.adopt(token, config.via)
-        for addon in self.addons.values():
-            addon.adopt(config, token)
 
     async def start_watching(self, *, waits: bool) -> None:
         """Probes every replica once, then starts periodic probes, polls and the addons.
@@ -275,15 +298,15 @@ class Parts:
     # -- what the parts report ----------------------------------------------------------------
 
     def fleet_changed(self, ids: frozenset[str]) -> None:
-        for policy in self.policies.all():
+        for policy in self.context.chooser.policies.all():
             self._tell(policy, ids)
-        self.hedger.times.fleet_changed()
+        self.context.hedger.times.fleet_changed()
         self.fleet_log.fleet_changed(ids)
         self.look_for_spot()
 
     def look_for_spot(self) -> None:
         """Updates whether any replica is a spot replica, after the fleet or a replica changed."""
-        self.chooser.has_spot = any(r.is_spot for r in self.fleet.replicas.values())
+        self.context.chooser.has_spot = any(r.is_spot for r in self.fleet.replicas.values())
 
     def _tell(self, policy: RoutingPolicy, ids: frozenset[str]) -> None:
         try:
@@ -304,10 +327,7 @@ class Parts:
 
 def admin_token(config: Config) -> str | None:
     """Return the token of the admin port; `None`: none is configured. Raises ConfigError."""
-    try:
-        return token_of(config.admin)
-    except FileProblem as err:
-        raise ConfigError([f"admin.{err.field}: {err}"]) from None
+    return token_in(config.admin, "admin")
 
 
 def admin_names(config: Config) -> tuple[str, ...]:

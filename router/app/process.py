@@ -98,7 +98,7 @@ class _Process:
                 app.listeners.check_used()
                 self._handle_signals()
             else:
-                await old.await_fleet(app.parts.fleet, app.parts.roster)
+                await old.await_fleet(app.parts.fleet, app.parts.origins.roster)
                 self._handle_signals()
                 self._leave = asyncio.ensure_future(old.leave())
                 app.adopt_fleet(await self._leave)
@@ -125,7 +125,7 @@ class _Process:
         gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, 20, 50)
-        await app.drained.wait()
+        await app.draining.done.wait()
         await app.stop()
         await self._await_old()
         return _OK
@@ -167,11 +167,11 @@ class _Process:
         if not self._is_serving:
             if self._leave is not None:
                 self._leave.cancel()
-        elif self._stops > 1 or (app.draining and not app.is_replaced):
+        elif self._stops > 1 or (app.draining.has_begun and not app.draining.is_replaced):
             self._now.set()
-            app.drained.set()
+            app.draining.done.set()
         else:
-            if not app.is_replaced:
+            if not app.draining.is_replaced:
                 self._notifier.stopping()
             app.drain(by_hand=number == signal.SIGINT)
             self._begin(self._handover.stop())
@@ -181,7 +181,7 @@ class _Process:
             self._handover.begin()
 
     async def _reload(self) -> None:
-        is_announced = self._is_serving and not self._app.draining
+        is_announced = self._is_serving and not self._app.draining.has_begun
         if is_announced:
             self._notifier.reloading()
         status = ""

@@ -1,4 +1,4 @@
-"""Reports the state of the queue: waiting requests, their tenants, and how requests left it.
+"""Reports the state of the queue, and the learned errors of TTFT estimates (time to first token).
 
 Must never: change anything, or list more tenants than `MOST`.
 """
@@ -6,13 +6,17 @@ Must never: change anything, or list more tenants than `MOST`.
 from __future__ import annotations
 
 from heapq import nlargest
+from math import exp
 from typing import Any, Final
 
 from router.admission.counts import DROPS
 from router.admission.queue import Queue
 from router.core.clock import monotonic
+from router.core.estimate_cells import Cell
+from router.core.ttft_estimate import STATES, TtftEstimates
 from router.core.urgency import CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
+from router.observe.metrics import Metrics
 
 # Maximum number of tenants in the report. It lists the tenants with the most waiting requests.
 MOST: Final = 100
@@ -22,7 +26,6 @@ _COUNTED: Final = (
 
 
 def waiting(driver: QueueDriver | None) -> int:
-    """Return the number of waiting requests."""
     return 0 if driver is None else driver.pools.waiting
 
 
@@ -83,4 +86,42 @@ def _pool(queue: Queue, now: float) -> dict[str, Any]:
             }
             for number, name in enumerate(CLASSES)
         },
+    }
+
+
+def ttft_estimates(estimates: TtftEstimates, metrics: Metrics) -> dict[str, Any]:
+    """Return the learned errors by priority class and state, and the coverage by priority class.
+
+    The states (`STATES`) distinguish the circumstances of an estimate. A state with too few first
+    tokens is null. Errors that are learned separately for one account are not included.
+    """
+    return {
+        "classes": {
+            name: {
+                state: _cell(estimates.cells[urgency * len(STATES) + number].shared)
+                for number, state in enumerate(STATES)
+            }
+            for urgency, name in enumerate(CLASSES)
+        },
+        "coverage": {
+            name: {
+                "estimates": counts.estimates,
+                "kept": counts.estimates_kept,
+                "mean_width_s": counts.estimate_width_s / counts.estimates,
+            }
+            for name, counts in metrics.classes.items()
+            if counts.estimates
+        },
+    }
+
+
+def _cell(cell: Cell) -> dict[str, float] | None:
+    """Return the ratio of the actual to the predicted time: its median and 90 % interval."""
+    interval = cell.interval
+    if not interval.is_known:
+        return None
+    return {
+        "ratio_low": exp(interval.low()),
+        "ratio_median": exp(interval.middle()),
+        "ratio_high": exp(interval.high()),
     }

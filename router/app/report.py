@@ -74,58 +74,10 @@ def _described(parts: Parts, found: Sequence[Replica]) -> list[dict[str, Any]]:
 def _one(
     parts: Parts, r: Replica, closed: Mapping[str, str], failures: Mapping[str, int], now: float
 ) -> dict[str, Any]:
-    exact = parts.knowledge.exact
-    state = r.state(now)
     return {
-        "id": r.id,
-        "url": r.config.url,
-        # The rank of the replica, if the router chooses the rank; else null.
-        "data_parallel_rank": r.rank_number if len(r.ranks) > 1 else None,
-        **_origin(parts, r),
-        "state": state,
-        # Why the replica is in this state, and since when (UTC).
-        "why": _why(parts, r, now),
-        "since": _date(time() - max(0.0, now - r.state_since)),
-        "since_s": round(max(0.0, now - r.state_since), 3),
-        # Requests are sent to it although it is not ready, because too few replicas of its models
-        # are.
-        "panic": r.is_fit and state not in ("ready", "half_open"),
-        "spot": r.is_spot,
-        "type": r.config.type or None,
-        # Seconds until the machine goes away, according to a notice; null: there is no notice.
-        "reclaimed_in_s": parts.reclaims.seconds_left(r),
-        "up": r.health.up,  # The result of the last probes; a cordoned replica is probed, too.
-        "breaker": r.health.breaker(now),
-        "engine": r.engine,
-        "priority": {
-            "dialect": dialect_of(r).name,
-            "honoured": is_honoured(r),
-            "last_sent": r.last_priority.decode("ascii") or None,
-        },
-        "models": sorted(r.models) if r.models is not None else None,
-        "region": r.region or None,
-        "zone": r.config.zone or None,
-        # The measured round-trip time from the router.
-        "rtt_ms": round(r.round_trip.seconds * 1000.0, 3) or None,
-        "inflight": r.inflight,
-        "max_inflight": r.config.max_inflight,
-        # How many requests the replica runs at once, as reported by the engine or learned.
-        "slots": slots_of(r),
-        "slots_reported": r.signals.slots,
-        "closed_to": closed,
-        "waiting": r.waiting,
-        "load": r.load,
-        "pending_tokens": r.pending_tokens,
-        "kv_usage": r.kv_polled,  # KV cache usage as the engine last reported it.
-        # The estimate of the KV cache usage now, used by gates and policies.
-        "kv_usage_estimate": r.kv_usage,
-        "kv_tokens": r.kv_tokens,
-        "prefix_blocks": parts.knowledge.prefixes.holding(r),
-        "exact_blocks": exact.blocks(r) if exact is not None else None,
-        "signals_age_s": round(now - r.signals_at, 3) if r.signals_at else None,
-        "ttft_s": r.ttft_s,
-        "tpot_s": r.tpot_s,
-        "speed": predictions.report(r),  # The learned speed, and the error of predictions.
+        **_state(parts, r, now),
+        **_served(r),
+        **_load(parts, r, closed, now),
         # The present weight, which is below the configured weight in a slow start, and after a
         # hedged copy was faster.
         "weight": r.weight,
@@ -142,10 +94,75 @@ def _one(
     }
 
 
-def _why(parts: Parts, r: Replica, now: float) -> str | None:
-    if parts.reclaims.seconds_left(r) is not None:
-        return "a notice says that its machine is reclaimed"
-    return r.why(now) or None
+def _state(parts: Parts, r: Replica, now: float) -> dict[str, Any]:
+    """Return what the replica is, and its state."""
+    state, left = r.state(now), parts.reclaims.seconds_left(r)
+    age_s = max(0.0, now - r.state_since)
+    reclaimed = None if left is None else "a notice says that its machine is reclaimed"
+    return {
+        "id": r.id,
+        "url": r.config.url,
+        # The rank of the replica, if the router chooses the rank; else null.
+        "data_parallel_rank": r.rank_number if len(r.ranks) > 1 else None,
+        **_origin(parts, r),
+        "state": state,
+        # Why the replica is in this state, and since when (UTC).
+        "why": reclaimed or r.why(now) or None,
+        "since": _date(time() - age_s),
+        "since_s": round(age_s, 3),
+        # Requests are sent to it although it is not ready, because too few replicas of its models
+        # are.
+        "panic": r.is_fit and state not in ("ready", "half_open"),
+        "spot": r.is_spot,
+        "type": r.config.type or None,
+        # Seconds until the machine goes away, according to a notice; null: there is no notice.
+        "reclaimed_in_s": left,
+        "up": r.health.up,  # The result of the last probes; a cordoned replica is probed, too.
+        "breaker": r.health.breaker(now),
+    }
+
+
+def _served(r: Replica) -> dict[str, Any]:
+    """Return what the replica serves, and where it is."""
+    return {
+        "engine": r.engine,
+        "priority": {
+            "dialect": dialect_of(r).name,
+            "honoured": is_honoured(r),
+            "last_sent": r.last_priority.decode("ascii") or None,
+        },
+        "models": sorted(r.models) if r.models is not None else None,
+        "region": r.region or None,
+        "zone": r.config.zone or None,
+        # The measured round-trip time from the router.
+        "rtt_ms": round(r.round_trip.seconds * 1000.0, 3) or None,
+    }
+
+
+def _load(parts: Parts, r: Replica, closed: Mapping[str, str], now: float) -> dict[str, Any]:
+    """Return what the replica does now, and how fast it is."""
+    knowledge = parts.fleet.knowledge
+    return {
+        "inflight": r.inflight,
+        "max_inflight": r.config.max_inflight,
+        # How many requests the replica runs at once, as reported by the engine or learned.
+        "slots": slots_of(r),
+        "slots_reported": r.signals.slots,
+        "closed_to": closed,
+        "waiting": r.waiting,
+        "load": r.load,
+        "pending_tokens": r.pending_tokens,
+        "kv_usage": r.kv_polled,  # KV cache usage as the engine last reported it.
+        # The estimate of the KV cache usage now, used by gates and policies.
+        "kv_usage_estimate": r.kv_usage,
+        "kv_tokens": r.kv_tokens,
+        "prefix_blocks": knowledge.prefixes.holding(r),
+        "exact_blocks": None if knowledge.exact is None else knowledge.exact.blocks(r),
+        "signals_age_s": round(now - r.signals_at, 3) if r.signals_at else None,
+        "ttft_s": r.ttft_s,
+        "tpot_s": r.tpot_s,
+        "speed": predictions.report(r),  # The learned speed, and the error of predictions.
+    }
 
 
 def _date(seconds: float) -> str:
@@ -166,10 +183,10 @@ def _origin(parts: Parts, r: Replica) -> dict[str, str | None]:
     """Return where the replica comes from. `source`: the source of discovery that names it."""
     if r.removed:
         return {"origin": None, "source": None}
-    member = parts.discovered.get(r.id)
+    member = parts.origins.discovered.get(r.id)
     if member is not None:
         return {"origin": "discovery", "source": member.source}
-    return {"origin": "api" if r.id in parts.added else "file", "source": None}
+    return {"origin": "api" if r.id in parts.origins.added else "file", "source": None}
 
 
 def classes(parts: Parts) -> str:
@@ -233,6 +250,6 @@ def hedging(parts: Parts) -> dict[str, Any]:
                 "delay_s": ttfts.seconds,
                 "predicted_s": {str(n): ttfts.predict(n, 1.0) for n in _PREDICTED},
             }
-            for name, streamed, ttfts in parts.hedger.times.entries()
+            for name, streamed, ttfts in parts.context.hedger.times.entries()
         ],
     }

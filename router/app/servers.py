@@ -14,6 +14,7 @@ from router.config.admin_checks import is_guarded
 from router.config.model import Config
 from router.config.tls import PortTls
 from router.core.errors import ConfigError
+from router.observe.admin.authority import Authority
 from router.observe.admin.listener import Admin
 from router.wire.client import ClientConnection, Front, as_protocol
 
@@ -21,8 +22,10 @@ from router.wire.client import ClientConnection, Front, as_protocol
 class Servers:
     """The servers. Call `open`, then `start`, and at last `stop`."""
 
-    def __init__(self, listeners: Listeners, admin: Admin) -> None:
+    def __init__(self, listeners: Listeners, admin: Admin, authority: Authority) -> None:
+        """`authority`: decides which requests `admin` answers."""
         self.listeners = listeners
+        self.authority = authority
         self.tls = PortTls(None, None)  # The certificates in force.
         self._admin = admin
         self._data: list[asyncio.Server] = []
@@ -54,7 +57,6 @@ class Servers:
                 )
 
     async def start(self, front: Front) -> None:
-        """Begins to accept connections."""
         listeners = self.listeners
         loop = asyncio.get_running_loop()
         for sock in listeners.copies(DATA):

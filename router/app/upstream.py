@@ -9,10 +9,11 @@ import ssl
 from collections.abc import Iterable
 from typing import Final
 
-from router.app.own_listeners import OwnListeners
+from router.app.listeners import OwnListeners
 from router.config.address import parse_replica_url
 from router.config.admin_checks import needs_secret
 from router.config.model import Config, Pool as PoolConfig, Replica as ReplicaConfig
+from router.config.model.setting_types import TokenSource
 from router.config.tls import FileProblem, pool_context, replica_context, token_of
 from router.core.errors import ConfigError
 from router.fleet.access import Access
@@ -33,10 +34,7 @@ class Upstream:
         used, or a replica is one of the router's own listeners.
         """
         self._own = own
-        try:
-            self.token = token_of(config.upstream)
-        except FileProblem as err:
-            raise ConfigError([f"upstream.{err.field}: {err}"]) from None
+        self.token = token_in(config.upstream, "upstream")
         self.tls: ssl.SSLContext | None = None
         self.server_name = config.upstream.server_name
         self.authorization = f"authorization: Bearer {self.token}".encode() if self.token else None
@@ -56,29 +54,17 @@ class Upstream:
         nothing.
         """
         self.check_not_own(replica)
-        pool = config.pools.get(replica.pool, NO_POOL)
-        why = ""
-        if replica.pool and pool is NO_POOL:
-            # Without its pool, the replica would get the credentials of other replicas.
-            why = "is missing"
-        elif pool.external and not replica.models:
-            why = "is external, so its replicas need `models`"
-        if why:
-            who = f"the admin API or discovery has added the replica {replica.id!r} to it"
-            raise ConfigError([f"pools.{replica.pool}: {why}; {who}"])
+        pool = _pool_of(replica, config)
         where, credential = f"pools.{replica.pool}", pool.credential
         if replica.credential is not None:
             where, credential = f"replica {replica.id}", replica.credential
-        try:
-            token = None if credential is None else token_of(credential)
-        except FileProblem as err:
-            raise ConfigError([f"{where}.credential.{err.field}: {err}"]) from None
+        token = None if credential is None else token_in(credential, f"{where}.credential")
         if replica.url.lower().startswith("https"):
             self._trust(replica.pool, pool, config)
-        has_own = credential is not None or bool(pool.headers)
         # Any process of the machine may have added the replica, to get the credential.
         gets_any = not is_added or needs_secret(config.admin)
         is_special = pool.external or pool.include_usage is not None
+        has_own = credential is not None or bool(pool.headers)
         if has_own or is_special or (not gets_any and self.token is not None):
             self.access[replica.id] = Access(credential, token, pool, gets_any=gets_any)
         else:
@@ -118,6 +104,31 @@ class Upstream:
     def tls_of(self, replica: ReplicaConfig) -> ssl.SSLContext | None:
         """Return the TLS context of an https replica that was learned."""
         return self._pool_tls.get(replica.pool, self.tls)
+
+
+def token_in(section: TokenSource, path: str) -> str | None:
+    """Return the token of a section. `path`: the path of the section. Raises ConfigError."""
+    try:
+        return token_of(section)
+    except FileProblem as err:
+        raise ConfigError([f"{path}.{err.field}: {err}"]) from None
+
+
+def _pool_of(replica: ReplicaConfig, config: Config) -> PoolConfig:
+    """Return the pool of a replica. Raises ConfigError if the replica cannot be in it.
+
+    Without its pool, the replica would get the credentials of other replicas.
+    """
+    pool = config.pools.get(replica.pool, NO_POOL)
+    why = ""
+    if replica.pool and pool is NO_POOL:
+        why = "is missing"
+    elif pool.external and not replica.models:
+        why = "is external, so its replicas need `models`"
+    if why:
+        who = f"the admin API or discovery has added the replica {replica.id!r} to it"
+        raise ConfigError([f"pools.{replica.pool}: {why}; {who}"])
+    return pool
 
 
 def has_own_tls(pool: PoolConfig) -> bool:

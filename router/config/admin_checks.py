@@ -1,10 +1,8 @@
-"""Checks of `listen` and `admin`: the addresses of the ports, and who can reach the admin port.
-
-Every check adds the errors that it finds to `Problems`. No check raises an exception or changes the
-configuration.
-"""
+"""Checks of `listen` and `admin`: the addresses of the ports, and who can reach the admin port."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from router.config.address import (
     is_loopback,
@@ -15,10 +13,9 @@ from router.config.address import (
     split_addresses,
     split_host_port,
 )
-from router.config.file_checks import check_token, try_files
 from router.config.model import Admin, Config
 from router.config.problems import Problems
-from router.config.tls import admin_context
+from router.config.tls import admin_context, check_token, try_files
 
 _TOKENS = ("admin.token", "admin.token_file", "admin.token_env")
 
@@ -26,30 +23,36 @@ _TOKENS = ("admin.token", "admin.token_file", "admin.token_env")
 def check_listeners(config: Config, problems: Problems) -> None:
     """Checks that the addresses are valid, that no two listeners have the same port, and that no
     listener is a replica. Only the start of the router knows all addresses of its machine."""
-    listeners = [("listen", config.listen), ("admin.listen", config.admin.listen)]
-    if config.admin.probes_listen is not None:
-        listeners.append(("admin.probes_listen", config.admin.probes_listen))
+    listeners: tuple[tuple[str, str | None, Callable[[str], list[tuple[str, int]]]], ...] = (
+        ("listen", config.listen, split_addresses),
+        ("admin.listen", config.admin.listen, _admin_address),
+        ("admin.probes_listen", config.admin.probes_listen, lambda text: [split_host_port(text)]),
+    )
     found: list[tuple[str, str, str, int]] = []
-    for path, text in listeners:
-        if problems.is_spoiled(path):
+    for path, text, split in listeners:
+        if text is None:
             continue
-        try:
-            if path == "admin.listen" and text.isdigit():
-                raise ValueError(
-                    f"a port alone would listen on every interface; write 127.0.0.1:{text}"
-                )
-            addresses = split_addresses(text) if path == "listen" else [split_host_port(text)]
-        except ValueError as err:
-            problems.add(path, str(err))
-            continue
-        for host, port in addresses:
+        for host, port in problems.parsed(path, split, text) or ():
             for other, other_text, other_host, other_port in found:
                 if port and port == other_port and is_shared(host, other_host):
                     problems.add(path, f"has the port of {other} ({other_text}); use another port")
             found.append((path, text, host, port))
-    for index, replica in enumerate(config.replicas):
-        path = f"replicas[{index}].url"
-        if problems.is_spoiled("replicas", f"replicas[{index}]", path):
+    _check_not_own(config, found, problems)
+
+
+def _admin_address(text: str) -> list[tuple[str, int]]:
+    if text.isdigit():
+        raise ValueError(f"a port alone would listen on every interface; write 127.0.0.1:{text}")
+    return [split_host_port(text)]
+
+
+def _check_not_own(
+    config: Config, found: Sequence[tuple[str, str, str, int]], problems: Problems
+) -> None:
+    """Checks that no replica is one of the listeners `found`."""
+    for item, replica in problems.each("replicas", config.replicas):
+        path = f"{item}.url"
+        if problems.is_spoiled(path):
             continue
         try:
             url = parse_replica_url(replica.url)
@@ -67,8 +70,8 @@ def check_admin(config: Config, problems: Problems) -> None:
     if tls is not None and not problems.is_spoiled("admin.tls", "admin.tls.cert", "admin.tls.key"):
         try_files("admin.tls", lambda: admin_context(tls), problems)
     check_token("admin", admin, problems)
-    for index, name in enumerate(admin.hosts):
-        path, host = f"admin.hosts[{index}]", name.removeprefix("*.")
+    for path, name in problems.each("admin.hosts", admin.hosts):
+        host = name.removeprefix("*.")
         if (problems.parsed(path, parse_host, host) or host) != host:
             problems.add(path, f"{name!r} must be in lower case, without a final dot")
     if problems.is_spoiled("admin.listen", "admin.tls", *_TOKENS):

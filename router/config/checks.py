@@ -1,10 +1,7 @@
 """Checks of a configuration that a type cannot express, such as a condition on two settings.
 
-Every check adds the errors that it finds to `Problems`. No check raises an exception or changes the
-configuration. A check is skipped if a setting that it compares is already known to be invalid.
-
-`check` calls all checks. Those of larger sections are in files of their own, such as `admin_checks`
-and `class_checks`.
+A check is skipped if a setting that it compares is already known to be invalid. `check` calls all
+checks. Those of larger sections are in files of their own, such as `admin_checks`.
 """
 
 from __future__ import annotations
@@ -25,17 +22,13 @@ from router.config.addons import check_addons
 from router.config.address import parse_host, parse_replica_url
 from router.config.admin_checks import check_admin, check_listeners
 from router.config.annotations import hints, unit_of
-from router.config.class_checks import check_classes, check_slos
-from router.config.discovery_checks import check_discovery
-from router.config.file_checks import check_token, try_files
-from router.config.model import Batches, Config, Cors, Hedging, PolicyChoice, Routing
+from router.config.model import Batches, Config, Cors, Hedging, PolicyChoice, Queue, Routing
 from router.config.model.setting_types import in_file
-from router.config.pool_checks import check_models
 from router.config.problems import Problems
-from router.config.replica_checks import check_region, check_replicas
+from router.config.replica_checks import check_discovery, check_models, check_region, check_replicas
 from router.config.tenant_checks import check_keys, check_priority, check_usage
-from router.config.tls import listening_context, replica_context
-from router.config.units import amount_text
+from router.config.tls import check_token, listening_context, replica_context, try_files
+from router.config.units import amount_text, duration_text
 from router.fleet.engines.common.registry import PRIVATE_MEMBERS
 
 # A valid name of the router in `Via`: stricter than a pseudonym of RFC 9110 section 7.6.3.
@@ -58,12 +51,9 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     _check_regions(config, problems)
     check_models(config, problems)
     check_usage(config, problems)
-    _check_routing(config, problems)
-    _check_policy("hedging", config.hedging, problems, make_hedging_policy)
-    _check_hedging_delay(config, problems)
-    _check_queue(config, problems)
-    check_classes(config, problems)
-    check_slos(config, problems)
+    _check_policies(config, problems)
+    _check_classes(config, problems)
+    _check_slos(config, problems)
     _check_tokenizers(config, problems)
     check_addons(config, problems)
     check_priority(config, problems)
@@ -75,71 +65,92 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
 
 
 def _check_regions(config: Config, problems: Problems) -> None:
-    named = [("region", config.region)]
     regions = config.regions
+    check_region("region", config.region, problems)
     if not problems.is_spoiled("regions.networks"):
         for text, region in regions.networks.items():
             path = f"regions.networks.{text}"
-            named.append((path, region or " "))
             problems.parsed(path, ip_network, text)
-    for index, distance in enumerate(regions.distances):
-        path = f"regions.distances[{index}]"
-        if not problems.is_spoiled(path):
-            named.append((f"{path}.start", distance.start or " "))
-            named.append((f"{path}.end", distance.end or " "))
-            if distance.start == distance.end:
-                problems.add(path, "start and end must be two regions")
-    for path, name in named:
-        check_region(path, name, problems)
-    if regions.return_at > regions.spill_at and not problems.is_spoiled(
-        "regions.return_at", "regions.spill_at"
-    ):
-        problems.add(
-            "regions.return_at", f"must be at most regions.spill_at ({regions.spill_at:g})"
-        )
+            check_region(path, region or " ", problems)
+    for path, distance in problems.each("regions.distances", regions.distances):
+        problems.require(distance.start != distance.end, path, "start and end must be two regions")
+        check_region(f"{path}.start", distance.start or " ", problems)
+        check_region(f"{path}.end", distance.end or " ", problems)
+    if not problems.is_spoiled("regions.spill_at"):
+        text = f"must be at most regions.spill_at ({regions.spill_at:g})"
+        problems.require(regions.return_at <= regions.spill_at, "regions.return_at", text)
 
 
-def _check_routing(config: Config, problems: Problems) -> None:
-    if problems.is_spoiled("routing"):
-        return
+def _check_policies(config: Config, problems: Problems) -> None:
     _check_policy("routing", config.routing, problems)
-    for model, choice in config.routing.models.items():
-        _check_policy(f"routing.models.{model}", choice, problems)
+    if not problems.is_spoiled("routing"):
+        for model, choice in config.routing.models.items():
+            _check_policy(f"routing.models.{model}", choice, problems)
+    _check_policy("hedging", config.hedging, problems, make_hedging_policy)
+    if not problems.is_spoiled("hedging.delay", "hedging.classes"):
+        for name in config.hedging.delay:
+            if name not in config.hedging.classes:
+                problems.add(f"hedging.delay.{name}", f"{name} is not one of hedging.classes")
+    _check_policy("queue", config.queue, problems, make_order)
 
 
 def _check_policy(
     path: str,
-    choice: Routing | PolicyChoice | Hedging,
+    choice: Routing | PolicyChoice | Hedging | Queue,
     problems: Problems,
     make: Callable[[str, dict[str, Any]], object] = make_policy,
 ) -> None:
-    if problems.is_spoiled(path, f"{path}.policy", f"{path}.options"):
+    if problems.is_spoiled(f"{path}.policy", f"{path}.options"):
         return
     try:
         make(choice.policy, choice.options)
     except PolicyConfigError as err:
-        where = f"{path}.policy" if err.option is None else f"{path}.options.{err.option}"
-        problems.add(where, str(err))
+        where = "policy" if err.option is None else f"options.{err.option}"
+        problems.add(f"{path}.{where}", str(err))
 
 
-def _check_hedging_delay(config: Config, problems: Problems) -> None:
-    if problems.is_spoiled("hedging.delay", "hedging.classes"):
-        return
-    for name in config.hedging.delay:
-        if name not in config.hedging.classes:
-            problems.add(f"hedging.delay.{name}", f"{name} is not one of hedging.classes")
+def _check_classes(config: Config, problems: Problems) -> None:
+    """Checks the times of each class, and that the reserved shares add up to at most 1."""
+    are_shares_used = config.queue.reservations.enabled
+    shares = 0.0
+    for name, rules in config.classes.by_name.items():
+        path = f"classes.{name}"
+        if problems.is_spoiled(f"{path}.wait", f"{path}.starvation", f"{path}.share"):
+            return
+        shares += rules.share
+        if 0.0 < rules.wait_s < rules.starvation_s:
+            problems.add(
+                f"{path}.starvation",
+                f"must be at most wait ({duration_text(rules.wait_s)}): "
+                "a request is promoted before it expires",
+            )
+        if are_shares_used and rules.share <= 0.0:
+            problems.add(
+                f"{path}.share", "must be above 0: a class without a share may never be served"
+            )
+    if are_shares_used and shares > 1.0 + 1e-9:
+        problems.add("classes", f"the shares of all classes add up to {shares:.4g}; at most 1")
 
 
-def _check_queue(config: Config, problems: Problems) -> None:
-    queue = config.queue
-    if problems.is_spoiled("queue"):
-        return
-    if not problems.is_spoiled("queue.policy", "queue.options"):
-        try:
-            make_order(queue.policy, queue.options)
-        except PolicyConfigError as err:
-            where = "policy" if err.option is None else f"options.{err.option}"
-            problems.add(f"queue.{where}", str(err))
+def _check_slos(config: Config, problems: Problems) -> None:
+    """Checks that no class has a tighter SLO than a more urgent class.
+
+    A client cannot set an SLO below the SLO of the next more urgent class."""
+    for field in ("ttft_slo_s", "tpot_slo_s"):
+        before, before_path = 0.0, ""
+        for name, rules in config.classes.by_name.items():
+            path = f"classes.{name}.{in_file(field)}"
+            if problems.is_spoiled(path):
+                continue
+            slo_s: float = getattr(rules, field)
+            if slo_s < before:
+                problems.add(
+                    path,
+                    f"must be at least {before_path} ({duration_text(before)}), "
+                    f"not {duration_text(slo_s)}: a more urgent class has the tighter SLO",
+                )
+            else:
+                before, before_path = slo_s, path
 
 
 def _check_tokenizers(config: Config, problems: Problems) -> None:
@@ -149,10 +160,7 @@ def _check_tokenizers(config: Config, problems: Problems) -> None:
 
 
 def _check_spot(config: Config, problems: Problems) -> None:
-    for index, each in enumerate(config.spot.metadata):
-        path = f"spot.metadata[{index}]"
-        if problems.is_spoiled("spot", path):
-            continue
+    for path, each in problems.each("spot.metadata", config.spot.metadata):
         problems.parsed(f"{path}.url", parse_replica_url, each.url)
         if each.replica and each.node:
             problems.add(f"{path}.node", "give either replica or node, not both")
@@ -226,10 +234,7 @@ def _check_cors(cors: Cors, problems: Problems) -> None:
         ("methods", cors.methods, _TOKEN, "a method"),
         ("exposed", cors.exposed, _TOKEN, "the name of a header field or *"),
     ):
-        for index, text in enumerate(texts):
-            path = f"cors.{name}[{index}]"
-            if problems.is_spoiled("cors", path):
-                continue
+        for path, text in problems.each(f"cors.{name}", texts):
             if not pattern.match(text):
                 problems.add(path, f"{text!r} is not {words}")
             elif name == "origins" and (port := _DEFAULT_PORT.match(text)):
@@ -238,26 +243,22 @@ def _check_cors(cors: Cors, problems: Problems) -> None:
 
 
 def _check_texts(config: Config, problems: Problems) -> None:
-    if not _VIA.match(config.via) and not problems.is_spoiled("via"):
-        problems.add("via", "must be 1 to 64 letters, digits and ._-")
+    problems.require(_VIA.match(config.via), "via", "must be 1 to 64 letters, digits and ._-")
     _check_cors(config.cors, problems)
-    name = config.upstream.server_name
-    if name is not None:
-        problems.parsed("upstream.server_name", parse_host, name)
+    if config.upstream.server_name is not None:
+        problems.parsed("upstream.server_name", parse_host, config.upstream.server_name)
     if config.health.path is not None and not problems.is_spoiled("health.path"):
         _check_path("health.path", config.health.path, problems)
-    for index, text in enumerate(config.allow_paths):
-        path = f"allow_paths[{index}]"
-        if not problems.is_spoiled(path):
-            _check_path(path, text, problems)
-            if "?" in text:
-                problems.add(path, "must not have a query: paths are compared without it")
-    for index, name in enumerate(config.bodies.allow):
-        if name not in PRIVATE_MEMBERS and not problems.is_spoiled(f"bodies.allow[{index}]"):
-            known = ", ".join(sorted(PRIVATE_MEMBERS))
-            problems.add(f"bodies.allow[{index}]", f"{name!r} is never refused; use one of {known}")
-    for index, text in enumerate(config.trusted_proxies):
-        problems.parsed(f"trusted_proxies[{index}]", ip_network, text)
+    for path, text in problems.each("allow_paths", config.allow_paths):
+        _check_path(path, text, problems)
+        if "?" in text:
+            problems.add(path, "must not have a query: paths are compared without it")
+    known = ", ".join(sorted(PRIVATE_MEMBERS))
+    for path, name in problems.each("bodies.allow", config.bodies.allow):
+        if name not in PRIVATE_MEMBERS:
+            problems.add(path, f"{name!r} is never refused; use one of {known}")
+    for path, text in problems.each("trusted_proxies", config.trusted_proxies):
+        problems.parsed(path, ip_network, text)
 
 
 def _check_path(path: str, text: str, problems: Problems) -> None:

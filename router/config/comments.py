@@ -62,7 +62,6 @@ def _node(cls: type, source: str) -> ast.ClassDef | None:
 
 
 def _comments(source: str) -> dict[int, str]:
-    """Return the texts of all comments, by line number."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return {
         token.start[0]: token.string.lstrip("#").strip()

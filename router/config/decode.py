@@ -64,7 +64,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 def decode(cls: type[S], data: dict[str, Any], problems: Problems) -> S:
     """Return `data` decoded as a `cls`. The result is invalid if errors were added."""
-    found: S = _struct(cls, data, "", problems, cls)
+    found: S = _Walk(problems, cls).struct(cls, data, "")
     return found
 
 
@@ -88,115 +88,111 @@ def did_you_mean(key: str, known: list[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _struct(
-    cls: type[msgspec.Struct], data: Any, path: str, problems: Problems, root: type[msgspec.Struct]
-) -> Any:
-    """Return `data` decoded as a `cls`.
+class _Walk:
+    """One walk through a document. `root`: the struct of the whole, for hints about unknown keys.
 
-    `root`: the struct of the whole file, for hints about unknown keys.
+    The methods return the decoded value, or _MISSING after an error in it.
     """
-    fields = msgspec.structs.fields(cls)
-    kinds = hints(cls)
-    if data is None:  # the file has a line `limits:` without any setting below it
-        data = {}
-    if not isinstance(data, dict):
-        if not problems.is_spoiled(path):
-            problems.add(path, f"must be a mapping, not {_kind(data)}")
-        data = {}
 
-    names = [field.encode_name for field in fields]
-    for key in data:
-        if key not in names:
-            if problems.is_full:
+    def __init__(self, problems: Problems, root: type[msgspec.Struct]) -> None:
+        self._problems = problems
+        self._root = root
+
+    def struct(self, cls: type[msgspec.Struct], data: Any, path: str) -> Any:
+        problems, fields, kinds = self._problems, msgspec.structs.fields(cls), hints(cls)
+        if data is None:  # the file has a line `limits:` without any setting below it
+            data = {}
+        if not isinstance(data, dict):
+            if not problems.is_spoiled(path):
+                problems.add(path, f"must be a mapping, not {_kind(data)}")
+            data = {}
+        self._check_keys(data, [field.encode_name for field in fields], path)
+        values: dict[str, Any] = {}
+        for field in fields:
+            here = join(path, field.encode_name)
+            if field.encode_name in data:
+                value = self._value(kinds[field.name], data[field.encode_name], here)
+                if value is not _MISSING:
+                    values[field.name] = value
+            elif field.required and not problems.is_spoiled(here):
+                problems.add(here, "is missing")
+            if field.required:
+                values.setdefault(field.name, "")
+        return cls(**values)
+
+    def _check_keys(self, data: dict[str, Any], names: list[str], path: str) -> None:
+        problems = self._problems
+        for key in data:
+            if key not in names:
+                if problems.is_full:
+                    break
+                hint = _hint(str(key), names, path, self._root) if problems.has_hints else ""
+                problems.add(join(path, str(key)), f"unknown key{hint}")
+
+    def _value(self, kind: Any, data: Any, path: str) -> Any:
+        if self._problems.is_spoiled(path):
+            return _MISSING
+        inner, is_optional = without_none(kind)
+        if data is None and is_optional:
+            return None
+        if is_struct(inner):
+            return self.struct(inner, data, path)
+        if get_origin(inner) is tuple:
+            return self._list(get_args(inner)[0], data, path)
+        if get_origin(inner) is dict and _has_places(get_args(inner)[1]):
+            return self._mapping(get_args(inner)[1], data, path)
+        try:
+            return _scalar(kind, inner, data)
+        except ValueError as err:
+            self._problems.add(path, str(err))
+            return _MISSING
+
+    def _list(self, item_kind: Any, data: Any, path: str) -> Any:
+        if data is None:  # the file has a line `replicas:` without any item below it
+            return ()
+        if not isinstance(data, list | tuple):
+            self._problems.add(path, f"must be a list, not {_kind(data)}")
+            return _MISSING
+        items = []
+        for index, item in enumerate(data):
+            items.append(self._value(item_kind, item, f"{path}[{index}]"))
+            if self._problems.is_full:
                 break
-            hint = _hint(str(key), names, path, root) if problems.has_hints else ""
-            problems.add(join(path, str(key)), f"unknown key{hint}")
+        # "" stands for an invalid item, so that the indexes in later error messages are correct.
+        return tuple("" if item is _MISSING else item for item in items)
 
-    values: dict[str, Any] = {}
-    for field in fields:
-        name = field.encode_name
-        here = join(path, name)
-        if name in data:
-            value = _value(kinds[field.name], data[name], here, problems, root)
-            if value is not _MISSING:
-                values[field.name] = value
-        elif field.required and not problems.is_spoiled(here):
-            problems.add(here, "is missing")
-        if field.required:
-            values.setdefault(field.name, "")
-    return cls(**values)
+    def _mapping(self, item_kind: Any, data: Any, path: str) -> Any:
+        """Decodes a mapping with any keys, whose values have the type `item_kind`."""
+        if data is None:
+            return {}
+        if not isinstance(data, dict):
+            self._problems.add(path, f"must be a mapping, not {_kind(data)}")
+            return _MISSING
+        items = {
+            str(key): self._value(item_kind, item, join(path, str(key)))
+            for key, item in data.items()
+        }
+        return {key: item for key, item in items.items() if item is not _MISSING}
 
 
-def _value(kind: Any, data: Any, path: str, problems: Problems, root: type[msgspec.Struct]) -> Any:
-    """Return `data` decoded as the annotated type `kind`.
-
-    If `data` is invalid, adds an error to `problems` and returns _MISSING.
-    """
-    if problems.is_spoiled(path):
-        return _MISSING
-    inner, is_optional = without_none(kind)
-    if data is None and is_optional:
-        return None
-    if is_struct(inner):
-        return _struct(inner, data, path, problems, root)
-    if get_origin(inner) is tuple:
-        return _list(get_args(inner)[0], data, path, problems, root)
-    if get_origin(inner) is dict and _has_places(get_args(inner)[1]):
-        return _mapping(get_args(inner)[1], data, path, problems, root)
-    if isinstance(data, str) and (unit := unit_of(kind)) is not None:
+def _scalar(kind: Any, inner: Any, data: Any) -> Any:
+    """Return a single value. `inner`: `kind` without `None`. Raises ValueError if it is invalid."""
+    unit = unit_of(kind)
+    if isinstance(data, str) and unit is not None:
         amount = _AMOUNTS[unit](data)
         if amount is None:
-            problems.add(path, f"must be {_EXAMPLES[unit]}, not {data!r}")
-            return _MISSING
+            raise ValueError(f"must be {_EXAMPLES[unit]}, not {data!r}")
         data = amount
     # msgspec would accept NaN, because any comparison of NaN with a bound is false.
     if isinstance(data, float) and not math.isfinite(data):
-        problems.add(path, "must be a finite number")
-        return _MISSING
+        raise ValueError("must be a finite number")
     try:
-        value = msgspec.convert(data, kind)
+        return msgspec.convert(data, kind)
     except msgspec.ValidationError as err:
-        complaint = explain(err, unit_of(kind))
         if get_origin(inner) is Literal:
-            complaint = f"must be one of {', '.join(get_args(inner))}"
-        elif inner is str and isinstance(data, int):
-            complaint += "; write it in quotes"
-        problems.add(path, complaint)
-        return _MISSING
-    return value
-
-
-def _list(
-    item_kind: Any, data: Any, path: str, problems: Problems, root: type[msgspec.Struct]
-) -> Any:
-    if data is None:  # the file has a line `replicas:` without any item below it
-        return ()
-    if not isinstance(data, list | tuple):
-        problems.add(path, f"must be a list, not {_kind(data)}")
-        return _MISSING
-    items = []
-    for index, item in enumerate(data):
-        items.append(_value(item_kind, item, f"{path}[{index}]", problems, root))
-        if problems.is_full:
-            break
-    # "" stands for an invalid item, so that the indexes in later error messages are correct.
-    return tuple("" if item is _MISSING else item for item in items)
-
-
-def _mapping(
-    item_kind: Any, data: Any, path: str, problems: Problems, root: type[msgspec.Struct]
-) -> Any:
-    """Return `data` decoded as a mapping with any keys, whose values have the type `item_kind`."""
-    if data is None:
-        return {}
-    if not isinstance(data, dict):
-        problems.add(path, f"must be a mapping, not {_kind(data)}")
-        return _MISSING
-    items = {
-        str(key): _value(item_kind, item, join(path, str(key)), problems, root)
-        for key, item in data.items()
-    }
-    return {key: item for key, item in items.items() if item is not _MISSING}
+            raise ValueError(f"must be one of {', '.join(get_args(inner))}") from None
+        in_quotes = "; write it in quotes" if inner is str and isinstance(data, int) else ""
+        raise ValueError(explain(err, unit) + in_quotes) from None
 
 
 def _has_places(kind: Any) -> bool:

@@ -133,7 +133,6 @@ def hash_of(key: bytes) -> str:
 
 
 def new_key() -> str:
-    """Return a random key."""
     return PREFIX + token_urlsafe(_BITS // 8)
 
 
@@ -218,19 +217,27 @@ def _line(text: bytes, here: str) -> KeyLine:
         raise KeysProblem(f"{here}: {_explained(text) or err}") from None
     except NOT_JSON as err:
         raise KeysProblem(f"{here}: not JSON: {err}; `hedgerow key` prints a line") from None
+    if why := _rule(line):
+        raise KeysProblem(f"{here}: {why}")
+    return line
+
+
+def _rule(line: KeyLine) -> str:
+    """Return the rule that a line breaks; "" if it is valid."""
     if not _NAME.match(line.name):
-        raise KeysProblem(f"{here}: a name is 1 to 100 letters, digits and ._:@+-")
+        return "a name is 1 to 100 letters, digits and ._:@+-"
     if not _HASH.match(line.hash):
-        raise KeysProblem(f"{here}: a hash is sha256: and 64 hexadecimal digits")
+        return "a hash is sha256: and 64 hexadecimal digits"
     try:
         expiry_of(line)
     except ValueError as err:
-        raise KeysProblem(f"{here}: expires: {err}") from None
-    allowed = line.allowed_regions
-    if not all(map(REGION.match, (*(allowed or ()), *([line.region] if line.region else ())))):
-        raise KeysProblem(f"{here}: {REGION_RULE}")
+        return f"expires: {err}"
+    allowed, region = line.allowed_regions, line.region
+    named = [*(allowed or ()), *([region] if region else [])]
+    if not all(map(REGION.match, named)):
+        return REGION_RULE
     if allowed == ():
-        raise KeysProblem(f"{here}: allowed_regions is empty; name regions, or remove it")
-    if allowed is not None and line.region and line.region not in allowed:
-        raise KeysProblem(f"{here}: region is not among allowed_regions")
-    return line
+        return "allowed_regions is empty; name regions, or remove it"
+    if allowed and region and region not in allowed:
+        return "region is not among allowed_regions"
+    return ""

@@ -156,24 +156,21 @@ def _expanded(data: dict[str, Any]) -> dict[str, Any]:
     name in `models` may be only the model that it stands for, and a target of a name only its
     model.
     """
-    replicas, admin, models = data.get("replicas"), data.get("admin"), data.get("models")
-    discovery = data.get("discovery")
     expanded = dict(data)
-    if isinstance(replicas, list | tuple):
-        expanded["replicas"] = [_at("url", item) for item in replicas]
+    if "replicas" in data:
+        expanded["replicas"] = _each_at("url", data["replicas"])
     listen = data.get("listen")
     addresses = listen if isinstance(listen, list | tuple) else [listen]
     if addresses and all(type(each) in (int, str) for each in addresses):
         expanded["listen"] = ", ".join(map(str, addresses))
-    if type(admin) is int:
-        admin = str(admin)
-    if isinstance(admin, str):
-        expanded["admin"] = _at("listen", admin)
-    if isinstance(models, Mapping):
+    admin = data.get("admin")
+    if type(admin) in (int, str):
+        expanded["admin"] = {"listen": str(admin)}
+    if isinstance(models := data.get("models"), Mapping):
         expanded["models"] = {name: _route(value) for name, value in models.items()}
-    if isinstance(discovery, Mapping) and isinstance(discovery.get("dns"), list | tuple):
-        names = [_at("url", item) for item in discovery["dns"]]
-        expanded["discovery"] = {**discovery, "dns": names}
+    discovery = data.get("discovery")
+    if isinstance(discovery, Mapping) and "dns" in discovery:
+        expanded["discovery"] = {**discovery, "dns": _each_at("url", discovery["dns"])}
     return expanded
 
 
@@ -183,8 +180,12 @@ def _route(value: Any) -> Any:
         return {"targets": [_at("model", value)]}
     if not isinstance(value, Mapping):
         return value
-    lists = {key: value[key] for key in _TARGETS if isinstance(value.get(key), list | tuple)}
-    return {**value, **{key: [_at("model", item) for item in lists[key]] for key in lists}}
+    return {**value, **{key: _each_at("model", value[key]) for key in _TARGETS if key in value}}
+
+
+def _each_at(field: str, values: Any) -> Any:
+    """Return a list whose texts became mappings with `field`. What is no list stays as it is."""
+    return [_at(field, item) for item in values] if isinstance(values, list | tuple) else values
 
 
 def _at(field: str, value: Any) -> Any:

@@ -10,6 +10,7 @@ from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from typing import Final
 
 from router.config.address import is_loopback, split_host_port
+from router.config.admin_checks import needs_secret
 from router.config.model import Config, Cors
 from router.config.tls import token_of
 
@@ -45,12 +46,10 @@ def notes(config: Config, *, reads_files: bool = True) -> Iterator[str]:
 
 def _of_admin(config: Config, reads_files: bool) -> Iterator[str]:
     admin = config.admin
-    if is_loopback(split_host_port(admin.listen)[0]):
+    is_certified = admin.tls is not None and admin.tls.client_ca is not None
+    if is_certified or is_loopback(split_host_port(admin.listen)[0]) or not needs_secret(admin):
         return
-    if admin.tls is not None and admin.tls.client_ca is not None:
-        return
-    has_token = (admin.token, admin.token_file, admin.token_env) != (None, None, None)
-    if has_token and (reads_files or admin.token is not None):
+    if reads_files or admin.token is not None:
         size = len(token_of(admin) or "")
         if size < _TOKEN_CHARS:
             yield (
@@ -58,7 +57,7 @@ def _of_admin(config: Config, reads_files: bool) -> Iterator[str]:
                 f"can reach admin.listen ({admin.listen}) and guess it: use {_TOKEN_CHARS} random "
                 "characters or more"
             )
-    if has_token and admin.tls is None:
+    if admin.tls is None:
         yield (
             f"admin.tls is unset, so admin requests to admin.listen ({admin.listen}) send the "
             "token over plain HTTP, and it can be read on the network: set admin.tls, or listen on "

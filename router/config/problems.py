@@ -1,13 +1,14 @@
 """Collects all errors in a configuration, each with the path of its setting.
 
 A check that finds an error adds it to `Problems` and continues, so that one run reports all errors.
+No check raises an exception or changes the configuration.
 A setting with an error is "spoiled". Later checks skip a spoiled setting, because they would repeat
 the first error or report a wrong one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from router.core.errors import ConfigError
@@ -40,6 +41,18 @@ class Problems:
         """Adds an error in the setting at `path`; an empty path means the whole configuration."""
         self._paths.add(path)
         self.lines.append(f"{path}: {text}" if path else text)
+
+    def require(self, is_valid: object, path: str, text: str) -> None:
+        """Adds an error in a setting, unless `is_valid` is true or it has an error already."""
+        if not is_valid and not self.is_spoiled(path):
+            self.add(path, text)
+
+    def each(self, path: str, items: Iterable[T]) -> Iterator[tuple[str, T]]:
+        """Yields the path and the value of each item of a list that has no error yet."""
+        for index, item in enumerate(items):
+            here = f"{path}[{index}]"
+            if not self.is_spoiled(here):
+                yield here, item
 
     def parsed(self, path: str, parse: Callable[[str], T], text: str) -> T | None:
         """Return `parse(text)`, where `text` is the setting at `path`.

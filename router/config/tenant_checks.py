@@ -1,63 +1,34 @@
-"""Checks of `keys` and `priority`: the file of keys, the tiers, and the rules of priority classes.
-
-Every check adds the errors that it finds to `Problems`. No check raises an exception or changes the
-configuration.
-"""
+"""Checks of `keys`, `priority` and `usage`: the file of keys, tiers, rules, prices and charges."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ipaddress import ip_network
 
-from router.config.file_checks import FIELD_NAME
 from router.config.key_files import read_keys
 from router.config.keys import KeyLine, KeysProblem, ModelBudgets
 from router.config.model import Config
 from router.config.model.tenants import ANY
 from router.config.problems import Problems
+from router.config.tls import FIELD_NAME
 from router.core.addons import is_installed
 from router.core.time_zone import TimeZone
 
 # Header fields that a setting cannot name: the router drops them or uses them for something else.
 _NOT_SEEN = frozenset(
     [
-        "host",
-        "connection",
-        "content-length",
-        "transfer-encoding",
-        "te",
-        "expect",
-        "via",
-        "keep-alive",
-        "upgrade",
-        "trailer",
-        "authorization",
-        "proxy-authorization",
-        "x-api-key",
-        "api-key",
-        "x-goog-api-key",
-        "x-forwarded-for",
-        "x-forwarded-proto",
-        "x-forwarded-host",
-        "forwarded",
-        "x-request-id",
-        "x-router-model",
-        "x-priority",
-        "x-hedge",
-        "x-slo-ttft-ms",
-        "x-slo-tpot-ms",
-        "x-ttft-estimate",
-        "x-region",
-        "x-served-region",
+        *("host", "connection", "content-length", "transfer-encoding", "te", "expect", "via"),
+        *("keep-alive", "upgrade", "trailer", "authorization", "proxy-authorization", "x-api-key"),
+        *("api-key", "x-goog-api-key", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"),
+        *("forwarded", "x-request-id", "x-router-model", "x-priority", "x-hedge", "x-slo-ttft-ms"),
+        *("x-slo-tpot-ms", "x-ttft-estimate", "x-region", "x-served-region"),
     ]
 )
 
 
 def check_priority(config: Config, problems: Problems) -> None:
     """Checks the conditions of the rules in `priority.rules`."""
-    for index, rule in enumerate(config.priority.rules):
-        path = f"priority.rules[{index}]"
-        if problems.is_spoiled(path):
-            continue
+    for path, rule in problems.each("priority.rules", config.priority.rules):
         if not (rule.header or rule.model or rule.network):
             problems.add(path, "has no header, model or network, so it matches every request")
         if rule.value and not rule.header:
@@ -96,15 +67,21 @@ def check_keys(config: Config, problems: Problems) -> None:
             problems.add(
                 "keys.required", "needs keys.file or keys.folder: without it no key is known"
             )
-        return
-    if problems.is_spoiled("keys.file", "keys.folder") or not problems.reads_files:
-        return
-    field = "keys.folder" if keys.file is None else "keys.file"
-    try:
-        lines = read_keys(keys)
-    except KeysProblem as err:
-        problems.add(f"keys.{err.field}", str(err))
-        return
+    elif problems.reads_files and not problems.is_spoiled("keys.file", "keys.folder"):
+        try:
+            lines = read_keys(keys)
+        except KeysProblem as err:
+            problems.add(f"keys.{err.field}", str(err))
+        else:
+            field = "keys.folder" if keys.file is None else "keys.file"
+            _check_budgets(field, lines, config, problems)
+            _check_tiers(field, lines, config, problems)
+
+
+def _check_budgets(
+    field: str, lines: Sequence[KeyLine], config: Config, problems: Problems
+) -> None:
+    """Checks that budgets can be counted: the addon, and the prices. `field`: of the lines."""
     with_budget = next((line.name for line in lines if line.has_budget), None)
     if with_budget is not None and not is_installed("usage"):
         problems.add(
@@ -116,17 +93,21 @@ def check_keys(config: Config, problems: Problems) -> None:
             if unpriced:
                 problems.add(field, f"{line.name} has a budget of money, which needs {unpriced}")
                 break
-    if not problems.is_spoiled("priority.tiers"):
-        known = config.priority.tiers
-        # One problem for each unknown tier, with the first name that has it.
-        unknown = {line.tier: line.name for line in reversed(lines) if line.tier not in known}
-        unknown.pop("", None)
-        for tier, name in sorted(unknown.items()):
-            problems.add(
-                field,
-                f"{name} has the tier {tier!r}, which is not among priority.tiers "
-                f"(known: {', '.join(known)})",
-            )
+
+
+def _check_tiers(field: str, lines: Sequence[KeyLine], config: Config, problems: Problems) -> None:
+    """Adds one problem for each unknown tier, with the first name that has it."""
+    if problems.is_spoiled("priority.tiers"):
+        return
+    known = config.priority.tiers
+    unknown = {line.tier: line.name for line in reversed(lines) if line.tier not in known}
+    unknown.pop("", None)
+    for tier, name in sorted(unknown.items()):
+        problems.add(
+            field,
+            f"{name} has the tier {tier!r}, which is not among priority.tiers "
+            f"(known: {', '.join(known)})",
+        )
 
 
 def _limits_cost(line: KeyLine | ModelBudgets) -> bool:
@@ -138,24 +119,27 @@ def _unpriced(line: KeyLine, config: Config) -> str:
     prices = config.usage.prices
     if ANY in prices:
         return ""
-    for model, budgets in line.model_budgets.items():
-        if _limits_cost(budgets) and model not in prices:
-            return f'the price of {model}, or of "{ANY}", in usage.prices'
-    if not _limits_cost(line):
-        return ""
-    if not prices:
+    models = [model for model, budgets in line.model_budgets.items() if _limits_cost(budgets)]
+    limits_all = _limits_cost(line)
+    if limits_all and prices:
+        models += [model for name in line.models or () for model in _served_for(name, config)]
+    missing = next((model for model in models if model not in prices), None)
+    if missing is not None:
+        return f'the price of {missing}, or of "{ANY}", in usage.prices'
+    if limits_all and not prices:
         return "usage.prices"
-    if line.models is None:
+    if limits_all and line.models is None:
         return (
             f'a price for every model: the price of "{ANY}" in usage.prices, or models of the key'
         )
-    for name in line.models:
-        route = config.models.get(name)
-        targets = () if route is None else (*route.targets, *route.fallbacks)
-        for model in [target.model or name for target in targets] or [name]:
-            if model not in prices:
-                return f'the price of {model}, or of "{ANY}", in usage.prices'
     return ""
+
+
+def _served_for(name: str, config: Config) -> list[str]:
+    """Return the models that replicas are asked for if a client asks for `name`."""
+    route = config.models.get(name)
+    targets = () if route is None else (*route.targets, *route.fallbacks)
+    return [target.model or name for target in targets] or [name]
 
 
 def _check_header(path: str, name: str, problems: Problems) -> None:

@@ -8,14 +8,20 @@ message never contains a secret or the content of a key.
 from __future__ import annotations
 
 import os
+import re
 import ssl
+from collections.abc import Callable
+from typing import Final
 
 from router.config.model import AdminTls, Pool, Tls, Upstream
 from router.config.model.setting_types import TokenSource
+from router.config.problems import Problems
 from router.config.read_file import read_file
 from router.core.errors import ConfigError
 
 _MAX_TOKEN_BYTES = 16 * 1024
+# A valid name of a header field (RFC 9110), except that the underscore is not allowed.
+FIELD_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z")
 
 
 class FileProblem(ValueError):
@@ -139,3 +145,27 @@ def _read(field: str, path: str) -> bytes:
     except (OSError, ValueError) as err:  # ValueError if the path has a NUL byte
         why = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
         raise FileProblem(field, f"cannot read {path!r}: {why}") from None
+
+
+def try_files(section: str, action: Callable[[], object], problems: Problems) -> None:
+    """Calls `action`, which reads files, and adds its FileProblem as a problem of `section`."""
+    if not problems.reads_files:
+        return
+    try:
+        action()
+    except FileProblem as err:
+        problems.add(f"{section}.{err.field}", str(err))
+
+
+def check_token(
+    path: str, section: TokenSource, problems: Problems, *, is_needed: bool = False
+) -> None:
+    """Checks the token of a section. `path`: the path of the section."""
+    if problems.is_spoiled(path):
+        return
+    given = sum(s is not None for s in (section.token, section.token_file, section.token_env))
+    if given > 1 or (is_needed and not given):
+        rule = "needs" if is_needed else "may have only"
+        problems.add(path, f"{rule} one of token, token_file and token_env")
+    else:
+        try_files(path, lambda: token_of(section), problems)

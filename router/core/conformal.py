@@ -63,7 +63,6 @@ class ConformalInterval:
         self._turn = 0.0  # The place of the last replacement among the scores above, 0 to 1.
 
     def copy(self) -> ConformalInterval:
-        """Return a copy with the same scores and levels."""
         made = ConformalInterval()
         made.low_level = self.low_level
         made.high_level = self.high_level

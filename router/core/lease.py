@@ -133,7 +133,6 @@ def poll_begins(slots: ReplicaLoad, now: float) -> int:
 
 
 def poll_failed(slots: ReplicaLoad) -> None:
-    """Record that a poll ended without a result."""
     slots.polls_heard += 1
 
 

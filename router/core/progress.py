@@ -67,6 +67,5 @@ class Progress:
             self.first_tokens += (tokens - self.first_tokens) * SMOOTHING
 
     def whole_answer(self, took_s: float) -> None:
-        """Record a response that was not streamed."""
         usual = self.whole_s
         self.whole_s = took_s if usual <= 0.0 else usual + (took_s - usual) * SMOOTHING

@@ -14,17 +14,17 @@ Must never: start anything in `make`, or keep an object of a replica after `unwa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Protocol
 
 import msgspec
 
+from router.config.in_force import InForce
 from router.config.model import Config
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.queueing.queue_driver import QueueDriver
 from router.fleet.notice import Notice
-from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.observe.families.family import Source
@@ -42,14 +42,19 @@ class Reclaims(Protocol):
 class Host(Protocol):
     """The parts of the router that an addon may use. They exist when the addon is made."""
 
+    in_force: InForce
     loop: asyncio.AbstractEventLoop
     rng: Random
     fleet: Fleet
-    knowledge: PrefixLookup
     dispatcher: Dispatcher
-    queue: QueueDriver | None
     sweeper: Sweeper
-    failed: Callable[[BaseException], None]  # Logs an unexpected exception.
+
+    @property
+    def queue(self) -> QueueDriver | None:
+        """`None`: requests are sent without queueing."""
+
+    def failed(self, err: BaseException) -> None:
+        """Logs an unexpected exception."""
 
     @property
     def reclaims(self) -> Reclaims: ...
@@ -75,8 +80,8 @@ class Addon:
         """Return what it holds for requests, by name; each number is 0 after `stop`."""
         return {}
 
-    def adopt(self, config: Config, token: str | None) -> None:
-        """Uses these settings from now on. `token`: what the router sends to replicas."""
+    def adopt(self, config: Config) -> None:
+        """Uses these settings from now on; `Host.in_force` has them already."""
 
     def state(self) -> object:
         """Return what the process after this one must know, as JSON; `None`: nothing."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 
 from policies.contract import Context, RequestView, RoutingPolicy, make_policy
 from router.config.model import Routing
@@ -32,18 +32,39 @@ from router.observe.metrics import Metrics
 _NOBODY: Final[Mapping[Replica, int]] = {}
 
 
-class Policies(NamedTuple):
+class Policies:
     """The policies of one configuration. All policies are built and replaced together."""
 
-    default: RoutingPolicy
-    by_model: Mapping[str, RoutingPolicy]
+    __slots__ = (
+        "by_model",
+        "closes",
+        "default",
+        "hears_dispatch",
+        "hears_finish",
+        "hears_first_token",
+        "sample",
+    )
 
-    @classmethod
-    def of(cls, routing: Routing) -> Policies:
+    def __init__(
+        self, default: RoutingPolicy, by_model: Mapping[str, RoutingPolicy], sample: int
+    ) -> None:
+        """`sample`: the most candidates that a policy gets."""
+        self.default = default
+        self.by_model = by_model
+        self.sample = sample
+        # A hook method that no policy overrides is not called.
+        self.hears_dispatch = _overridden(self, "on_dispatch")
+        self.hears_first_token = _overridden(self, "on_first_token")
+        self.hears_finish = _overridden(self, "on_finish")
+        self.closes = [p for p in self.all() if _overrides(p, "closed_to")]
+
+    @staticmethod
+    def of(routing: Routing) -> Policies:
         """Build the policies. Raises PolicyConfigError."""
-        return cls(
+        return Policies(
             make_policy(routing.policy, routing.options),
             {name: make_policy(c.policy, c.options) for name, c in routing.models.items()},
+            routing.sample,
         )
 
     def all(self) -> list[RoutingPolicy]:
@@ -56,7 +77,6 @@ class Chooser:
     def __init__(
         self,
         policies: Policies,
-        sample: int,
         knowledge: PrefixLookup,
         metrics: Metrics,
         rng: Random,
@@ -83,17 +103,7 @@ class Chooser:
         # The sum of the policies' `plan_changes`, after the last call of `closed_to`.
         self.plan_changes = 0
         self.has_spot = False  # Whether any replica of the fleet is a spot replica.
-        self.adopt(policies, sample)
-
-    def adopt(self, policies: Policies, sample: int) -> None:
-        self._sample = sample
-        self._default = policies.default
-        self._by_model = policies.by_model
-        # A hook method that no policy overrides is not called.
-        self._hears_dispatch = _overridden(policies, "on_dispatch")
-        self._hears_first_token = _overridden(policies, "on_first_token")
-        self._hears_finish = _overridden(policies, "on_finish")
-        self._closes = [p for p in policies.all() if _overrides(p, "closed_to")]
+        self.policies = policies  # A reload replaces them.
 
     def choose(self, view: RequestView, candidates: Sequence[Replica], now: float) -> Replica:
         """Return the policy's choice among `candidates`, or a random one if the policy fails."""
@@ -108,7 +118,7 @@ class Chooser:
             adapter = self._adapters.of(view.model)
             if adapter:
                 candidates = preferred_for(adapter, candidates, held)
-        if len(candidates) > self._sample and not policy.sees_all:
+        if len(candidates) > self.policies.sample and not policy.sees_all:
             candidates = self._window(candidates, held)
         if self.has_spot:
             candidates = preferred_by_class(candidates, view.urgency)
@@ -140,7 +150,7 @@ class Chooser:
         A class is closed if any policy closes it. `leaving`: see `RoutingPolicy.closed_to`.
         """
         found = changes = 0
-        for policy in self._closes:
+        for policy in self.policies.closes:
             try:
                 found |= policy.closed_to(replica, leaving)
                 changes += policy.plan_changes()
@@ -150,9 +160,10 @@ class Chooser:
         return found
 
     def _policy_of(self, view: RequestView) -> RoutingPolicy:
-        if self._by_model and view.model is not None:
-            return self._by_model.get(view.model, self._default)
-        return self._default
+        policies = self.policies
+        if policies.by_model and view.model is not None:
+            return policies.by_model.get(view.model, policies.default)
+        return policies.default
 
     def _window(
         self, candidates: Sequence[Replica], held: Mapping[Replica, int]
@@ -161,12 +172,12 @@ class Chooser:
         the prefix."""
         count = len(candidates)
         start = int(self._rng.random() * count)
-        window = [*candidates[start : start + self._sample]]
-        if len(window) < self._sample:
-            window += candidates[: self._sample - len(window)]
+        window = [*candidates[start : start + self.policies.sample]]
+        if len(window) < self.policies.sample:
+            window += candidates[: self.policies.sample - len(window)]
         # If very many replicas hold the prefix, the adjacent candidates contain some of them in
         # most cases.
-        if 0 < len(held) <= self._sample:
+        if 0 < len(held) <= self.policies.sample:
             # The tuple of candidates changes only when the fleet changes.
             if candidates is not self._crowd:
                 self._crowd = candidates
@@ -174,7 +185,7 @@ class Chooser:
             places = self._places
             for holder in held:
                 place = places.get(holder)
-                if place is not None and (place - start) % count >= self._sample:
+                if place is not None and (place - start) % count >= self.policies.sample:
                     window.append(holder)
         return window
 
@@ -212,7 +223,7 @@ class Chooser:
             adapter = self._adapters.of(view.model)
             if adapter:
                 replica.loaded_adapters.use(adapter)
-        if self._hears_dispatch:
+        if self.policies.hears_dispatch:
             policy = self._policy_of(view)
             ctx = self._ctx
             ctx.now = now
@@ -240,14 +251,14 @@ class Chooser:
         """
         if view.blocks:
             self._knowledge.begun(replica, view.blocks, held)
-        if self._hears_first_token and ttft_s is not None:
+        if self.policies.hears_first_token and ttft_s is not None:
             self._tell("on_first_token", now, view, replica, ttft_s)
 
     def finished(
         self, view: RequestView, replica: Replica, output_tokens: int | None, now: float
     ) -> None:
         """Handle the end of an attempt; called once. `output_tokens`: `None` if unknown."""
-        if self._hears_finish:
+        if self.policies.hears_finish:
             self._tell("on_finish", now, view, replica, output_tokens)
 
     def _tell(

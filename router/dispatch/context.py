@@ -1,17 +1,16 @@
 """The objects that the requests of one router share: policies, budgets, counters and settings.
 
 Request drivers and requests get the context as an argument, so they do not depend on the
-dispatcher. The app, or the simulated router, creates it and applies reloads.
+dispatcher. The app, or the simulated router, creates it, and `app/reload.py` applies reloads.
 
 Must never: hold anything that belongs to one request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 
-from policies.queueing.contract import OrderPolicy
 from router.config.model import Config
 from router.core.scheduling import Scheduler
 from router.core.ttft_estimate import TtftEstimates
@@ -63,6 +62,7 @@ class Context:
         The constructor raises PolicyConfigError.
         """
         self.resumption = resumption
+        # The settings in force. A reload replaces them; requests keep those they began with.
         self.rules = Rules(config, token, resumption)
         self.fleet = fleet
         self.chooser = chooser
@@ -80,23 +80,6 @@ class Context:
         # Called with an unexpected exception that affects one request at most. The proxy logs it.
         self.log_defect: Callable[[Exception], None] = _raise
         self._rng = rng
-
-    def adopt(
-        self, config: Config, orders: Sequence[OrderPolicy] | None = None, token: str | None = None
-    ) -> None:
-        """Apply a new configuration.
-
-        Requests that have already started keep their `Rules`. `orders`: the order policies, one for
-        each queue; `None`: these policies are built here. `token`: the secret of `upstream`.
-        """
-        if self.resumption is not None:
-            self.resumption.adopt(config)
-        self.rules = Rules(config, token, self.resumption)
-        self.budget.adopt(config.retry)
-        self.fleet.suspects.adopt(config.bodies.suspect_s)
-        if self.queue is not None:
-            self.queue.adopt(config, orders)
-            self.queue.wake()  # The limits of keys may have changed.
 
     def takes_steps(self) -> bool:
         """Whether pending requests of a flow make its next request less urgent.

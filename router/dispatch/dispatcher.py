@@ -33,6 +33,7 @@ from router.dispatch.messages import MESSAGES
 from router.dispatch.placement import Placement
 from router.dispatch.recurring import Recurring
 from router.dispatch.routing_facts import RoutingFacts, session_in
+from router.dispatch.rules import ArrivalRules
 from router.dispatch.tenants import Tenants, check_model
 from router.dispatch.usage.token_counts import UNKNOWN as NO_USAGE
 from router.fleet.dialects import UNKNOWN
@@ -43,7 +44,6 @@ from router.intake.body import may_be_large, read_fields, watch
 from router.intake.fields import Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key, Keyring
-from router.intake.private_members import MemberRules
 from router.intake.routes import (
     BATCHES,
     HEALTH,
@@ -64,7 +64,7 @@ from router.observe.prices import prices_of
 from router.wire.client import ClientConnection, Handler
 from router.wire.http1 import answers
 from router.wire.http1.body_decoder import decoder_of
-from router.wire.http1.cors import cors_of, is_preflight
+from router.wire.http1.cors import is_preflight
 from router.wire.http1.heads import RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import LocalServer, Tunnel
@@ -101,26 +101,14 @@ class Dispatcher(Handler, ExchangeOwner):
         self.unready: Callable[[], Reason | None] = _always_ready
         self._context = context
         context.log_defect = self.log_defect
-        self._facts = RoutingFacts(context, config)
+        self._facts = RoutingFacts(context, config.access_log.salt)
         self._ignored_numbers = IgnoredNumbers()
         self._sweeper = sweeper
         self._ids = Ids()
-        self.adopt(config, authorization, keys)
-
-    def adopt(self, config: Config, authorization: bytes | None, keys: Keyring) -> None:
-        """Apply a new configuration. `Context.adopt` must be called after this."""
-        self._timeouts = config.timeouts
-        self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
-        self._context.metrics.usage.adopt(prices_of(config))
+        # The settings in force. A reload replaces these objects.
+        self.arrival = ArrivalRules(config, authorization)
         self.charges = ChargeRules(config.usage.charges)
-        self._facts.adopt(config)
-        self._uses_sdk_timeouts = config.queue.sdk_timeouts
-        self._authorization = authorization
-        self._via = config.via.encode("ascii")
-        self._proto = b"https" if config.tls is not None else b"http"
-        self._allowed = frozenset(path.encode() for path in config.allow_paths)
-        self._member_rules = MemberRules(config.bodies.allow)
-        self._cors = cors_of(config.cors)
+        context.metrics.usage.prices = prices_of(config)
 
     def apply_keys(self) -> None:
         """Apply the keys after a reload, or after a key has expired, to the requests that have not
@@ -147,19 +135,20 @@ class Dispatcher(Handler, ExchangeOwner):
     # -- Handler ------------------------------------------------------------------------------
 
     def check_head(self, head: RequestHead) -> None:
-        if head.origin is not None and self._cors is not None:
+        if head.origin is not None and self.arrival.cors is not None:
             if is_preflight(head):
                 head.route = PREFLIGHT, head.target
                 return
             head.drop(b"origin")
         if self.tenants.requires_keys and head.target != HEALTH_PATH:
             self.tenants.identify(head)  # Reject a missing or unknown key before the body is read.
-        head.route = found = classify(head.method, head.target, self._allowed)
+        allowed = self.arrival.allowed
+        head.route = found = classify(head.method, head.target, allowed)
         if found[0].kind == "other":
             path_class, target = class_in_path(head.target)
             if path_class >= 0:
                 head.path_class, head.target = path_class, target
-                head.route = found = classify(head.method, target, self._allowed)
+                head.route = found = classify(head.method, target, allowed)
         if found[0] is BATCHES and self._has_batch_server():
             if self._context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
@@ -205,9 +194,10 @@ class Dispatcher(Handler, ExchangeOwner):
         batch_server = self.batch_server
         assert batch_server is not None
         name = _request_id_of(head, self._ids.new())
-        introduction = self.tenants.introduce(head, self._authorization is not None)
+        arrival = self.arrival
+        introduction = self.tenants.introduce(head, arrival.authorization is not None)
         tunnel = Tunnel(
-            client, head, name, early, introduction, self, self._sweeper, self._timeouts
+            client, head, name, early, introduction, self, self._sweeper, arrival.timeouts
         )
         self.tunnels.add(tunnel)
         tunnel.start(batch_server)
@@ -286,7 +276,7 @@ class Dispatcher(Handler, ExchangeOwner):
             head.content_type,
             head.content_encoding,
             head.watch,
-            self._member_rules,
+            self.arrival.members,
         )
 
     def _urgency(
@@ -343,7 +333,7 @@ class Dispatcher(Handler, ExchangeOwner):
             if key is not None or routing.ttft_slo_s > 0.0 or routing.tpot_slo_s > 0.0:
                 slos = context.rules.slos[exchange.urgency.rank]
                 slos.state(view, key, routing.ttft_slo_s, routing.tpot_slo_s)
-            self._facts.fill(exchange)
+            self._facts.fill(exchange, self.arrival)
 
     def _admit(self, exchange: Exchange) -> None:
         """Count the request against the limits of its tenant. Raises RouterError to refuse it."""
@@ -367,7 +357,7 @@ class Dispatcher(Handler, ExchangeOwner):
         elif route is SERVER:
             answer_locally(exchange, client, b"", answers.ALLOW)
         elif route is PREFLIGHT:
-            cors = self._cors  # `None` if a reload has turned CORS off
+            cors = self.arrival.cors  # `None` if a reload has turned CORS off
             allows = b"" if cors is None else cors.preflight(exchange.asked.head)
             answer_locally(exchange, client, b"", allows)
         else:
@@ -436,16 +426,16 @@ class Dispatcher(Handler, ExchangeOwner):
 
     def _write_common_lines(self, asked: ClientRequest, peer: str) -> None:
         """Build the header lines that every replica gets."""
-        tenants = self.tenants
+        tenants, arrival = self.tenants, self.arrival
         asked.forwards_key = tenants.forwards
         asked.common = common_lines(
             asked.head,
             asked.body_bytes,
             peer=peer.encode("ascii", "replace"),
             peer_is_trusted=tenants.flows.addresses.is_trusted(peer),
-            proto=self._proto,
-            via=self._via,
-            authorization=self._authorization,
+            proto=arrival.proto,
+            via=arrival.via,
+            authorization=arrival.authorization,
             forwards_key=asked.forwards_key,
             reads_answer=asked.route.inference,
         )
@@ -459,7 +449,11 @@ class Dispatcher(Handler, ExchangeOwner):
         timeout_s, sdk_timeout_s = routing.timeout_s, routing.sdk_timeout_s
         # The timeout of a client SDK applies only until the first byte. A waiting stream is sent
         # comments, so this timeout does not apply to a stream.
-        if sdk_timeout_s < timeout_s and self._uses_sdk_timeouts and not exchange.view.stream:
+        if (
+            sdk_timeout_s < timeout_s
+            and self.arrival.uses_sdk_timeouts
+            and not exchange.view.stream
+        ):
             timeout_s = sdk_timeout_s
         if timeout_s <= 0.0:
             exchange.deadlines.wanted_until = arrived  # The access log contains this deadline.
@@ -523,7 +517,7 @@ class Dispatcher(Handler, ExchangeOwner):
         self, exchange: Exchange, replica: Replica, status: int, reason: Reason
     ) -> None:
         """Learn from an answer whether the engine checks keys, and which credentials it accepts."""
-        if self._authorization is not None or not self.tenants.forwards:
+        if self.arrival.authorization is not None or not self.tenants.forwards:
             return  # The engine did not receive the client's own credential.
         if replica.access is not None:
             return

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from router.config.model import Config
 from router.dispatch.context import Context
 from router.dispatch.exchange import Exchange
+from router.dispatch.rules import ArrivalRules
 from router.dispatch.tenants import may_hedge
 from router.intake.body import is_form
 from router.intake.fields import Fields, Unread
@@ -32,32 +32,23 @@ def session_in(head: RequestHead, fields: Fields) -> str | None:
 
 
 class RoutingFacts:
-    """Computes the facts of each request of one router, with the settings that are in force."""
+    """Computes the facts of each request of one router."""
 
-    def __init__(self, context: Context, config: Config) -> None:
+    def __init__(self, context: Context, salt: str) -> None:
+        """`salt`: the salt of the access log at the start. It stays the same after a reload:
+        with another one, the prefixes in the index would not be found any more."""
         self._context = context
-        # The seed is set only once: with another seed, the prefixes in the index would not be found
-        # any more.
-        self._prompt_seed = prompt_seed(config.access_log.salt)
-        self.adopt(config)
+        self._prompt_seed = prompt_seed(salt)
 
-    def adopt(self, config: Config) -> None:
-        """Apply a new configuration."""
-        prefix = config.prefix
-        self._block_bytes = prefix.block_bytes
-        self._blocks = prefix.blocks if prefix.enabled else 0
-        self._isolates_tenants = prefix.isolate_tenants
-        self._hedges_choices = config.hedging.choices
-
-    def fill(self, exchange: Exchange) -> None:
+    def fill(self, exchange: Exchange, rules: ArrivalRules) -> None:
         """Compute the facts of a request, and store them in its view and in the exchange."""
         view, asked = exchange.view, exchange.asked
         head, fields, body_bytes = asked.head, asked.fields, asked.body_bytes
-        exchange.hedges_as = self._hedges_as(exchange)
+        exchange.hedges_as = self._hedges_as(exchange, rules)
         route = asked.route
         media = _NO_MEDIA
         # A body that is smaller than one block may only refer to media.
-        if (body_bytes >= self._block_bytes or asked.key is not None) and not (
+        if (body_bytes >= rules.block_bytes or asked.key is not None) and not (
             route.light or is_form(head.content_type)
         ):
             media = media_in(exchange.body or (), body_bytes, view.kind)
@@ -67,18 +58,18 @@ class RoutingFacts:
             if type(fields) is not Unread and not is_form(head.content_type):
                 # A JSON body is mostly text; the estimate assumes 4 bytes per token.
                 view.prompt_tokens = text_bytes // 4 + media.tokens
-        elif body_bytes < self._block_bytes:
+        elif body_bytes < rules.block_bytes:
             # The body is smaller than one block, so the exact size of the prompt matters little.
             view.prompt_tokens = text_bytes // 4 + media.tokens
         else:
             tenant = b""
-            if self._isolates_tenants:
+            if rules.isolates_tenants:
                 tenant = asked.flow.isolation
             blocks, prompt_bytes = prompt_blocks(
                 view.kind,
                 fields,
-                self._block_bytes,
-                self._blocks,
+                rules.block_bytes,
+                rules.blocks,
                 tenant,
                 text_bytes,
                 self._prompt_seed,
@@ -101,7 +92,7 @@ class RoutingFacts:
                 view.bounded_bytes = bounded_bytes(view.kind, fields, view.prompt_bytes)
         view.session = session_in(head, fields)
 
-    def _hedges_as(self, exchange: Exchange) -> str:
+    def _hedges_as(self, exchange: Exchange, rules: ArrivalRules) -> str:
         """Return the class under which the request may be hedged.
 
         Returns "" if a second copy could do harm, or if neither the class's settings nor the client
@@ -113,7 +104,7 @@ class RoutingFacts:
             return ""
         if asked.body_bytes > self._context.rules.retry_body:
             return ""  # The body is not kept, so it cannot be sent a second time.
-        if asked.choices > 1 and not self._hedges_choices:
+        if asked.choices > 1 and not rules.hedges_choices:
             return ""
         header = asked.head.routing.hedge
         return self._context.hedger.hedges_as(exchange.urgency.stated, header, may_hedge(asked.key))

@@ -15,6 +15,8 @@ from router.dispatch.resumption import Resumption
 from router.dispatch.slos import class_slos
 from router.fleet.engines.common.priority import level_s
 from router.fleet.secret import secret_of
+from router.intake.private_members import MemberRules
+from router.wire.http1.cors import cors_of
 
 
 def pool_timeouts(config: Config) -> Timeouts:
@@ -64,6 +66,41 @@ class Times:
                 self.whole_s = own.whole_s
         # Whether `connect_s` is shorter than the pool's, so each attempt must check it.
         self.is_own = self.connect_s < pool_s
+
+
+class ArrivalRules:
+    """The settings that are read when a request arrives, and not later."""
+
+    __slots__ = (
+        "allowed",
+        "authorization",
+        "block_bytes",
+        "blocks",
+        "cors",
+        "hedges_choices",
+        "isolates_tenants",
+        "members",
+        "proto",
+        "timeouts",
+        "uses_sdk_timeouts",
+        "via",
+    )
+
+    def __init__(self, config: Config, authorization: bytes | None = None) -> None:
+        """`authorization`: the header line with the token of `upstream`; `None`: none is set."""
+        self.timeouts = config.timeouts
+        self.uses_sdk_timeouts = config.queue.sdk_timeouts
+        self.authorization = authorization
+        self.via = config.via.encode("ascii")
+        self.proto = b"https" if config.tls is not None else b"http"
+        self.allowed = frozenset(path.encode() for path in config.allow_paths)
+        self.members = MemberRules(config.bodies.allow)
+        self.cors = cors_of(config.cors)
+        prefix = config.prefix
+        self.block_bytes = prefix.block_bytes
+        self.blocks = prefix.blocks if prefix.enabled else 0
+        self.isolates_tenants = prefix.isolate_tenants
+        self.hedges_choices = config.hedging.choices
 
 
 class Rules:

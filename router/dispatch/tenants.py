@@ -138,7 +138,7 @@ class Tenants:
         self.flows = Flows(hashed, config.trusted_proxies)
         self.token = token_hex(16)  # The secret by which the batch server is identified.
         self.pending = Pending()
-        self.judge = Judge(config.priority)
+        self.judge = Judge(config.priority)  # A reload replaces it.
         # Called when a key has expired.
         self.on_expired: Callable[[], None] = _nothing
         self.adopt(config, keys, hashed, now)
@@ -163,7 +163,7 @@ class Tenants:
         self._header = b"\r\n%b:" % rules.user_header.lower().encode("ascii")
         # Whether the client's key is forwarded to replicas.
         self.forwards = rules.forward or not len(keys)
-        self.judge.adopt(config.priority, keys.tiers)
+        self.judge = Judge(config.priority, keys.tiers, self.judge)
         accounts: dict[str, Account] = {}
         for name, account in self._accounts.items():
             key = by_name.get(name)

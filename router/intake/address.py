@@ -27,10 +27,7 @@ class Addresses:
     __slots__ = ("_by_field", "_by_peer", "_networks", "_trusted")
 
     def __init__(self, trusted: Sequence[str] = ()) -> None:
-        self.adopt(trusted)
-
-    def adopt(self, trusted: Sequence[str]) -> None:
-        """Trusts the proxies in the networks `trusted` from now on."""
+        """`trusted`: the networks of the proxies whose X-Forwarded-For is used."""
         self._networks: list[IPv4Network | IPv6Network] = [
             ip_network(text, strict=False) for text in trusted
         ]

@@ -133,7 +133,7 @@ class Flows:
 
     def adopt(self, hashed: Callable[[bytes], str], trusted: Sequence[str]) -> None:
         """Uses another hash and other trusted proxies. A new hash clears confirmed credentials."""
-        self.addresses.adopt(trusted)
+        self.addresses = Addresses(trusted)
         if hashed != self._hash:
             self._hash = hashed
             self._confirmed.clear()

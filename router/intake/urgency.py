@@ -250,18 +250,20 @@ class Judge:
         "uses_networks",
     )
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(
+        self, rules: Rules, tiers: Iterable[str] = (), before: Judge | None = None
+    ) -> None:
+        """`tiers`: the tiers of the keys in the keys file. `before`: the judge of the configuration
+        before a reload, whose counts go on."""
         self.clamped = {source: [0] * len(CLASSES) for source in SOURCES}
         self.ignored: dict[str, int] = {}
+        if before is not None:
+            self.clamped, self.ignored = before.clamped, before.ignored
         # The urgencies with whole numbers, which requests share, by source and class.
         self._shared = {
             source: [Urgency(float(number), source) for number in range(len(CLASSES))]
             for source in SOURCES
         }
-        self.adopt(rules)
-
-    def adopt(self, rules: Rules, tiers: Iterable[str] = ()) -> None:
-        """Applies the rules of a configuration. `tiers`: the tiers of the keys in the keys file."""
         self._dialect: str = rules.dialect
         self._dialects: dict[str, str] = {**rules.dialects}
         self._rules = [_Rule(rule) for rule in rules.rules]

@@ -145,7 +145,6 @@ def set_level(level: str) -> None:
 
 
 def uninstall(handler: EventHandler) -> None:
-    """Undoes `install` and closes the handler."""
     root = logging.getLogger()
     root.removeHandler(handler)
     root.setLevel(logging.WARNING)

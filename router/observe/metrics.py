@@ -96,7 +96,11 @@ class Histogram:
         """Counts one value. A negative value or NaN counts as 0, so the sum stays valid."""
         if not value >= 0.0:
             value = 0.0
-        self.counts[bucket_of(self.bounds, value)] += 1
+        self.add(bucket_of(self.bounds, value), value)
+
+    def add(self, bucket: int, value: float) -> None:
+        """Counts a value that is not negative. `bucket`: the result of `bucket_of`."""
+        self.counts[bucket] += 1
         self.sum += value
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
@@ -307,46 +311,41 @@ class Metrics(Tally):
         """
         counts = self.kinds.get(kind, self._other_kind)
         counts.count(reason, status)
-        # The code of `Histogram.observe` is repeated here, because a call costs another 0.1 us.
-        duration = counts.duration
+        counts.bytes_in += bytes_in
+        counts.bytes_out += bytes_out
         if not duration_s >= 0.0:
             duration_s = 0.0
         bucket = bucket_of(BOUNDS_S, duration_s)
-        duration.counts[bucket] += 1
-        duration.sum += duration_s
+        counts.duration.add(bucket, duration_s)
         classed = self.classes.get(urgency)
         if classed is not None and reason is _OK:
-            duration = classed.duration
-            duration.counts[bucket] += 1
-            duration.sum += duration_s
+            classed.duration.add(bucket, duration_s)
+        of_model: ModelCounts | None = None
+        if model is not None:
+            of_model = self._of_model(model, region, urgency, reason)
+            of_model.requests += 1
+            of_model.of_model.count(reason, status)
         if ttft_s is not None:
             if not ttft_s >= 0.0:
                 ttft_s = 0.0
-            ttft = counts.ttft
             bucket = bucket_of(BOUNDS_S, ttft_s)
-            ttft.counts[bucket] += 1
-            ttft.sum += ttft_s
-            if classed is not None and streamed:
-                ttft = classed.ttft
-                ttft.counts[bucket] += 1
-                ttft.sum += ttft_s
-        counts.bytes_in += bytes_in
-        counts.bytes_out += bytes_out
-        of_model: ModelCounts | None = None
-        if model is not None:
-            of_model = self.models.get((model, region, urgency))
-            if of_model is None:
-                if reason is _OK or model in self.configured:
-                    self._name_model(model)
-                of_model = self._model_counts(model, region, urgency)
-            of_model.requests += 1
-            ends = of_model.of_model
-            ends.count(reason, status)
-            if ttft_s is not None and streamed:
-                ttft = ends.ttft
-                ttft.counts[bucket] += 1  # the bucket of `ttft_s`, found above
-                ttft.sum += ttft_s
+            counts.ttft.add(bucket, ttft_s)
+            if streamed:
+                if classed is not None:
+                    classed.ttft.add(bucket, ttft_s)
+                if of_model is not None:
+                    of_model.of_model.ttft.add(bucket, ttft_s)
         return of_model
+
+    def _of_model(self, model: str, region: str, urgency: str, reason: Reason) -> ModelCounts:
+        """Return the counters of a model, for a request that has ended with a reason."""
+        found = self.models.get((model, region, urgency))
+        if found is None:
+            named = self.named
+            if (reason is _OK or model in self.configured) and len(named) < MODELS_MAX:
+                named[model] = None  # From now on, the model has its own label value.
+            found = self._model_counts(model, region, urgency)
+        return found
 
     def counted_tokens(
         self,
@@ -380,11 +379,6 @@ class Metrics(Tally):
         if cached is not None:
             counts.cached += cached
             of_replica.cached += cached
-
-    def _name_model(self, model: str) -> None:
-        """Give a model its own label value, unless MODELS_MAX models have one."""
-        if len(self.named) < MODELS_MAX:
-            self.named[model] = None
 
     def _model_counts(self, model: str, region: str, urgency: str) -> ModelCounts:
         """Return the counters of a model without a key of its own, or of a new key."""

@@ -72,16 +72,12 @@ class Used:
 class TenantUsage:
     """The usage of all tenants of one router."""
 
-    __slots__ = ("_prices", "since", "tenants")
+    __slots__ = ("prices", "since", "tenants")
 
     def __init__(self) -> None:
         self.since = time()  # when counting began, in seconds since 1970
         self.tenants: dict[str, dict[str, Used]] = {}  # usage by tenant, then by class
-        self._prices = Prices({})
-
-    def adopt(self, prices: Prices) -> None:
-        """Sets the prices, for requests that end later."""
-        self._prices = prices
+        self.prices = Prices({})  # For requests that end later; a reload replaces them.
 
     def count(
         self,
@@ -103,7 +99,7 @@ class TenantUsage:
         used = classes.get(urgency)
         if used is None:
             used = classes[urgency] = Used()
-        cost = self._prices.cost_of(model, urgency, prompt, cached, output)
+        cost = self.prices.cost_of(model, urgency, prompt, cached, output)
         used.count(prompt, cached, output, is_estimate, cost)
         return cost
 

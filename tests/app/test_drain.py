@@ -33,7 +33,7 @@ async def test_a_drain_lets_streams_finish() -> None:
         await idle.expect_silence_then_close()
         with pytest.raises(OSError):
             await router.client()
-        assert not router.app.drained.is_set()
+        assert not router.app.draining.done.is_set()
         assert (await router.admin("/livez")).status == 200
         gate.go.set()
         for client in streams:
@@ -43,7 +43,7 @@ async def test_a_drain_lets_streams_finish() -> None:
             assert await client.expect_close() == "fin"
             client.close()
         idle.close()
-        await router.app.drained.wait()
+        await router.app.draining.done.wait()
         assert router.busy() == {}
 
 
@@ -61,7 +61,7 @@ async def test_a_lame_duck_still_serves() -> None:
         assert (await kept.recv_response()).status == 200
         await kept.expect_silence_then_close()
         kept.close()
-        await router.app.drained.wait()
+        await router.app.draining.done.wait()
 
 
 @scenario
@@ -70,7 +70,7 @@ async def test_a_drain_that_fails_is_over(monkeypatch: pytest.MonkeyPatch) -> No
         with monkeypatch.context() as defect:
             defect.setattr(router.app.servers, "close_data", None)
             router.app.drain()
-            await router.app.drained.wait()
+            await router.app.draining.done.wait()
 
 
 @scenario

@@ -59,7 +59,7 @@ async def is_busy(connection: ReplicaConnection) -> None:
 async def test_each_attempt_ends_once(first: Behaviour, heard: list[tuple[str, str]]) -> None:
     async with running(first, json_ok, policy="round_robin") as router:
         listener = Listener()
-        router.app.parts.chooser.adopt(Policies(listener, {}), 64)
+        router.app.parts.context.chooser.policies = Policies(listener, {}, 64)
         await router.ask(chat())
         await router.log()
         assert listener.heard == heard

@@ -91,7 +91,9 @@ async def test_a_reload_changes_the_policy() -> None:
     async with running(json_ok, json_ok) as router:
         router.change(routing=Routing(policy="random"))
         await router.app.reload()
-        assert type(router.app.parts.policies.default) is type(make_policy("random"))
+        assert type(router.app.parts.context.chooser.policies.default) is type(
+            make_policy("random")
+        )
         assert (await router.ask()).status == 200
 
 

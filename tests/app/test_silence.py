@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
-from router.app.silence import by_class
+from router.app.families import silence_by_class as by_class
 from router.config.model import Queue
 from router.core.urgency import CLASSES
 from tests.app.pages import samples

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from router.config.changes import TEXTS_MAX, changes, key_changes
 from router.config.keys import KeyLine, hash_of
 from router.config.load import parse
+from router.config.shown import TEXTS_MAX, changes, key_changes
 
 
 def between(before: str, after: str) -> list[str]:

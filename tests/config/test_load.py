@@ -10,10 +10,10 @@ import pytest
 
 from policies.contract import policy_names
 from router.config.document import MAX_BYTES
-from router.config.effective import as_yaml
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.config.model import Config, Emulator, Replica
+from router.config.shown import as_yaml
 from router.config.tls import token_of
 from router.core.errors import ConfigError
 from router.fleet.engines.common.registry import ENGINES, PRIVATE_MEMBERS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from router.core.decode_load import DecodeLoad
 from router.core.lease import Lease
 from router.core.replica_load import ReplicaLoad
+from router.core.speed_learner import DecodeLoad
 
 TPOT_S = 0.1
 

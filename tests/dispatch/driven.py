@@ -507,8 +507,7 @@ class World:
             clock=self.time.now,
         )
         self.chooser = Chooser(
-            Policies(self.policy, {}),
-            64,
+            Policies(self.policy, {}, 64),
             knowledge,
             self.metrics,
             rng,

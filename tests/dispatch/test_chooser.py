@@ -46,7 +46,7 @@ def test_each_dispatch_uses_a_prefix_lookup_of_its_own() -> None:
     """A preempted request is sent again without a new choice, after its blocks were evicted."""
     replicas, knowledge = known(2)
     policy = Noting()
-    chooser = Chooser(Policies(policy, {}), 64, knowledge, Metrics(), Random(0))
+    chooser = Chooser(Policies(policy, {}, 64), knowledge, Metrics(), Random(0))
     view = RequestView("chat", None, True)
     knowledge.measure(view, BLOCKS, 2 * knowledge.rules.block_bytes)
     first, second = replicas
@@ -68,7 +68,7 @@ def test_holders_are_seen_once_and_only_where_they_are_candidates() -> None:
     rng = Random(3)
     replicas, knowledge = known(20)
     policy = Noting()
-    chooser = Chooser(Policies(policy, {}), SAMPLE, knowledge, Metrics(), rng)
+    chooser = Chooser(Policies(policy, {}, SAMPLE), knowledge, Metrics(), rng)
     inside = outside = 0
     for prompt in range(300):
         # Sometimes a new tuple, as the fleet table creates; not all holders are fit to serve.

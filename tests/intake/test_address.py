@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 
 from router.intake import address
 from router.intake.address import Addresses
+from router.intake.flow import Flows
 
 PROXY = "10.0.0.1"
 TRUSTED = ("10.0.0.0/8", "fd00::/8")
@@ -71,16 +72,20 @@ def test_which_peers_are_trusted_proxies(peer: str, trusted: bool) -> None:
 
 
 def test_a_reload_forgets_what_the_old_networks_said() -> None:
-    addresses = Addresses(["10.0.0.0/8"])
-    assert addresses.of(PROXY, b"192.0.2.7, 10.0.0.9") == "192.0.2.7"
-    addresses.adopt(["10.0.0.1"])  # a single address; 10.0.0.9 is a client now
-    assert addresses.of(PROXY, b"192.0.2.7, 10.0.0.9") == "10.0.0.9"
-    addresses.adopt(["10.0.0.2"])
-    assert not addresses.is_trusted(PROXY)
-    assert addresses.of(PROXY, b"192.0.2.7, 10.0.0.9") == PROXY
-    addresses.adopt([])
-    assert not addresses.is_trusted("10.0.0.2")
-    assert addresses.of(PROXY, b"192.0.2.7") == PROXY
+    flows = Flows(_hashed, ["10.0.0.0/8"])
+    assert flows.addresses.of(PROXY, b"192.0.2.7, 10.0.0.9") == "192.0.2.7"
+    flows.adopt(_hashed, ["10.0.0.1"])  # a single address; 10.0.0.9 is a client now
+    assert flows.addresses.of(PROXY, b"192.0.2.7, 10.0.0.9") == "10.0.0.9"
+    flows.adopt(_hashed, ["10.0.0.2"])
+    assert not flows.addresses.is_trusted(PROXY)
+    assert flows.addresses.of(PROXY, b"192.0.2.7, 10.0.0.9") == PROXY
+    flows.adopt(_hashed, [])
+    assert not flows.addresses.is_trusted("10.0.0.2")
+    assert flows.addresses.of(PROXY, b"192.0.2.7") == PROXY
+
+
+def _hashed(value: bytes) -> str:
+    return value.decode()
 
 
 def test_the_memory_is_bounded() -> None:

@@ -45,8 +45,7 @@ def judged(
         fields.priority = msgspec.Raw(json.dumps(body).encode())
     if service_tier is not ABSENT:
         fields.service_tier = msgspec.Raw(json.dumps(service_tier).encode())
-    judge = Judge(Priority())
-    judge.adopt(Priority(**{"dialect": "hedgerow", "ceiling": "critical", **rules}), tiers)
+    judge = Judge(Priority(**{"dialect": "hedgerow", "ceiling": "critical", **rules}), tiers)
     found = judge.urgency(fields, header, path_class, lines, peer, key, pool)
     return found.number, found.name, found.source
 
@@ -302,6 +301,7 @@ def test_a_number_without_a_meaning_is_ignored_and_counted(pool: str) -> None:
     assert judge.urgency(fields, b"low", -1, b"", "::1", None, pool).source == "header"
     assert judge.urgency(fields, None, BATCH, b"", "::1", None, pool).source == "endpoint"
     assert judge.ignored == {pool: 5}
+    assert Judge(Priority(), (), judge).ignored == {pool: 5}, "a reload keeps the counts"
     fields = Fields(model="m", priority=msgspec.Raw(b'"low"'))
     assert judge.urgency(fields, None, -1, b"", "::1", None, pool).name == "low", "a name is ours"
     with pytest.raises(RouterError):

@@ -38,7 +38,7 @@ def test_tokens_without_a_price_are_counted_separately() -> None:
     usage = TenantUsage()
     usage.count("acme", "high", "m", 10, 0, 5, False)
     assert not together(usage.tenants["acme"]).is_priced
-    usage.adopt(Prices({"m": Price(input=1.0)}))
+    usage.prices = Prices({"m": Price(input=1.0)})
     usage.count("acme", "high", "other", 10, 0, 5, False)
     usage.count("acme", "high", None, 10, 0, 5, False)
     assert not together(usage.tenants["acme"]).is_priced
@@ -50,7 +50,7 @@ def test_tokens_without_a_price_are_counted_separately() -> None:
 def test_a_new_price_holds_from_then_on() -> None:
     usage = TenantUsage()
     for price in (1.0, 3.0):
-        usage.adopt(Prices({"m": Price(input=price)}))
+        usage.prices = Prices({"m": Price(input=price)})
         usage.count("acme", "high", "m", 1_000_000, 0, 0, False)
     assert together(usage.tenants["acme"]).cost == pytest.approx(4.0)
 
@@ -79,7 +79,7 @@ requests = st.tuples(
 @given(st.lists(requests, max_size=30))
 def test_nothing_is_lost_among_tenants_and_no_cost_falls(made: list[tuple[str, ...]]) -> None:
     usage = TenantUsage()
-    usage.adopt(Prices({"m": Price(input=1.0, cached=0.1, output=2.0), "free": Price(input=0.0)}))
+    usage.prices = Prices({"m": Price(input=1.0, cached=0.1, output=2.0), "free": Price(input=0.0)})
     cost = 0.0
     for tenant, urgency, model, prompt, output in made:
         usage.count(tenant, urgency, model, prompt, prompt // 2, output, False)  # type: ignore[arg-type, operator]

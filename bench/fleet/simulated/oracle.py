@@ -29,7 +29,7 @@ def install(simulation: Simulation) -> None:
     """Make all routers of a simulation use one oracle. The simulation must not have begun."""
     oracle = Oracle(simulation)
     for router in simulation.routers:
-        router.chooser.adopt(Policies(oracle, {}), simulation.scenario.config.routing.sample)
+        router.chooser.policies = Policies(oracle, {}, simulation.scenario.config.routing.sample)
 
 
 class Oracle(RoutingPolicy):

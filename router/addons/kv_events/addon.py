@@ -18,11 +18,11 @@ class KvEvents(Addon):
 
     def __init__(self, host: Host, config: Config) -> None:
         """Raises ConfigError if an optional package is missing."""
-        self.watcher = KvWatcher(config, None, host.rng, host.failed)
-        self.tokens = TokenProvider(config.prefix, None, host.failed)
+        self.watcher = KvWatcher(host.in_force, host.rng, host.failed)
+        self.tokens = TokenProvider(host.in_force, host.failed)
         self.families = (Source(FAMILIES, lambda: self),)
         self._fleet = host.fleet
-        host.knowledge.exact = self.watcher.index
+        host.fleet.knowledge.exact = self.watcher.index
         host.dispatcher.placement.token_ids = TokenIds(self.tokens, host.fleet)
 
     @property
@@ -32,10 +32,8 @@ class KvEvents(Addon):
     def held(self) -> dict[str, int]:
         return {"questions": self.tokens.running}
 
-    def adopt(self, config: Config, token: str | None) -> None:
+    def adopt(self, config: Config) -> None:
         self.regions_changed()
-        self.watcher.adopt(config, token)
-        self.tokens.adopt(token)
 
     async def start(self, *, waits: bool = False) -> None:
         await self.tokens.start()

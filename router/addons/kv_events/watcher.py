@@ -31,7 +31,8 @@ from router.addons.kv_events.index import ExactIndex
 from router.addons.kv_events.reader import Pump, Subscriber
 from router.addons.kv_events.stream import Counters
 from router.config.address import join_host_port
-from router.config.model import Config, KvEvents
+from router.config.in_force import InForce
+from router.config.model import KvEvents
 from router.fleet.engines.common.publishers import Source, connectable
 from router.fleet.engines.common.registry import publishers_of
 from router.fleet.monitor.ask import own_fields, tls_of
@@ -125,8 +126,7 @@ class KvWatcher:
 
     def __init__(
         self,
-        config: Config,
-        token: str | None,
+        in_force: InForce,
         rng: Random,
         on_error: Callable[[BaseException], None],
         *,
@@ -136,9 +136,9 @@ class KvWatcher:
     ) -> None:
         """Raises ConfigError if a package of the extra kv-events is missing."""
         self._zmq = load("zmq", "pyzmq", "prefix.exact")
-        self.index = ExactIndex(config.prefix.entries)
+        self.index = ExactIndex(in_force.config.prefix.entries)
         self.counters = Counters()
-        self.adopt(config, token)
+        self._in_force = in_force
         self._rng = rng
         self._on_error = on_error
         self._settled_s = settled_s
@@ -154,10 +154,9 @@ class KvWatcher:
         self._pump: Pump | None = None
         self._session: aiohttp.ClientSession | None = None
 
-    def adopt(self, config: Config, token: str | None) -> None:
-        """Use the settings of a reloaded configuration for later queries."""
-        self._timeout_s = config.polling.timeout_s
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+    @property
+    def _timeout_s(self) -> float:
+        return self._in_force.config.polling.timeout_s
 
     def start(self) -> None:
         """Open the session and the ZMQ context. Needs a running event loop."""
@@ -323,7 +322,7 @@ class KvWatcher:
         try:
             async with self._session.get(
                 replica.config.url.rstrip("/") + path,
-                headers=own_fields(replica, self._headers),
+                headers=own_fields(replica, self._in_force.bearer),
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
                 allow_redirects=False,
                 ssl=tls,

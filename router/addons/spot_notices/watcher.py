@@ -101,7 +101,7 @@ class SpotWatcher(Addon):
         for each in rules.metadata:
             self._begin(each.provider, each, partial(self._ask, each, PROVIDERS[each.provider]))
 
-    def adopt(self, config: Config, token: str | None) -> None:
+    def adopt(self, config: Config) -> None:
         """Apply a reload. If the sources changed, the tasks of all sources are started again."""
         rules = config.spot
         if rules != self._rules:

@@ -37,7 +37,7 @@ class UsageAddon(Addon):
     def held(self) -> dict[str, int]:
         return {"budget_holds": len(self.budgets.holds)}
 
-    def adopt(self, config: Config, token: str | None) -> None:
+    def adopt(self, config: Config) -> None:
         keys, zone = self._dispatcher.tenants.keyring, TimeZone(config.usage.time_zone)
         self.budgets.adopt(keys, prices_of(config), zone)
         self._accounts.cuts_spent = config.usage.cut_spent

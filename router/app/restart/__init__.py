@@ -2,6 +2,6 @@
 
 `activation` takes listening sockets from systemd, and `notify` reports to systemd. After SIGUSR2,
 `handover` replaces this process: `successor` starts the new process and talks with it, and
-`predecessor` is the new process's side of the conversation. `messages` defines the messages,
-`fleet_state` passes the state of the fleet, and `decisions` has the rules.
+`predecessor` is the new process's side of the conversation. `messages` defines the messages, and
+`fleet_state` passes the state of the fleet.
 """

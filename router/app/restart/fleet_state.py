@@ -24,7 +24,6 @@ from router.fleet.replica import Replica
 
 
 def state_of(parts: Parts) -> FleetState:
-    """Return the state of the fleet now."""
     duties: dict[str, int] = {}
     reclaims: dict[str, Reclaimed] = {}
     for replica in parts.fleet.members:
@@ -35,9 +34,9 @@ def state_of(parts: Parts) -> FleetState:
         duty = parts.reclaims.duty_before(replica)
         if duty != Duty.IN_SERVICE:
             duties[replica.id] = duty
-    roster = parts.roster
+    roster = parts.origins.roster
     return FleetState(
-        tuple(parts.added.values()),
+        tuple(parts.origins.added.values()),
         removed=tuple(roster.removed_engines),
         sources=tuple(roster.answering),
         duties=duties,
@@ -61,22 +60,22 @@ def adopt_members(
     for name, passed in state.addons.items():
         if name in parts.addons:
             parts.addons[name].continues(passed)
-    parts.roster.keep_out(state.removed)
+    parts.origins.roster.keep_out(state.removed)
     wanted = {replica.id: replica for replica in kept(state.added, listed)}
-    for replica_id in [*parts.added]:
+    for replica_id in [*parts.origins.added]:
         if replica_id not in wanted:
-            del parts.added[replica_id]
+            del parts.origins.added[replica_id]
             change_members(parts, [parts.fleet.replicas[replica_id]], {}, {})
     for replica_id, config in wanted.items():
-        if replica_id not in parts.added:
+        if replica_id not in parts.origins.added:
             parts.upstream.learn(config, parts.config, is_added=True)
             replica = parts.make_replica(config, parts.config, parts.upstream)
-            parts.added[replica_id] = config
+            parts.origins.added[replica_id] = config
             if not is_watching:
                 parts.fleet.add(replica)
                 continue
             # The admin API takes precedence over discovery, which may have found the same ID.
-            found = parts.discovered.pop(replica_id, None)
+            found = parts.origins.discovered.pop(replica_id, None)
             present = () if found is None else (parts.fleet.replicas[replica_id],)
             change_members(parts, present, {replica_id: config}, {replica_id: replica})
 

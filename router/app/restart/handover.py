@@ -20,7 +20,6 @@ import signal
 from typing import Final
 
 from router.app.lifecycle import App
-from router.app.restart.decisions import refusal
 from router.app.restart.fleet_state import state_of
 from router.app.restart.notify import Notifier
 from router.app.restart.successor import RestartFailed, Successor
@@ -48,7 +47,7 @@ class Handover:
             os.getpid(),
             self.successor_pid,
             is_starting=self._task is not None,
-            is_draining=self._app.draining,
+            is_draining=self._app.draining.has_begun,
         )
         if why:
             log_event(logging.WARNING, "restart refused", key=None, why=why)
@@ -106,4 +105,21 @@ class Handover:
         log_event(logging.INFO, "restarted", key=None, pid=successor.pid)
         if app.config is not config:  # It was reloaded after the new process had read it.
             successor.signal(signal.SIGHUP)
-        app.hand_over({one.name for one in open_ones if one.fd not in fds})
+        left = {one.name for one in open_ones if one.fd not in fds}
+        app.draining.hand_over(app.parts, app.servers, left)
+
+
+def refusal(pid: int, successor: int, *, is_starting: bool, is_draining: bool) -> str:
+    """Return why the process `pid` must not start a new process; "" if it may.
+
+    `successor`: the process that has replaced this process; 0: none has.
+    """
+    if successor:
+        return f"process {successor} has replaced this process; send the signal to it"
+    if is_starting:
+        return "a restart is in progress"
+    if is_draining:
+        return "the router drains"
+    if pid == 1:
+        return "this is process 1 of a container, which ends with this process"
+    return ""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection, Iterable
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -29,8 +29,6 @@ VARIABLE: Final = "HEDGEROW_HANDOVER"
 MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
 _UNKNOWN: Final = "a message that this version does not understand"
-
-M = TypeVar("M", bound=msgspec.Struct)
 
 
 class Socket(msgspec.Struct, frozen=True):
@@ -106,14 +104,12 @@ def line(message: msgspec.Struct) -> bytes:
 
 def read_answer(data: bytes) -> Prepared | Failed | Serving:
     """Raises ValueError."""
-    try:
-        return msgspec.json.decode(data, type=Prepared | Failed | Serving)
-    except msgspec.MsgspecError as err:
-        raise ValueError(f"{_UNKNOWN}: {err}") from None
+    found: Prepared | Failed | Serving = read(data, Prepared | Failed | Serving)
+    return found
 
 
-def read(data: bytes, kind: type[M]) -> M:
-    """Raises ValueError."""
+def read(data: bytes, kind: Any) -> Any:
+    """Return a message of this type. Raises ValueError."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as err:

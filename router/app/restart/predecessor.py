@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Container, Iterable, MutableMapping
 from typing import Final
 
 from router.app.listeners import Listener
-from router.app.restart.decisions import awaited, may_take_over, unanswered
 from router.app.restart.messages import (
     MESSAGE_BYTES,
     VARIABLE,
@@ -126,7 +125,7 @@ class Predecessor:
         assert self._reader is not None
         self._send(Prepared())
         try:
-            go = read(await self._reader.readline(), Go)
+            go: Go = read(await self._reader.readline(), Go)
         except (OSError, ValueError) as err:
             raise Abandoned(str(err)) from None
         return go.fleet
@@ -161,3 +160,33 @@ def _tell(sock: socket.socket, message: Answer) -> None:
         sock.sendall(line(message))
     except OSError:
         pass
+
+
+def awaited(
+    ready_before: Iterable[str], configured: Iterable[str], ready_now: Iterable[str]
+) -> frozenset[str]:
+    """Return the replicas that a new process waits for before it takes over.
+
+    These are the replicas to which the old process can send requests, and the new process not yet.
+    A replica that is not in the new process's fleet is not awaited.
+    """
+    return (frozenset(ready_before) & frozenset(configured)) - frozenset(ready_now)
+
+
+def unanswered(
+    sources_before: Iterable[str], sources: Container[str], answering: Container[str]
+) -> list[str]:
+    """Return the sources of discovery that have answered the old process, and not yet the new one.
+
+    `sources`: the sources of the new process; a source that it does not have is not awaited.
+    `answering`: those of them that have answered.
+    """
+    return [name for name in sources_before if name in sources and name not in answering]
+
+
+def may_take_over(ready_before: Iterable[str], ready_now: Iterable[str]) -> bool:
+    """Return whether a new process that has waited long enough may take over.
+
+    A process without a replica must not replace a process that serves requests.
+    """
+    return any(True for _ in ready_now) or not any(True for _ in ready_before)

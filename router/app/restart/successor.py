@@ -3,7 +3,7 @@
 The new process is started with the command of this process, so it may be another version of the
 program. It reads the configuration file anew.
 
-Must never: decide whether a restart may happen (`decisions.py`), or stop this process.
+Must never: decide whether a restart may happen (`handover.py`), or stop this process.
 """
 
 from __future__ import annotations

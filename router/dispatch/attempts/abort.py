@@ -98,8 +98,8 @@ class Aborter:
     """Aborts attempts at engines, by the attempts' names. Call `close` after the last abort."""
 
     def __init__(self, rules: Aborts, asker: Asker) -> None:
-        self.asker = asker
-        self.rules = rules
+        self._asker = asker
+        self.rules = rules  # A reload replaces them.
         self.accepted = 0  # Number of aborts that engines accepted.
         self.failed = 0  # Number of aborts that engines rejected or did not answer in time.
         # Number of attempts not aborted because `MOST` aborts were running; only their connection
@@ -149,7 +149,7 @@ class Aborter:
     ) -> None:
         problem = ""
         try:
-            status = await self.asker.post(
+            status = await self._asker.post(
                 replica,
                 rule.path,
                 b"{%b}" % rule.member(rid),
@@ -180,4 +180,4 @@ class Aborter:
         connections."""
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await self.asker.close()
+        await self._asker.close()

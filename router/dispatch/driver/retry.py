@@ -97,23 +97,17 @@ def judge(
 class Budget:
     """Limits how many retries may run at once."""
 
-    __slots__ = ("_minimum", "_share", "requests", "retries")
+    __slots__ = ("requests", "retries", "rules")
 
     def __init__(self, rules: Rules) -> None:
-        self._share = rules.budget
-        self._minimum = rules.budget_min
+        self.rules = rules  # A reload replaces them.
         # Number of requests in progress. As in Envoy, requests that wait for a replica count.
         self.requests = 0
         self.retries = 0  # Number of these requests with a retry that needed the budget.
 
-    def adopt(self, rules: Rules) -> None:
-        """Apply new rules from a reload; requests in progress and their retries stay counted."""
-        self._share = rules.budget
-        self._minimum = rules.budget_min
-
     def take(self) -> bool:
         """Count one more running retry. Returns False if the limit does not allow it."""
-        if self.retries >= max(self._minimum, self._share * self.requests):
+        if self.retries >= max(self.rules.budget_min, self.rules.budget * self.requests):
             return False
         self.retries += 1
         return True

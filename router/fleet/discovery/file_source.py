@@ -12,45 +12,42 @@ Must never: use a part of a file.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from random import Random
 
 from router.config.document import MAX_BYTES
-from router.config.model import Discovery, Replica
+from router.config.in_force import InForce
+from router.config.load import parse_replicas
 from router.core.clock import monotonic
 from router.core.errors import ConfigError
 from router.fleet.discovery.roster import Found
 from router.fleet.discovery.source import Look, Source, retry_after_s, summary
 from router.fleet.monitor.small_file import SmallFile
 
-Read = Callable[[bytes], Sequence[Replica]]
-
 
 class FileSource(Source):
     """One watched file."""
 
-    def __init__(self, path: str, rules: Discovery, read: Read, rng: Random) -> None:
-        """`read`: decodes and checks the content of the file; raises ConfigError."""
+    def __init__(self, path: str, in_force: InForce, rng: Random) -> None:
         super().__init__(file_name(path))
         self._file = SmallFile(path, MAX_BYTES)
-        self._rules = rules
-        self._decode = read
+        self._in_force = in_force
         self._rng = rng
         self._stable = Stable()
         self._problem = ""  # The problem of the content that was used last.
         self._failures = 0  # How often a content was refused, in a row.
         self._again_at = 0.0  # The time at which it is decoded again.
 
-    def adopt(self, rules: Discovery, read: Read) -> None:
-        """Apply a reload. The content is decoded again at the next look."""
-        self._rules = rules
-        self._decode = read
+    def reloaded(self) -> None:
+        """Decode the content again at the next look: an entry is valid only if its pool is
+        configured."""
         self._stable.again()
 
     async def look(self) -> Look:
-        wait_s = self._rules.interval_s
+        config = self._in_force.config
+        rules = config.discovery
+        wait_s = rules.interval_s
         try:
-            raw = await self._file.read(self._rules.timeout_s)
+            raw = await self._file.read(rules.timeout_s)
         except (OSError, ValueError) as err:
             self._stable.lost()
             why = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
@@ -63,10 +60,10 @@ class FileSource(Source):
         if not self._stable.is_new(raw):
             return Look(wait_s, problem=self._problem)
         try:
-            replicas = await asyncio.to_thread(self._decode, raw)
+            replicas = await asyncio.to_thread(parse_replicas, raw, config)
         except ConfigError as err:
             self._failures += 1
-            self._again_at = monotonic() + retry_after_s(self._failures, self._rules, self._rng)
+            self._again_at = monotonic() + retry_after_s(self._failures, rules, self._rng)
             self._problem = summary(err.problems)
             return Look(wait_s, problem=self._problem)
         self._failures = 0

@@ -14,7 +14,7 @@ from random import Random
 from types import ModuleType
 from typing import Final
 
-from router.config.load import parse_replicas
+from router.config.in_force import InForce
 from router.config.model import Config, Discovery
 from router.core.addons import load
 from router.fleet.discovery.dns_source import DnsSource, dns_name
@@ -30,12 +30,12 @@ class DiscoveryWatcher:
     """The sources of one router. Call `start` once, and `stop` at the end."""
 
     def __init__(
-        self, config: Config, rng: Random, on_error: Callable[[BaseException], None]
+        self, in_force: InForce, rng: Random, on_error: Callable[[BaseException], None]
     ) -> None:
         """`on_error` is called with an unexpected exception of `on_look`."""
         # Called with the name of a source and the result of each look.
         self.on_look: Callable[[str, Look], None] = _ignored
-        self._config = config
+        self._in_force = in_force
         self._rng = rng
         self._on_error = on_error
         self._files: dict[str, FileSource] = {}  # By path.
@@ -52,12 +52,12 @@ class DiscoveryWatcher:
         `discovery.timeout`."""
         first = [self._begin(source) for source in self._sources()]
         if first:
-            await asyncio.wait(first, timeout=self._config.discovery.timeout_s)
+            await asyncio.wait(first, timeout=self._in_force.config.discovery.timeout_s)
 
-    def adopt(self, config: Config) -> None:
-        """Apply a reload. If a setting of a source changed, all sources are looked at anew."""
-        before, self._config = self._config, config
-        # An entry of a file is valid only if its pool is configured.
+    def reloaded(self, before: Config) -> None:
+        """Look at all sources anew if a reload has changed a setting of one. `before`: the
+        configuration that the reload has replaced."""
+        config = self._in_force.config
         if (config.discovery, config.pools) != (before.discovery, before.pools):
             self._cancel()
             for source in self._sources():
@@ -78,14 +78,13 @@ class DiscoveryWatcher:
         """Return all sources. A file that was a source before keeps its state, because a content
         that is being written must not be used after a reload either. A source in Kubernetes keeps
         the engines that have joined, because they stay if they are no longer ready."""
-        config, rng = self._config, self._rng
+        config, rng = self._in_force.config, self._rng
         rules = config.discovery
-        read = partial(parse_replicas, config=config)
         known, self._files = self._files, {}
         for path in rules.files:
             if path in known:
-                known[path].adopt(rules, read)
-            self._files[path] = known.get(path) or FileSource(path, rules, read, rng)
+                known[path].reloaded()
+            self._files[path] = known.get(path) or FileSource(path, self._in_force, rng)
         before, self._kubernetes = self._kubernetes, {}
         for each in rules.kubernetes:
             make = _kubernetes().make_source

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
+from router.config.in_force import InForce
 from router.core.errors import Reason
 from router.fleet.monitor.resolve import Resolve, remember
 from router.fleet.monitor.tls_failure import ssl_error_of, tls_failure
@@ -56,24 +57,23 @@ class NoAnswer(Exception):
 class Asker:
     """Sends requests to many replicas. Call `close` after the last one."""
 
-    def __init__(self, token: str | None, via: str) -> None:
-        """`via`: the router's name in the header `Via`.
-
-        If the address of a replica leads back to this router, the router refuses the request as a
-        loop (RFC 9110 section 7.6.3). So a probe shows the loop, and no client's request meets it.
-        """
+    def __init__(self, in_force: InForce) -> None:
+        self._in_force = in_force
         # Key: whether the session keeps its connections for reuse.
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         # Host -> resolver of the data plane, which keeps the addresses during a DNS outage.
         self._names: dict[str, Resolve] = {}
-        self.adopt(token, via)
 
-    def adopt(self, token: str | None, via: str) -> None:
-        """Use another name of the router for later requests, and another token for later requests
-        to replicas without a credential of their own."""
-        self._headers = {"accept-encoding": "identity", "via": f"1.1 {via}"}
-        if token:
-            self._headers["authorization"] = f"Bearer {token}"
+    @property
+    def _headers(self) -> dict[str, str]:
+        """The headers of a request to a replica without a credential of its own.
+
+        If the address of a replica leads back to this router, the router refuses the request as a
+        loop, because of `via` (RFC 9110 section 7.6.3). So a probe shows the loop, and no client's
+        request meets it.
+        """
+        via = f"1.1 {self._in_force.config.via}"
+        return {"accept-encoding": "identity", "via": via, **self._in_force.bearer}
 
     def prepare(self) -> None:
         """Load modules and files in advance, so that the first request is not delayed.

@@ -25,7 +25,8 @@ from typing import Any, Final
 
 import msgspec
 
-from router.config.model import Config
+from router.config.in_force import InForce
+from router.config.model import Config, Polling
 from router.core.clock import monotonic
 from router.core.lease import poll_begins
 from router.fleet.engines.common.base import (
@@ -70,31 +71,32 @@ class Poller:
     def __init__(
         self,
         fleet: Fleet,
-        config: Config,
-        token: str | None,
+        in_force: InForce,
         rng: Random,
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._fleet = fleet
         self._rng = rng
         self._on_error = on_error
-        self._asker = Asker(token, config.via)
+        self._in_force = in_force
+        self._asker = Asker(in_force)
         self._turns: dict[Replica, _Turn] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_open = False
         self.odd: dict[str, int] = {}  # Metric -> number of polls with an impossible value of it.
-        self._settings(config)
 
-    def _settings(self, config: Config) -> None:
-        self._polling = config.polling
-        self._refresh_s = config.health.models_interval_s
-        self._probes_s = config.health.interval_s
+    @property
+    def _polling(self) -> Polling:
+        return self._in_force.config.polling
 
-    def adopt(self, config: Config, token: str | None) -> None:
-        """Use new settings from a reload for later polls."""
-        interval_s = self._polling.interval_s
-        self._settings(config)
-        self._asker.adopt(token, config.via)
+    @property
+    def _refresh_s(self) -> float:
+        return self._in_force.config.health.models_interval_s
+
+    def reloaded(self, before: Config) -> None:
+        """Begin the polls anew if a reload has changed their interval. `before`: the
+        configuration that the reload has replaced."""
+        interval_s = before.polling.interval_s
         if self._polling.interval_s != interval_s:
             for turn in self._turns.values():
                 self._end(turn)
@@ -169,7 +171,9 @@ class Poller:
             pause = self._polling.interval_s
             # A replica that is down is polled as rarely as it is probed, until it is up again.
             if not turn.replica.health.up:
-                pause = max(pause, turn.replica.health.pause_s(self._probes_s))
+                pause = max(
+                    pause, turn.replica.health.pause_s(self._in_force.config.health.interval_s)
+                )
             # Polls become rare only after the fleet was informed that the signals are too old.
             if turn.misses >= GIVE_UP and turn.began - turn.seen_at > self._polling.stale_s:
                 pause = max(pause, self._refresh_s)

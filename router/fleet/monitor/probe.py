@@ -24,7 +24,8 @@ from math import inf
 from random import Random
 from typing import Final
 
-from router.config.model import Config
+from router.config.in_force import InForce
+from router.config.model import Health
 from router.core.clock import monotonic
 from router.core.errors import Reason
 from router.fleet.engines.common.base import Check
@@ -67,14 +68,13 @@ class Prober:
     def __init__(
         self,
         fleet: Fleet,
-        config: Config,
-        token: str | None,
+        in_force: InForce,
         rng: Random,
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._fleet = fleet
-        self._asker = Asker(token, config.via)
-        self._rules = config.health
+        self._in_force = in_force
+        self._asker = Asker(in_force)
         self._rng = rng
         self._on_error = on_error
         self._turns: dict[Replica, _Turn] = {}
@@ -86,10 +86,9 @@ class Prober:
         self._looks: dict[Replica, asyncio.Task[None]] = {}
         self._at_start = False  # Whether the first round of probes is in progress.
 
-    def adopt(self, config: Config, token: str | None) -> None:
-        """Use new settings from a reload for later probes."""
-        self._rules = config.health
-        self._asker.adopt(token, config.via)
+    @property
+    def _rules(self) -> Health:
+        return self._in_force.config.health
 
     async def start(self) -> None:
         """Start to probe every replica. Returns after the first round of probes.

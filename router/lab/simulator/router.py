@@ -92,7 +92,6 @@ class SimulatedRouter(RouterPort):
             self.exact = self._kv_events.ExactIndex(rules.entries)
         self.knowledge.exact = self.exact
         self._block_tokens = scenario.core.block_size
-        self.policies = Policies.of(config.routing)
         self.fleet = Fleet(
             config.health,
             cast(Any, Timers(clock)),
@@ -106,8 +105,7 @@ class SimulatedRouter(RouterPort):
         self.fleet.nearest.adopt(config)
         self.fleet.adopt_names(Names(config))
         self.chooser = Chooser(
-            self.policies,
-            config.routing.sample,
+            Policies.of(config.routing),
             self.knowledge,
             self.metrics,
             rng,
@@ -289,7 +287,7 @@ class SimulatedRouter(RouterPort):
     # -- events of the fleet ------------------------------------------------------------------
 
     def _fleet_changed(self, ids: frozenset[str]) -> None:
-        for policy in self.policies.all():
+        for policy in self.chooser.policies.all():
             try:
                 policy.on_fleet_change(ids)
             except Exception:  # as in the proxy, the error is only counted

@@ -153,14 +153,11 @@ def build(actions: AdminActions, collector: Collector, authority: Authority) -> 
     guard = _guarded(authority)
     app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[guard])
     _add_probes(app.router, actions, collector)
+    for handler in (fleet, replicas, hedging, queue, usage):
+        app.router.add_get(f"/{handler.__name__}", handler)
+    for handler in (reload, drain):
+        app.router.add_post(f"/{handler.__name__}", handler)
     app.router.add_get("/", index)
-    app.router.add_get("/fleet", fleet)
-    app.router.add_get("/replicas", replicas)
-    app.router.add_get("/hedging", hedging)
-    app.router.add_get("/queue", queue)
-    app.router.add_get("/usage", usage)
-    app.router.add_post("/reload", reload)
-    app.router.add_post("/drain", drain)
     _add_members(app.router, actions)
     return app
 
@@ -172,29 +169,10 @@ def _guarded(authority: Authority, *, asks_token: bool = True) -> Middleware:
     its limits, and turns every error into JSON.
     """
 
-    def check(request: web.Request) -> web.Response | None:
-        """Return the refusal of a request whose body is not read; `None`: it is answered."""
-        headers = request.headers
-        if request.method not in _SAFE and "Origin" in headers:
-            return refused(403, "forbidden", "requests from web pages are refused")
-        if "Via" in headers:
-            return refused(403, "forbidden", "requests through a proxy (Via) are refused")
-        path = _path(request)
-        has_token = authority.has_token(_only(request, "Authorization"))
-        if asks_token and not has_token and authority.needs_token(request.method, path):
-            return _without_token()
-        # A browser checks the name in the certificate, so a page under another name gets no answer.
-        if not (has_token or request.secure or authority.knows(path, _only(request, "Host"))):
-            text = "this name is unknown (admin.hosts); use the address, or send the admin token"
-            return refused(421, "unknown_host", text)
-        if headers.get("Content-Encoding", "identity").lower() != "identity":
-            return refused(415, "encoded_body", "the body must not be compressed")
-        return None
-
     @web.middleware
     async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         try:
-            refusal = check(request)
+            refusal = _refusal(request, authority, asks_token)
             if refusal is not None:
                 refusal.force_close()  # the request's body is not read
                 return refusal
@@ -205,13 +183,7 @@ def _guarded(authority: Authority, *, asks_token: bool = True) -> Middleware:
         except web.HTTPException as err:
             if err.status < 400:
                 raise
-            code = err.reason.lower().replace(" ", "_")
-            response = refused(err.status, code, _help(err))
-            if isinstance(err, web.HTTPMethodNotAllowed):
-                response.headers["Allow"] = err.headers["Allow"]
-            if isinstance(err, web.HTTPRequestEntityTooLarge | web.HTTPRequestTimeout):
-                response.force_close()  # the rest of the request's body is not read
-            return response
+            return _as_json(err)
         except Exception as err:
             log_event(logging.ERROR, "admin request failed", key=request.path, error=repr(err))
             return refused(500, "internal", "the router failed on this request; see its log")
@@ -219,13 +191,39 @@ def _guarded(authority: Authority, *, asks_token: bool = True) -> Middleware:
     return guard
 
 
-def _help(err: web.HTTPException) -> str:
-    """Return the message for an error of aiohttp: what to do, or the reason."""
+def _refusal(request: web.Request, authority: Authority, asks_token: bool) -> web.Response | None:
+    """Return the refusal of a request whose body is not read; `None`: it is answered."""
+    headers = request.headers
+    if request.method not in _SAFE and "Origin" in headers:
+        return refused(403, "forbidden", "requests from web pages are refused")
+    if "Via" in headers:
+        return refused(403, "forbidden", "requests through a proxy (Via) are refused")
+    path = _path(request)
+    has_token = authority.has_token(_only(request, "Authorization"))
+    if asks_token and not has_token and authority.needs_token(request.method, path):
+        return _without_token()
+    # A browser checks the name in the certificate, so a page under another name gets no answer.
+    if not (has_token or request.secure or authority.knows(path, _only(request, "Host"))):
+        text = "this name is unknown (admin.hosts); use the address, or send the admin token"
+        return refused(421, "unknown_host", text)
+    if headers.get("Content-Encoding", "identity").lower() != "identity":
+        return refused(415, "encoded_body", "the body must not be compressed")
+    return None
+
+
+def _as_json(err: web.HTTPException) -> web.Response:
+    """Return an error of aiohttp as JSON, with what to do, or the reason."""
+    text, headers = err.reason, {}
     if isinstance(err, web.HTTPNotFound):
-        return "there is no such path; GET / lists the paths"
-    if isinstance(err, web.HTTPMethodNotAllowed):
-        return f"this path allows only {err.headers['Allow']}"
-    return err.reason
+        text = "there is no such path; GET / lists the paths"
+    elif isinstance(err, web.HTTPMethodNotAllowed):
+        headers["Allow"] = err.headers["Allow"]
+        text = f"this path allows only {headers['Allow']}"
+    response = refused(err.status, err.reason.lower().replace(" ", "_"), text)
+    response.headers.update(headers)
+    if isinstance(err, web.HTTPRequestEntityTooLarge | web.HTTPRequestTimeout):
+        response.force_close()  # the rest of the request's body is not read
+    return response
 
 
 def _accepts_gzip(codings: str) -> bool:

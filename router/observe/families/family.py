@@ -62,6 +62,18 @@ class Family(Generic[S]):
     labels: tuple[str, ...] = ()
 
 
+def counter(name: str, text: str, read: Callable[[S], Values], *labels: str) -> Family[S]:
+    return Family(name, COUNTER, text, read, labels)
+
+
+def gauge(name: str, text: str, read: Callable[[S], Values], *labels: str) -> Family[S]:
+    return Family(name, GAUGE, text, read, labels)
+
+
+def histogram(name: str, text: str, read: Callable[[S], Values], *labels: str) -> Family[S]:
+    return Family(name, HISTOGRAM, text, read, labels)
+
+
 @dataclass(frozen=True, slots=True)
 class Source(Generic[S]):
     """Metric families, and a function that returns the object whose numbers they read.

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Final
 
 from router.core.build import VERSION, build_kind
-from router.observe.families.family import COUNTER, GAUGE, INFO, Family
+from router.observe.families.family import INFO, Family, counter, gauge
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
@@ -54,40 +54,34 @@ def _build() -> dict[str, str]:
 
 FAMILIES: Final[tuple[Family[None], ...]] = (
     Family("build", INFO, "The version of the program, and how it was built.", lambda _: _build()),
-    Family(
+    gauge(
         "process_start_time_seconds",
-        GAUGE,
         "Start of this process, in seconds since 1970.",
         lambda _: _started_at(),
     ),
-    Family(
+    counter(
         "process_cpu_seconds",
-        COUNTER,
         "CPU time of this process, user and system.",
         lambda _: time.process_time(),
     ),
-    Family(
+    gauge(
         "process_resident_memory_bytes",
-        GAUGE,
         "Resident memory of this process.",
         lambda _: resident_bytes(),
     ),
-    Family(
+    gauge(
         "process_virtual_memory_bytes",
-        GAUGE,
         "Virtual memory of this process.",
         lambda _: _memory_bytes(0),
     ),
-    Family(
+    gauge(
         "process_open_fds",
-        GAUGE,
         "Open files of this process; needs Linux 6.2.",
         # Older versions show the size 0.
         lambda _: os.stat("/proc/self/fd").st_size or None,
     ),
-    Family(
+    gauge(
         "process_max_fds",
-        GAUGE,
         "Maximum of files that this process may open.",
         lambda _: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     ),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
-from router.observe.families.family import COUNTER, GAUGE, HISTOGRAM, INFO, Family
+from router.observe.families.family import INFO, Family, counter, gauge, histogram
 from router.observe.metrics import (
     TOKEN_KINDS,
     ClassCounts,
@@ -82,250 +82,228 @@ def _estimates(metrics: Metrics, count: Callable[[ClassCounts], float]) -> dict[
 
 
 FAMILIES: Final[tuple[Family[Metrics], ...]] = (
-    Family(
+    counter(
         "requests",
-        COUNTER,
         "Requests ended, by route kind, reason of the end and status sent.",
         lambda m: _ends(_kinds(m)),
-        ("kind", "reason", "status"),
+        "kind",
+        "reason",
+        "status",
     ),
-    Family(
+    histogram(
         "request_duration_seconds",
-        HISTOGRAM,
         "From the request's first byte to the end of its answer.",
         lambda m: {kind: counts.duration for kind, counts in _kinds(m).items()},
-        ("kind",),
+        "kind",
     ),
-    Family(
+    histogram(
         "request_ttft_seconds",
-        HISTOGRAM,
         "From the request's first byte to the first content event sent to the client.",
         lambda m: _filled({kind: counts.ttft for kind, counts in _kinds(m).items()}),
-        ("kind",),
+        "kind",
     ),
-    Family(
+    histogram(
         "class_ttft_seconds",
-        HISTOGRAM,
         "Time to first content of generating streams, by priority class; `none`: no class.",
         lambda m: _filled({name: counts.ttft for name, counts in m.classes.items()}),
-        ("class",),
+        "class",
     ),
-    Family(
+    histogram(
         "class_tpot_seconds",
-        HISTOGRAM,
         "Time per output token of streams whose client read all the time, by priority class.",
         lambda m: _filled({name: counts.tpot for name, counts in m.classes.items()}),
-        ("class",),
+        "class",
     ),
-    Family(
+    histogram(
         "class_duration_seconds",
-        HISTOGRAM,
         "From the first byte to the end, of successful requests, by priority class.",
         lambda m: _filled({name: counts.duration for name, counts in m.classes.items()}),
-        ("class",),
+        "class",
     ),
-    Family(
+    counter(
         "slo_requests",
-        COUNTER,
         "Requests to which an SLO applied, by class. `all`: every SLO that applies to the request.",
         lambda m: _slos(m, lambda counts: counts.requests),
-        ("class", "slo"),
+        "class",
+        "slo",
     ),
-    Family(
+    counter(
         "slo_met",
-        COUNTER,
         "Requests that met the SLO, by class.",
         lambda m: _slos(m, lambda counts: counts.met),
-        ("class", "slo"),
+        "class",
+        "slo",
     ),
-    Family(
+    counter(
         "gain_achieved",
-        COUNTER,
         "Output tokens before their deadlines, times the weight of the class, by class.",
         lambda m: _gains(m, lambda counts: counts.gain_achieved),
-        ("class",),
+        "class",
     ),
-    Family(
+    counter(
         "gain_attainable",
-        COUNTER,
         "The same if every token had come before its deadline, of failed requests as well.",
         lambda m: _gains(m, lambda counts: counts.gain_attainable),
-        ("class",),
+        "class",
     ),
-    Family(
+    counter(
         "ttft_estimates",
-        COUNTER,
         "Streams with an estimated TTFT that was compared with the actual one, by class.",
         lambda m: _estimates(m, lambda counts: counts.estimates),
-        ("class",),
+        "class",
     ),
-    Family(
+    counter(
         "ttft_estimates_kept",
-        COUNTER,
         "Of these streams, those whose TTFT was within the 90 % interval, by class.",
         lambda m: _estimates(m, lambda counts: counts.estimates_kept),
-        ("class",),
+        "class",
     ),
-    Family(
+    counter(
         "ttft_estimate_width_seconds",
-        COUNTER,
         "Sum of the widths of the 90 % intervals of these streams, by class.",
         lambda m: _estimates(m, lambda counts: counts.estimate_width_s),
-        ("class",),
+        "class",
     ),
-    Family(
+    histogram(
         "queue_wait_seconds",
-        HISTOGRAM,
         "Each wait of a request in the queue that ended with a dispatch, by priority class.",
         lambda m: _filled({name: counts.wait for name, counts in m.classes.items()}),
-        ("class",),
+        "class",
     ),
-    Family(
+    counter(
         "request_body_bytes",
-        COUNTER,
         "Body bytes received from clients.",
         lambda m: {kind: counts.bytes_in for kind, counts in _kinds(m).items()},
-        ("kind",),
+        "kind",
     ),
-    Family(
+    counter(
         "response_body_bytes",
-        COUNTER,
         "Body bytes sent to clients.",
         lambda m: {kind: counts.bytes_out for kind, counts in _kinds(m).items()},
-        ("kind",),
+        "kind",
     ),
-    Family(
+    counter(
         "model_requests",
-        COUNTER,
         "Requests ended, by model, region that the client prefers, and class; models after the "
         "first hundred count as `other`.",
         _models,
-        ("model", "region", "class"),
+        "model",
+        "region",
+        "class",
     ),
-    Family(
+    counter(
         "model_tokens",
-        COUNTER,
         "Tokens reported or counted, by model, region that the client prefers, class and kind; "
         "cached ones are also prompt tokens.",
         lambda m: _tokens(m.models.items()),
-        ("model", "region", "class", "kind"),
+        "model",
+        "region",
+        "class",
+        "kind",
     ),
-    Family(
+    counter(
         "model_ends",
-        COUNTER,
         "Requests ended, by model, reason of the end and status sent. A target of a split with a "
         "pool is the model `model@pool`.",
         lambda m: _ends(m.model_ends),
-        ("model", "reason", "status"),
+        "model",
+        "reason",
+        "status",
     ),
-    Family(
+    histogram(
         "model_ttft_seconds",
-        HISTOGRAM,
         "Time to first content of generating streams, by model.",
         lambda m: _filled({name: counts.ttft for name, counts in m.model_ends.items()}),
-        ("model",),
+        "model",
     ),
-    Family(
+    counter(
         "replica_tokens",
-        COUNTER,
         "Tokens reported or counted, by the replica that answered and kind; cached ones are also "
         "prompt tokens.",
         lambda m: _tokens(((name,), each) for name, each in m.tokens_by_replica.items()),
-        ("replica", "kind"),
+        "replica",
+        "kind",
     ),
-    Family(
+    counter(
         "attempts",
-        COUNTER,
         "Attempts ended, by replica, kind and reason of the end.",
         _attempts,
-        ("replica", "attempt", "reason"),
+        "replica",
+        "attempt",
+        "reason",
     ),
-    Family(
+    counter(
         "retries",
-        COUNTER,
         "Retries sent, by how the previous attempt ended.",
         lambda m: {cause.value: count for cause, count in m.retries_by_cause.items()},
-        ("cause",),
+        "cause",
     ),
-    Family(
+    counter(
         "fallbacks",
-        COUNTER,
         "Requests that went to a fallback of their model, by the condition.",
         lambda m: m.fallbacks_by_cause,
-        ("cause",),
+        "cause",
     ),
-    Family(
+    counter(
         "replica_ejections",
-        COUNTER,
         "Ejections of replicas after failures, or errors that other replicas do not give.",
         lambda m: m.ejections_by_replica,
-        ("replica",),
+        "replica",
     ),
-    Family(
+    counter(
         "priority_dropped",
-        COUNTER,
         "Attempts that were sent without their priority.",
         lambda m: m.priority_dropped_by_replica,
-        ("replica",),
+        "replica",
     ),
-    Family(
+    counter(
         "client_connections_accepted",
-        COUNTER,
         "Client connections accepted.",
         lambda m: m.client_connections,
     ),
-    Family(
+    counter(
         "replica_connections_opened",
-        COUNTER,
         "Connections opened to replicas.",
         lambda m: m.connections_opened,
     ),
-    Family(
+    counter(
         "replica_connections_reused",
-        COUNTER,
         "Attempts sent on a reused connection.",
         lambda m: m.connections_reused,
     ),
-    Family(
+    counter(
         "replica_connections_stale",
-        COUNTER,
         "Idle connections that the replica had closed when they were reused.",
         lambda m: m.connections_stale,
     ),
-    Family(
+    counter(
         "policy_errors",
-        COUNTER,
         "Failures of a routing policy; a random choice was used instead.",
         lambda m: m.policy_errors,
     ),
-    Family(
+    counter(
         "retry_budget_exhausted",
-        COUNTER,
         "Retries not sent because too many were under way.",
         lambda m: m.retry_budget_exhausted,
     ),
-    Family(
+    counter(
         "priority_refused",
-        COUNTER,
         "Responses that showed that an engine does not accept a priority.",
         lambda m: m.priority_refused,
     ),
-    Family(
+    counter(
         "streams_committed_early",
-        COUNTER,
         "Streams that got 200 and comments before any content.",
         lambda m: m.streams_committed_early,
     ),
-    Family(
+    counter(
         "config_reloads",
-        COUNTER,
         "Configuration reloads, by result.",
         lambda m: {"ok": m.reloads.ok, "failed": m.reloads.failed},
-        ("result",),
+        "result",
     ),
-    Family(
+    gauge(
         "config_reload_success",
-        GAUGE,
         "1 if the last reload succeeded, 0 if the previous configuration stayed in use.",
         lambda m: float(m.reloads.last_is_ok),
     ),
@@ -367,25 +345,23 @@ def _tokens_of_tenants(tenants: dict[str, Used]) -> dict[tuple[str, ...], float]
 
 
 TENANTS: Final[tuple[Family[dict[str, Used]], ...]] = (
-    Family(
+    counter(
         "tenant_requests",
-        COUNTER,
         f"Generation requests, by the name of their key: the first {NAMED} names.",
         lambda tenants: {name: used.requests for name, used in tenants.items()},
-        ("tenant",),
+        "tenant",
     ),
-    Family(
+    counter(
         "tenant_tokens",
-        COUNTER,
         "Tokens used, by the name of the key and kind; cached ones are also prompt tokens.",
         _tokens_of_tenants,
-        ("tenant", "kind"),
+        "tenant",
+        "kind",
     ),
-    Family(
+    counter(
         "tenant_cost",
-        COUNTER,
         "Cost of the tokens by `usage.prices`, by the name of the key.",
         lambda tenants: {name: used.cost for name, used in tenants.items() if used.is_priced},
-        ("tenant",),
+        "tenant",
     ),
 )

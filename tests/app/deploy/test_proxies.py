@@ -183,10 +183,10 @@ async def test_a_router_that_drains_loses_no_request(name: str, tmp_path: Path) 
         assert (await one.admin("/drain", "POST")).status == 202
         for _ in range(100):
             await all_answered(port, keys)
-            if one.app.drained.is_set():
+            if one.app.draining.done.is_set():
                 break
             await asyncio.sleep(0.05)
-        assert one.app.drained.is_set()
+        assert one.app.draining.done.is_set()
         await all_answered(port, keys)
 
 

@@ -333,7 +333,7 @@ async def test_a_file_that_flaps_leaves_nothing_behind(tmp_path: Path) -> None:
         write(file, {"url": a.url, "id": "stays"})
         async with running(discovery=rules(file), policy="round_robin") as router:
             parts = router.app.parts
-            roster, discovered = parts.roster, router.app.discovered
+            roster, discovered = parts.origins.roster, router.app.discovered
             (stays,) = next(iter(roster._answers.values()))
             for turn in range(300):
                 goes = msgspec.structs.replace(stays.replica, id=f"n{turn}", url=f"{a.url}/{turn}")

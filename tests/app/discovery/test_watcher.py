@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from router.config.in_force import InForce
 from router.config.model import Config
 from router.fleet.discovery.source import Look
 from router.fleet.discovery.watcher import DiscoveryWatcher
@@ -27,7 +28,7 @@ async def test_a_defect_ends_no_source(tmp_path: Path, monkeypatch: pytest.Monke
             raise RuntimeError("a defect")
 
     config = Config(discovery=rules(tmp_path / "replicas.json"))
-    watcher = DiscoveryWatcher(config, Random(1), errors.append)
+    watcher = DiscoveryWatcher(InForce(config), Random(1), errors.append)
     watcher.on_look = on_look
     await watcher.start()
     await eventually(lambda: len(looks) > 5, "looks after the defect")

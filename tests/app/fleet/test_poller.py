@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from router.config.in_force import InForce
 from router.config.model import Config, Health, Polling
 from router.core.lease import poll_begins
 from router.fleet.monitor.poller import GAP_S, GIVE_UP, Poller, gap_s
@@ -68,10 +69,10 @@ class Told:
 class Fixture:
     """A poller over some replicas, and its reports."""
 
-    def __init__(self, poller: Poller, told: Told, config: Config) -> None:
+    def __init__(self, poller: Poller, told: Told, in_force: InForce) -> None:
         self.poller = poller
         self.told = told
-        self.config = config
+        self.in_force = in_force
 
     @property
     def replica(self) -> Replica:
@@ -106,10 +107,10 @@ class Fixture:
         return self.told.problems[-1][1]
 
     def adopt(self, **polling: Any) -> None:
-        changed = msgspec.structs.replace(
-            self.config, polling=msgspec.structs.replace(self.config.polling, **polling)
-        )
-        self.poller.adopt(changed, None)
+        before = self.in_force.config
+        rules = msgspec.structs.replace(before.polling, **polling)
+        self.in_force.config = msgspec.structs.replace(before, polling=rules)
+        self.poller.reloaded(before)
 
 
 @asynccontextmanager
@@ -131,11 +132,12 @@ async def polling(
     )
     for index, url in enumerate(urls):
         table.add(f"r{index}", None, url=url, **(replica or {}))
-    poller = Poller(cast(Fleet, told), config, token, Random(1), errors.append)
+    in_force = InForce(config, token)
+    poller = Poller(cast(Fleet, told), in_force, Random(1), errors.append)
     try:
         if start:
             await poller.start()
-        yield Fixture(poller, told, config)
+        yield Fixture(poller, told, in_force)
     finally:
         await poller.stop()
         assert poller.running == 0
@@ -758,7 +760,7 @@ async def test_many_replicas_are_asked_one_after_the_other() -> None:
     errors: list[BaseException] = []
     config = Config(polling=Polling(interval_s=3600.0))
     told = Told(table)
-    poller = Poller(cast(Fleet, told), config, None, Listening(1), errors.append)
+    poller = Poller(cast(Fleet, told), InForce(config), Listening(1), errors.append)
     await poller.start()
     await asyncio.sleep(0)
     assert poller.running == 200

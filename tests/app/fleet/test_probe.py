@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from router.config.in_force import InForce
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.fleet.monitor.probe import Prober
@@ -32,8 +33,8 @@ async def probing(
     """A prober over replicas at these URLs; at the end nothing of the prober may remain."""
     table = Table(**{"interval_s": 0.02, "timeout_s": 2.0, "fall": 2, **rules})
     errors: list[BaseException] = []
-    config = Config(health=table.rules)
-    prober = Prober(table.fleet, config, token, Random(1), errors.append)
+    in_force = InForce(Config(health=table.rules), token)
+    prober = Prober(table.fleet, in_force, Random(1), errors.append)
     for index, url in enumerate(urls):
         table.add(f"r{index}", None, is_new=True, url=url)
     try:

@@ -25,7 +25,9 @@ async def asks(port: int, line: str, host: str, *fields: str) -> list[int]:
 
 
 def untouched(router: Router) -> bool:
-    return not router.app.draining and [one["state"] for one in router.app.replicas()] == ["ready"]
+    return not router.app.draining.has_begun and [
+        one["state"] for one in router.app.replicas()
+    ] == ["ready"]
 
 
 @pytest.mark.parametrize(

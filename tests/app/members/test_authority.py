@@ -45,7 +45,7 @@ async def test_all_but_probes_need_the_token() -> None:
                     path
                 )
                 assert (answer.header("www-authenticate") or "").startswith("Bearer")
-        assert not router.app.draining
+        assert not router.app.draining.has_begun
         assert [shown["state"] for shown in router.app.replicas()] == ["ready"]
         for path in ("/", "/livez", "/healthz", "/readyz", "/health"):
             assert (await router.admin(path)).status == 200
@@ -92,7 +92,7 @@ async def test_probes_have_a_port_of_their_own() -> None:
         for path in ("/", "/usage", "/queue", "/replicas", "/replicas/r0"):
             assert await asked(port, path) == 404
         assert await asked(port, "/drain", "POST") == 404
-        assert not router.app.draining
+        assert not router.app.draining.has_begun
 
 
 async def over_tls(router: Router, *, with_certificate: bool) -> bytes:

@@ -40,7 +40,7 @@ def head(line: str, *fields: str) -> bytes:
 
 def untouched(router: Router) -> bool:
     states = [shown["state"] for shown in router.app.replicas()]
-    return not router.app.draining and states == ["ready"]
+    return not router.app.draining.has_begun and states == ["ready"]
 
 
 PAGES = [

@@ -205,7 +205,7 @@ async def test_a_web_page_cannot_change_the_fleet() -> None:
             answer = await router.admin(path, method, "Origin: http://evil.example")
             assert (answer.status, answer.json()["error"]["code"]) == (403, "forbidden")
         assert states(router) == {"r0": "ready"}
-        assert not router.app.draining
+        assert not router.app.draining.has_begun
 
 
 @scenario

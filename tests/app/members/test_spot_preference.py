@@ -35,4 +35,4 @@ async def test_the_classes_and_their_replicas() -> None:
         assert await served(router, "critical") == [0, 4]
         await router.admin("/replicas/r1", "DELETE")
         await router.admin("/replicas/r0/uncordon", "POST")
-        assert not router.app.parts.chooser.has_spot
+        assert not router.app.parts.context.chooser.has_spot

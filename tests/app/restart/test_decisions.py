@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from router.app.restart.decisions import awaited, may_take_over, refusal, unanswered
+from router.app.restart.handover import refusal
+from router.app.restart.predecessor import awaited, may_take_over, unanswered
 
 
 def why(pid: int = 7, successor: int = 0, starting: bool = False, draining: bool = False) -> str:

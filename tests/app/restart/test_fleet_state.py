@@ -64,7 +64,7 @@ async def test_later_changes_are_applied() -> None:
         replicas = router.app.parts.fleet.replicas
         assert list(replicas) == ["r0", "r1"]
         assert [r.duty for r in replicas.values()] == [Duty.IN_SERVICE, Duty.DRAINING]
-        assert router.app.parts.added == {}
+        assert router.app.parts.origins.added == {}
         adopted(router, FleetState())
 
 
@@ -87,4 +87,4 @@ async def test_the_file_has_priority() -> None:
         state = state_of(old.app.parts)
         assert state == FleetState()
         adopted(new, FleetState(added=(own,)))
-        assert new.app.parts.added == {}
+        assert new.app.parts.origins.added == {}

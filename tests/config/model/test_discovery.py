@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from router.config.effective import as_yaml
 from router.config.load import parse, parse_replicas
 from router.config.model import Config, DnsName, KubernetesReplicas, Pool, Replica
+from router.config.shown import as_yaml
 from router.core.errors import ConfigError
 from tests.addons.needed import needs
 

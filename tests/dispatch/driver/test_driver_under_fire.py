@@ -194,7 +194,7 @@ class Fire(RuleBasedStateMachine):
         self.others = [Lease(r) for r in fleet.replicas.values()] if full else []
         self.counts = HedgeCounts()
         self.hedger = Hedger(config.hedging, fleet, self.counts)
-        chooser = Chooser(Policies.of(config.routing), 64, knowledge, metrics, rng)
+        chooser = Chooser(Policies.of(config.routing), knowledge, metrics, rng)
         scheduler = LoopScheduler(as_loop)
         self.context = context = Context(
             config, fleet, chooser, self.hedger, metrics, scheduler, rng

@@ -327,7 +327,7 @@ class Walk(RuleBasedStateMachine):
     def reload(self, hedging: str, queue: str, retry: str) -> None:
         world = self.world
         world.hedger.adopt(HEDGINGS[hedging])
-        world.budget.adopt(RETRIES[retry])
+        world.budget.rules = RETRIES[retry]
         if world.queue is not None:
             world.adopts(queue=QUEUES[queue], classes=CLASSES_OF[queue])
 

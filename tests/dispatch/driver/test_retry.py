@@ -91,7 +91,7 @@ def test_taking_and_giving_balance(takes: list[bool]) -> None:
 def test_new_rules_count_from_now_on() -> None:
     budget = Budget(Retry(budget=0.0, budget_min=3))
     assert [budget.take() for _ in range(4)] == [True, True, True, False]
-    budget.adopt(Retry(budget=0.0, budget_min=1))
+    budget.rules = Retry(budget=0.0, budget_min=1)
     budget.give()
     assert not budget.take()
     assert budget.retries == 2

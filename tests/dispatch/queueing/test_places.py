@@ -98,8 +98,8 @@ class Planning(RoutingPolicy):
 async def test_the_queue_sees_that_a_policy_has_a_new_plan() -> None:
     table = Table()
     replica = table.add("a", ("m1",))
-    policies = Policies(Planning(), {"m1": Planning()})
-    chooser = Chooser(policies, 8, PrefixLookup(Prefix()), Metrics(), Random(1))
+    policies = Policies(Planning(), {"m1": Planning()}, 8)
+    chooser = Chooser(policies, PrefixLookup(Prefix()), Metrics(), Random(1))
     places = Places(table.fleet, chooser)
     assert (places.closed_to(replica), places.plan_changes) == (0, 0)
     assert (places.closed_to(replica, 3), places.plan_changes) == (0, 2)

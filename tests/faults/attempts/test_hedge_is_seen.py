@@ -112,7 +112,7 @@ async def test_a_replica_that_is_removed_is_forgotten() -> None:
         for _ in range(4):
             await router.ask(chat(stream=True))
         parts = router.app.parts
-        known = parts.hedger.times._speeds
+        known = parts.context.hedger.times._speeds
         assert sorted(replica.id for replica in known) == ["r0", "r1"]
         parts.fleet.remove("r1")
         assert [replica.id for replica in known] == ["r0"]

@@ -125,7 +125,7 @@ async def test_a_fleet_that_hangs_gets_at_most_one_copy_per_replica() -> None:
     replicas = [HostileReplica(hang) for _ in range(3)]
     async with running(*replicas, **SHIPPED) as router:
         clients = [await router.send(urgent("high", True)) for _ in range(12)]
-        counts = router.app.parts.hedger.metrics
+        counts = router.app.parts.context.hedger.metrics
         await eventually(lambda: sum(counts.suppressed.values()) >= 24, "copies are considered")
         assert counts.fired <= len(replicas)
         for client in clients:
@@ -143,5 +143,5 @@ async def test_a_class_can_have_two_copies_at_once() -> None:
         acts[1].go.set()
         assert (await client.recv_response("POST")).events()[-1] == "[DONE]"
         await acts[0].gone.wait()  # the loser is cancelled at its engine
-        counts = router.app.parts.hedger.metrics
+        counts = router.app.parts.context.hedger.metrics
         assert (counts.fired, counts.causes[Cause.CLASS], counts.idle) == (1, 1, 1)

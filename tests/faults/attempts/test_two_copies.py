@@ -113,7 +113,7 @@ async def counts(router: Router) -> tuple[int, int, int, int]:
     for client in router.clients:
         client.close()
     await router.quiet()
-    found = router.app.parts.hedger.metrics
+    found = router.app.parts.context.hedger.metrics
     return found.fired, found.won, found.lost, found.failed
 
 

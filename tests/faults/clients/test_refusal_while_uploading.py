@@ -163,6 +163,6 @@ async def test_a_drain_does_not_wait_for_them() -> None:
         client = await router.send(upload("/metrics", size=MB))
         await client.recv_response()
         router.app.drain()
-        await asyncio.wait_for(router.app.drained.wait(), 15.0)
+        await asyncio.wait_for(router.app.draining.done.wait(), 15.0)
         assert not router.app.parts.front.clients
         assert await router.reason() == Reason.NOT_FOUND.value

@@ -124,7 +124,7 @@ class Story:
             router.app.drain()
             await eventually(lambda: router.app.parts.front.draining, "the drain")
             if who == "stop":
-                await router.app.drained.wait()
+                await router.app.draining.done.wait()
                 await router.app.stop()
             self.go.set()
         elif who == "reload":

@@ -36,7 +36,7 @@ async def drains(router: Router) -> None:
 async def passes(router: Router) -> None:
     """Drain for the grace period, and stop."""
     await drains(router)
-    await router.app.drained.wait()
+    await router.app.draining.done.wait()
     await router.app.stop()
 
 
@@ -59,7 +59,7 @@ async def asked(
         exchanges = router.app.parts.dispatcher.exchanges
         await eventually(lambda: len(exchanges) + len(router.lines()) >= len(data), "the requests")
         yield router, clients
-        await router.app.drained.wait()
+        await router.app.draining.done.wait()
 
 
 @scenario
@@ -109,4 +109,4 @@ async def test_a_stop_does_not_wait(where: str) -> None:
             assert one.ended is None
             await router.app.stop()
             assert_error(await one.recv_response(), Reason.DRAINING, 503)
-            await router.app.drained.wait()
+            await router.app.draining.done.wait()

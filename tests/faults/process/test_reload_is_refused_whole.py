@@ -77,17 +77,17 @@ def in_force(router: Router) -> list[Any]:
         router.app.config,
         router.app.metrics.reloads.config_hash,
         parts.config,
-        parts.policies,
+        parts.context.chooser.policies,
         parts.upstream,
         parts.log,
         parts.front.limits,
         parts.context.rules,
-        parts.hedger._rules,
+        parts.context.hedger._rules,
         parts.fleet.rules,
         parts.dispatcher.tenants.requires_keys,
         None if parts.queue is None else parts.queue.pools.queues[0].config,
         sorted((r.id, r.weight, r.config.url, id(r)) for r in parts.fleet.replicas.values()),
-        parts.policies.default,
+        parts.context.chooser.policies.default,
     ]
 
 

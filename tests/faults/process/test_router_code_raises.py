@@ -125,7 +125,9 @@ async def test_a_hedging_policy_fails_when_a_copy_is_due(
 
     async def slow(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
-            await eventually(lambda: router.app.parts.hedger.metrics.policy_errors > 0, "an error")
+            await eventually(
+                lambda: router.app.parts.context.hedger.metrics.policy_errors > 0, "an error"
+            )
             await connection.send(response(200, body=b'{"choices":[{}]}'))
 
     async with running(slow, slow, hedging=hedging) as router:

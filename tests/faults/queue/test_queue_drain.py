@@ -55,7 +55,7 @@ async def test_waiting_requests_are_served_within_the_grace_time() -> None:
             answer = await client.recv_response()
             assert (answer.status, answer.complete) == (200, True)
             await client.expect_close()
-        await router.app.drained.wait()
+        await router.app.draining.done.wait()
         assert len(turnstile.tags) == 46
 
 
@@ -70,7 +70,7 @@ async def test_requests_waiting_at_its_end_get_503_with_retry_after() -> None:
         for client in streams:
             await client.recv_until(b": waiting")
         router.app.drain()
-        await router.app.drained.wait()
+        await router.app.draining.done.wait()
         await router.app.stop()
         for client in (first, *whole):
             answer = await client.recv_response()
@@ -97,5 +97,5 @@ async def test_the_drain_does_not_wait_for_cancelled_requests() -> None:
         turnstile.open(21)
         assert (await first.recv_response()).status == 200
         first.close()
-        await router.app.drained.wait()
+        await router.app.draining.done.wait()
         assert turnstile.tags == ["first"]

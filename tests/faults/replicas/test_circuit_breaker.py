@@ -140,7 +140,7 @@ async def behind_an_early_200(go: asyncio.Event, data: bytes, reason: str) -> li
         (line,) = await router.log()
         assert (line["reason"], {tried[2] for tried in line["tried"]}) == (reason, {reason})
         parts = router.app.parts
-        assert parts.hedger.times.of("m", True, monotonic()).answers == 0
+        assert parts.context.hedger.times.of("m", True, monotonic()).answers == 0
         assert not any(replica.progress.first_s for replica in parts.fleet.replicas.values())
         return [breaker(router, index) for index in range(2)]
 

@@ -1,7 +1,7 @@
 """A replica whose address leads back to this router: a probe shows the loop.
 
 The address of a load balancer in front of the router makes such a replica. The router refuses its
-own addresses (`app/own_listeners.py`).
+own addresses (`app/listeners.py`).
 """
 
 from __future__ import annotations

@@ -106,4 +106,4 @@ async def test_it_proves_nothing_of_generation_and_promises_no_prefix() -> None:
         long = {"model": "m", "prompt": "word " * 4000}
         assert (await router.ask(post_json("/tokenize", long), "POST")).status == 200
         assert replica.health.suspected_at == 0.0
-        assert router.app.parts.knowledge.prefixes.stats.entries == 0
+        assert router.app.parts.fleet.knowledge.prefixes.stats.entries == 0

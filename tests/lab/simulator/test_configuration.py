@@ -96,4 +96,4 @@ def test_it_sends_all_requests(policy: str) -> None:
     totals = simulation.run()
     assert totals.ends == {Reason.OK: len(arrivals)}
     assert totals.policy_errors == 0
-    assert type(simulation.routers[0].policies.default) is type(make_policy(policy))
+    assert type(simulation.routers[0].chooser.policies.default) is type(make_policy(policy))

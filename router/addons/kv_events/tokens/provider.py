@@ -19,7 +19,7 @@ from router.addons.kv_events.chains import TokenChains, pack
 from router.addons.kv_events.tokens.facts import Facts, prompt_of, text_of
 from router.addons.kv_events.tokens.local import LocalTokenizer, PrefixCache
 from router.addons.kv_events.tokens.remote import RemoteTokenizer, Target, request_body
-from router.config.model import Prefix
+from router.config.in_force import InForce
 from router.core.errors import ConfigError
 
 JOBS: Final = 64  # maximum number of questions in progress
@@ -130,30 +130,25 @@ def _nothing() -> None:
 class TokenProvider:
     """Provides the token IDs of requests (`ask`).
 
-    A reload changes the credentials (`adopt`). A change of the `prefix` settings needs a restart.
+    A change of the `prefix` settings needs a restart.
     """
 
     def __init__(
         self,
-        prefix: Prefix,
-        token: str | None,
+        in_force: InForce,
         on_error: Callable[[BaseException], None],
     ) -> None:
-        self._prefix = prefix
+        self._prefix = prefix = in_force.config.prefix
         self._wait_s = prefix.tokens_wait_s
         self._on_error = on_error
         self._tokenizers: dict[str, LocalTokenizer] = {}
-        self._remote = RemoteTokenizer(token)
+        self._remote = RemoteTokenizer(in_force)
         self._answers = PrefixCache(_CACHE_BYTES)
         self._jobs: dict[bytes, _Job] = {}
         self._tasks: set[asyncio.Task[bytes | None]] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.counters = TokenCounters()
-
-    def adopt(self, token: str | None) -> None:
-        """Use the credentials of a reloaded configuration for all later queries to replicas."""
-        self._remote.adopt(token)
 
     def stop_remote(self) -> None:
         """Stop all queries to replicas, because a reload may have changed the allowed regions.

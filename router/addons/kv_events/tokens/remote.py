@@ -14,6 +14,7 @@ import msgspec
 
 from router.addons.kv_events.chains import pack
 from router.addons.kv_events.tokens.facts import Facts, may_hold_more_than_text, prompt_of, text_of
+from router.config.in_force import InForce
 from router.fleet.access import Access
 from router.fleet.monitor.resolve import Resolve, remember
 
@@ -72,17 +73,11 @@ def request_body(facts: Facts) -> bytes | None:
 class RemoteTokenizer:
     """Queries replicas. Call `start` before the first query, and `stop` after the last one."""
 
-    def __init__(self, token: str | None, timeout_s: float = 2.0):
+    def __init__(self, in_force: InForce, timeout_s: float = 2.0):
+        self._in_force = in_force
         self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
         self._names: dict[str, Resolve] = {}  # host -> the data plane's resolver
-        self.adopt(token)
-
-    def adopt(self, token: str | None) -> None:
-        """Use the credentials of a reloaded configuration for all later queries."""
-        self._headers = {"content-type": "application/json"}
-        if token:
-            self._headers["authorization"] = f"Bearer {token}"
 
     def start(self) -> None:
         """Open the session. Needs a running event loop."""
@@ -106,12 +101,13 @@ class RemoteTokenizer:
 
         assert self._session is not None
         access = target.access
+        headers = {"content-type": "application/json", **self._in_force.bearer}
         remember(self._names, target.host, target.resolve)
         try:
             async with self._session.post(
                 target.url,
                 data=body,
-                headers=self._headers if access is None else access.own_fields(self._headers),
+                headers=headers if access is None else access.own_fields(headers),
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
                 allow_redirects=False,
                 ssl=target.tls or True,

@@ -164,7 +164,7 @@ async def test_a_drain_finishes_lines_and_leaves_the_rest(tmp_path: Path) -> Non
         router.app.drain()
         await asyncio.sleep(0.1)  # no new lines start while the router drains
         go.set()
-        await asyncio.wait_for(router.app.drained.wait(), 15)
+        await asyncio.wait_for(router.app.draining.done.wait(), 15)
         assert len(router.replica.requests) == 4
     async with open_door(tmp_path / "b", json_ok) as router, sdk(router) as client:
         batch = await until(client, batch.id)

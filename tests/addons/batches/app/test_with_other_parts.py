@@ -42,10 +42,11 @@ def test_a_handover_goes_on_if_the_folder_of_batches_is_not_released(
             await client.recv_until(b"data:")
             with monkeypatch.context() as broken:
                 broken.setattr("router.addons.batches.server.withdraw", withdraw)
-                router.app.hand_over(("listen",))
+                app = router.app
+                app.draining.hand_over(app.parts, app.servers, ("listen",))
                 assert (await client.recv_response()).complete
                 client.close()
-                await router.app.drained.wait()
+                await router.app.draining.done.wait()
 
     loop: asyncio.AbstractEventLoop
     story()

@@ -62,7 +62,7 @@ async def test_a_prompt_goes_where_the_engine_says_its_blocks_are() -> None:
         (home,) = (id for id, count in exact_blocks(app).items() if count)
         # The approximate index expires; blocks reported by the engine stay.
         for replica in app.parts.fleet.replicas.values():
-            app.parts.knowledge.prefixes.clear(replica)
+            app.parts.fleet.knowledge.prefixes.clear(replica)
         known = exact_blocks(app)[home]
         for n in range(4):
             await ask(app, LONG + f"And then? {n}")
@@ -101,7 +101,7 @@ async def test_each_model_has_its_tokens_counted_by_its_own_replicas() -> None:
                 await heard_from(app, model)
                 # The approximate index expires, so only token IDs find the blocks again.
                 for replica in app.parts.fleet.replicas.values():
-                    app.parts.knowledge.prefixes.clear(replica)
+                    app.parts.fleet.knowledge.prefixes.clear(replica)
         assert (tokens.counters.remote, tokens.counters.failed) == (8, 0)
         served = [r["served"] for r in app.replicas()]
         assert [sorted(served[:2]), sorted(served[2:])] == [[0, 4], [0, 4]]

@@ -16,7 +16,8 @@ from router.addons.kv_events.tokens import provider as provider_module
 from router.addons.kv_events.tokens.facts import Facts
 from router.addons.kv_events.tokens.provider import Question, TokenProvider
 from router.addons.kv_events.tokens.remote import Target
-from router.config.model import Prefix
+from router.config.in_force import InForce
+from router.config.model import Config, Prefix
 from router.core.errors import ConfigError
 from tests.addons.kv_events.app.hearing import until
 from tests.addons.kv_events.tokens.models import chat, raw, save
@@ -77,7 +78,7 @@ async def asking(
         tokenizers={model: str(path) for model, path in tokenizers.items()},
     )
     errors: list[BaseException] = []
-    provider = TokenProvider(prefix, None, errors.append)
+    provider = TokenProvider(InForce(Config(prefix=prefix)), errors.append)
     await provider.start()
     asker = Asker(provider, server)
     asker.errors = errors
@@ -289,7 +290,7 @@ def test_tokenizers_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     @scenario
     async def run() -> None:
         prefix = Prefix(tokenizers={"m": str(tmp_path / "none"), "n": str(tmp_path)})
-        provider = TokenProvider(prefix, None, lambda error: None)
+        provider = TokenProvider(InForce(Config(prefix=prefix)), lambda error: None)
         with pytest.raises(ConfigError) as caught:
             await provider.start()
         assert [line.partition(":")[0] for line in caught.value.problems] == [

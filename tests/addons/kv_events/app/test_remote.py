@@ -12,6 +12,8 @@ import pytest
 
 from router.addons.kv_events.tokens.facts import Facts
 from router.addons.kv_events.tokens.remote import RemoteTokenizer, Target, request_body
+from router.config.in_force import InForce
+from router.config.model import Config
 from tests.addons.kv_events.tokens.models import ids, raw
 from tests.harness.behaviours import answer, hang, rst_unread
 from tests.harness.listeners import dead_url
@@ -28,7 +30,7 @@ FACTS = Facts("completions", "tiny", prompt=raw("Hello"))
 async def asking(behave: Behaviour) -> AsyncIterator[tuple[RemoteTokenizer, HostileReplica]]:
     server = HostileReplica(behave, asked_apart=False)
     server.start()
-    remote = RemoteTokenizer("secret", timeout_s=1.0)
+    remote = RemoteTokenizer(InForce(Config(), "secret"), timeout_s=1.0)
     remote.start()
     try:
         yield remote, server

@@ -13,6 +13,7 @@ import pytest
 
 from router.addons.kv_events import extra
 from router.addons.kv_events.watcher import KvWatcher
+from router.config.in_force import InForce
 from router.config.model import Config, KvEvents
 from router.core.errors import ConfigError
 from router.fleet.replica import Replica
@@ -94,7 +95,7 @@ async def watching(*urls: str, **options: Any) -> AsyncIterator[tuple[KvWatcher,
     errors: list[BaseException] = []
     before = asyncio.all_tasks()
     watcher = KvWatcher(
-        *(Config(), "secret", Random(1), errors.append),
+        *(InForce(Config(), "secret"), Random(1), errors.append),
         settled_s=options.get("settled_s", 0.05),
         unsettled_s=0.02,
     )

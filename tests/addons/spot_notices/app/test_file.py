@@ -186,7 +186,7 @@ async def test_a_notice_that_the_operator_ended_is_not_applied_after_the_restart
             adopted(new, state)
             asked = len(cloud.asked)
             changed = msgspec.structs.replace(new.config, spot=rules)
-            new.app.parts.addons["spot_notices"].adopt(changed, None)
+            new.app.parts.addons["spot_notices"].adopt(changed)
             await eventually(lambda: len(cloud.asked) > asked + 2, "looks")
             assert duty_of(new) == Duty.IN_SERVICE
 
