@@ -96,8 +96,8 @@ def _adopt(parts: Parts, members: Iterable[Replica], wanted: Mapping[str, Replic
         if entry is not None and entry.url == replica.config.url:
             has_moved = has_moved or entry.region != replica.region
             for rank in replica.ranks:
-                rank.adopt(rank_config(entry, rank), config.health)
-                rank.access = parts.upstream.access.get(replica.id)
+                access = parts.upstream.access.get(replica.id)
+                rank.adopt(rank_config(entry, rank), config.health, access)
             if entry.data_parallel_ranks is not None:
                 parts.fleet.set_ranks(replica, entry.data_parallel_ranks)
             replica.pool.adopt(config.limits, pool_timeouts(config))

@@ -213,11 +213,10 @@ class Parts:
             self.metrics,
             self.outbox,
         )
-        made = Replica(replica, config.health, pool)
-        made.access = upstream.access.get(replica.id)
+        made = Replica(replica, config.health, pool, upstream.access.get(replica.id))
         made.health.await_probe()
         if config.polling.interval_s and not own.external:
-            made.polls_awaited = POLLS_AWAITED
+            made.reports.await_polls(POLLS_AWAITED)
         return made
 
     def watch(self, replica: Replica) -> None:

@@ -85,8 +85,8 @@ def _one(
         "state": state,
         # Why the replica is in this state, and since when (UTC).
         "why": _why(parts, r, now),
-        "since": _date(time() - max(0.0, now - r.state_since)),
-        "since_s": round(max(0.0, now - r.state_since), 3),
+        "since": _date(time() - max(0.0, now - r.standing.since)),
+        "since_s": round(max(0.0, now - r.standing.since), 3),
         # Requests are sent to it although it is not ready, because too few replicas of its models
         # are.
         "panic": r.is_fit and state not in ("ready", "half_open"),
@@ -106,12 +106,12 @@ def _one(
         "region": r.region or None,
         "zone": r.config.zone or None,
         # The measured round-trip time from the router.
-        "rtt_ms": round(r.round_trip.seconds * 1000.0, 3) or None,
+        "rtt_ms": round(r.learned.round_trip.seconds * 1000.0, 3) or None,
         "inflight": r.inflight,
         "max_inflight": r.config.max_inflight,
         # How many requests the replica runs at once, as reported by the engine or learned.
         "slots": slots_of(r),
-        "slots_reported": r.signals.slots,
+        "slots_reported": r.reports.signals.slots,
         "closed_to": closed,
         "waiting": r.waiting,
         "load": r.load,
@@ -122,7 +122,7 @@ def _one(
         "kv_tokens": r.kv_tokens,
         "prefix_blocks": parts.knowledge.prefixes.holding(r),
         "exact_blocks": exact.blocks(r) if exact is not None else None,
-        "signals_age_s": round(now - r.signals_at, 3) if r.signals_at else None,
+        "signals_age_s": round(now - r.reports.at, 3) if r.reports.at else None,
         "ttft_s": r.ttft_s,
         "tpot_s": r.tpot_s,
         "speed": predictions.report(r),  # The learned speed, and the error of predictions.
@@ -130,7 +130,7 @@ def _one(
         # hedged copy was faster.
         "weight": r.weight,
         "weight_configured": r.config.weight,
-        "served": r.served,
+        "served": r.health.served,
         "failed": sum(n for reason, n in failures.items() if reason not in _NO_FAULT),
         "failures": failures,  # Number of attempts that the replica failed, by reason.
         "failures_in_a_row": r.health.failures,

@@ -257,12 +257,12 @@ class Exchange(ProxiedRequest, ClientExchange):
             takes_out=io.attempt.asks_for_usage,
             mark=replica.descriptor.counts_mark,
             quiet=io.quiet_events,
-            meter=replica.cadence,
+            meter=replica.learned.cadence,
         )
         if not self.deadlines.is_paused:
             # The following events are not counted as tokens: the first content, the events before
             # it, and the end.
-            self.work.flows(replica.cadence, now, io.quiet_events + 2)
+            self.work.flows(replica.learned.cadence, now, io.quiet_events + 2)
         if stream is not None and before is not None:
             self.context.chooser.finished(self.view, before, stream.resumes(tap), now)
         elif resumption is not None and self.body is not None:
@@ -504,7 +504,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.deadlines.resumed(now)
         is_relayed = reply.is_counted and not self.work.broke_at
         if replica is not None and is_relayed and not self.work.is_flowing:
-            self.work.flows(replica.cadence, now)
+            self.work.flows(replica.learned.cadence, now)
         for attempt in self.driver.state.live:
             conn = io_of(attempt).conn
             if conn is not None:

@@ -42,7 +42,7 @@ class Outcomes:
     ) -> None:
         """Record that an attempt succeeded. `content`: the attempt was a request to generate
         content."""
-        replica.served += 1
+        replica.health.served += 1
         if content and not replica.errors.is_clean:
             replica.errors.worked()
         health = replica.health
@@ -245,7 +245,7 @@ class Outcomes:
         """
         if reason not in BLAMED or replica.removed:
             return
-        if reason is Reason.CONNECT_FAILED and replica.duty != Duty.IN_SERVICE:
+        if reason is Reason.CONNECT_FAILED and replica.standing.duty != Duty.IN_SERVICE:
             return  # Requests that wait for a connection leave a reclaimed replica.
         table = self._table
         now = table.clock()

@@ -93,7 +93,7 @@ class Serving:
         if not allowed.allows(replica.region):
             return False
         needed = allowed.context
-        return not needed or replica.lengths.fits(self._models.own_name(model), needed)
+        return not needed or replica.listed.lengths.fits(self._models.own_name(model), needed)
 
     def resident(self, model: str | None, allowed: Allowed) -> Residents:
         """Return the replicas for a model in the allowed regions."""

@@ -142,7 +142,9 @@ class Table:
                 away.add(replica)
                 awaits_list = awaits_list or replica.models is None
                 if replica.models is None and not health.up:
-                    unread_until = max(unread_until, replica.joined + self.rules.models_wait_s)
+                    unread_until = max(
+                        unread_until, replica.standing.joined + self.rules.models_wait_s
+                    )
             if health.is_ejected(now):
                 ejected.add(replica)
             replica.weight = replica.config.weight * health.factor(now)
@@ -155,16 +157,16 @@ class Table:
         self.listing.rebuild()
         models.remember(awaits_list)
         for replica in self.replicas.values():
-            replica.note_state(now)
+            replica.standing.note(replica.state(now), now)
         nearest = self.nearest
         nearest.rebuilt(list(self.replicas.values()))
         self.absent_since.rebuild(models.known, self.replicas, pools.all, nearest.is_used, now)
         self.adapter_names.rebuilt(
-            [replica.adapters for replica in self.replicas.values()],
+            [replica.listed.adapters for replica in self.replicas.values()],
             {name: models.listed_name(each.model) for name, each in models.names.pooled.items()},
         )
         self.context_levels.rebuilt(
-            {r: (r.lengths, r.models) for r in self.replicas.values()},
+            {r: (r.listed.lengths, r.models) for r in self.replicas.values()},
         )
         self.schedule_check(now)
         self.room(None)
@@ -229,7 +231,7 @@ class Table:
         """Return whether an ejection or a suspicion of the replica has just ended."""
         health, worked_at = replica.health, replica.progress.at
         if health.reopened(now) or health.revived(now, worked_at):
-            replica.before_trial = replica.inflight
+            health.before_trial = replica.inflight
             self.on_event("half_open", replica)
             return True
         return health.unsuspected(worked_at)
@@ -258,7 +260,7 @@ class Table:
 
 
 def _facts_of(replica: Replica) -> Facts:
-    return replica.descriptor, replica.low_first, replica.adapters
+    return replica.descriptor, replica.endpoint.low_first, replica.listed.adapters
 
 
 def _next_check(replicas: Iterable[Replica], now: float) -> float:

@@ -29,7 +29,7 @@ class Polls:
         moment: float = MOMENT,
     ) -> None:
         self._number += 1
-        replica.asked_at = answered if asked is None else asked
+        replica.endpoint.asked_at = answered if asked is None else asked
         signals = Signals(running=0, waiting=0, started_at=moment, prompt_tokens=total)
         self.table.fleet.polls.observed(replica, signals, self._number, answered)
 
