@@ -99,7 +99,7 @@ class Parts:
         )
         self.fleet_log = FleetLog(self.fleet.replicas, self.loop)
         self.adopt_names(Names(config))
-        self.fleet.on_ranks = self._ranks_changed
+        self.fleet.hooks.ranks = self._ranks_changed
         self.chooser = Chooser(
             self.policies,
             config.routing.sample,
@@ -142,9 +142,9 @@ class Parts:
         )
         self.limit_clients(config)
         self.prober = Prober(self.fleet, config, token, rng, failed)
-        self.fleet.on_doubted_list = self.prober.read_list
-        self.fleet.on_unknown_model = self.prober.read_lists
-        self.fleet.on_lost = self.prober.look_for_death
+        self.fleet.hooks.doubted_list = self.prober.read_list
+        self.fleet.hooks.unknown_model = self.prober.read_lists
+        self.fleet.hooks.lost = self.prober.look_for_death
         self.poller = Poller(self.fleet, config, token, rng, failed)
         if self.queue is not None:
             self.queue.poll_early = self.poller.poll_early

@@ -7,7 +7,7 @@ writers. A replica that was removed from the fleet exists until its last lease i
 from __future__ import annotations
 
 from router.config.model import Health as HealthRules, Replica as Config
-from router.core.progress import SMOOTHING, Progress
+from router.core.progress import Progress
 from router.core.replica_load import UNLIMITED, ReplicaLoad
 from router.fleet.access import Access
 from router.fleet.adapters import LoadedAdapters
@@ -35,7 +35,6 @@ class Replica(ReplicaLoad):
 
     __slots__ = (
         "access",
-        "apart",
         "config",
         "descriptor",
         "endpoint",
@@ -95,9 +94,6 @@ class Replica(ReplicaLoad):
         self.removed = False  # True: the replica has left the fleet.
         # The last priority number that was sent to the replica with a request, for reports.
         self.last_priority = b""
-        # Replicas whose engine has the same start time, but is proven to be another engine; see
-        # `monitor/signal_changes.py`.
-        self.apart: set[Replica] = set()
         self.endpoint = Endpoint(config.url, pool) if endpoint is None else endpoint
         self.listed = ListedModels(config)
         # The models that the replica serves; `None`: unknown, because no probe has succeeded yet or
@@ -110,7 +106,6 @@ class Replica(ReplicaLoad):
         self.progress = Progress()
         self.reports = Reports()
         self.learned = Learned(self.speed)
-        self.limit = self.limit_now
 
     def adopt(self, config: Config, rules: HealthRules, access: Access | None) -> None:
         """Apply new settings for the same replica. Everything that was learned about it stays.
@@ -118,7 +113,7 @@ class Replica(ReplicaLoad):
         The number of its ranks does not change before `Fleet.set_ranks`.
         """
         if config.engine is not None:
-            self.engine = config.engine
+            self.descriptor = engine_of(config.engine)
         if config.priority != self.config.priority:
             # The operator changed the priority setting, so the engine's earlier refusal of
             # priorities no longer counts.
@@ -142,7 +137,7 @@ class Replica(ReplicaLoad):
         self.rank_count = self.config.data_parallel_ranks or other.rank_count
         self.first_rank = other.first_rank
         self.endpoint.continues(other.endpoint)
-        self.engine = self.engine or other.engine
+        self.descriptor = engine_of(self.engine or other.engine)
         self.standing.continues(other.standing)
         self.health.continues(other.health)
         self.speed.rtt_s = other.speed.rtt_s
@@ -215,29 +210,12 @@ class Replica(ReplicaLoad):
         if pool is not None and not self.rank:
             pool.close()
 
-    # -- learned from answers -----------------------------------------------------------------
-
-    def answered(self, ttft_s: float, tokens: int, is_alone: bool) -> None:
-        """Record the time to first token (`ttft_s`) of a stream that was dispatched with `tokens`
-        uncached tokens.
-
-        `is_alone`: no other request waited at the replica when this one was sent.
-        """
-        lately = self.ttft_s
-        self.ttft_s = ttft_s if lately is None else lately + (ttft_s - lately) * SMOOTHING
-        self.progress.first_token(ttft_s, tokens, is_alone)
-
     def timed(self, round_trip_s: float, now: float) -> None:
         """Store a measured round-trip time to the replica's address, in seconds."""
         for rank in self.ranks:
             round_trip = rank.learned.round_trip
             round_trip.add(round_trip_s, now)
             rank.speed.rtt_s = round_trip.seconds
-
-    def paced(self, tpot_s: float) -> None:
-        """Record that a stream took `tpot_s` seconds per output token after the first token."""
-        usual = self.tpot_s
-        self.tpot_s = tpot_s if usual is None else usual + (tpot_s - usual) * SMOOTHING
 
     # -- timeouts learned from usual times ----------------------------------------------------
 

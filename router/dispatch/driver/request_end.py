@@ -147,7 +147,7 @@ def _learn(
             context.metrics.paced(label, tpot_s)
             # The pause of a stream that broke would falsify the measured speed of both replicas.
             if request.deadlines.state.resumptions == 0:
-                replica.paced(tpot_s)
+                context.fleet.outcomes.paced(replica, tpot_s)
                 if is_exact and events > 0:
                     replica.learned.cadence.learn(output, events)
     context.chooser.finished(view, replica, usage.output_tokens, now)

@@ -71,7 +71,7 @@ def same_engine(one: Replica, other: Replica) -> bool:
     started = one.reports.last.started_at
     if not started or started != other.reports.last.started_at:  # 0: the start time is unknown.
         return False
-    if other in one.apart or other.ranks is one.ranks:
+    if other in one.reports.apart or other.ranks is one.ranks:
         return False
     nodes = one.config.node, other.config.node
     return one.models == other.models and (not all(nodes) or nodes[0] == nodes[1])

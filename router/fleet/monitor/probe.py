@@ -37,6 +37,7 @@ from router.fleet.monitor.ask import Asker, NoAnswer, Sink, keep
 from router.fleet.monitor.nap import Nap
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
+from router.fleet.table.hooks import ignore
 
 _MODELS_BYTES: Final = 4 * 1024 * 1024
 _FACTS_BYTES: Final = 1024 * 1024
@@ -164,7 +165,7 @@ class Prober:
                 task.cancel()
 
     async def stop(self) -> None:
-        self._fleet.on_lost = None
+        self._fleet.hooks.lost = ignore
         tasks = [turn.task for turn in self._turns.values() if turn.task is not None]
         tasks += self._looks.values()
         for task in tasks:
@@ -208,7 +209,7 @@ class Prober:
         if replica in self._unread:
             self._unread.discard(replica)
             if not self._unread:
-                self._fleet.first_probe_done()
+                self._fleet.hooks.first_probe()
 
     async def _read_early(self, replica: Replica) -> None:
         try:

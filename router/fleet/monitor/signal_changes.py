@@ -96,12 +96,12 @@ class SameEngine:
         for other in islice(self._begun.get(moment, ()), MOST):
             if (
                 other is not replica
-                and other not in replica.apart
+                and other not in replica.reports.apart
                 and other.reports.at <= replica.endpoint.asked_at
                 and went_back(other.reports.last, signals)
             ):
-                replica.apart.add(other)
-                other.apart.add(replica)
+                replica.reports.apart.add(other)
+                other.reports.apart.add(replica)
 
     def remove(self, replica: Replica) -> None:
         """Forget a replica that has left the fleet."""
@@ -114,6 +114,6 @@ class SameEngine:
         del group[replica]
         if not group and moment:
             del self._begun[moment]
-        for other in replica.apart:
-            other.apart.discard(replica)
-        replica.apart.clear()
+        for other in group:
+            other.reports.apart.discard(replica)
+        replica.reports.apart.clear()

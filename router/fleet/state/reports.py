@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from router.core.replica_load import ReplicaLoad
 from router.fleet.signals import NO_SIGNALS
 
 # If this many requests miss the prefix cache although their prefixes should be in it, the engine
@@ -25,6 +26,7 @@ class Reports:
         "_doubted_hits",
         "_expected_hits",
         "_hit_seen_at",
+        "apart",
         "at",
         "idle_since",
         "is_still",
@@ -46,6 +48,9 @@ class Reports:
         self.is_still = False
         # How many more polls may fail before the engine is treated as one without metrics.
         self.polls_awaited = 0
+        # Replicas whose engine has the same start time, but is proven to be another engine.
+        # `monitor/signal_changes.py` fills it, called by the writer.
+        self.apart: set[ReplicaLoad] = set()
         # Number of requests that should have hit the prefix cache, and that ended since the last
         # hit.
         self._expected_hits = 0

@@ -20,6 +20,7 @@ from router.fleet.engines.common.base import MOST_RANKS
 from router.fleet.names import Names
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
+from router.fleet.table.hooks import Hooks
 from router.fleet.table.outcomes import Outcomes
 from router.fleet.table.poll_results import PollResults
 from router.fleet.table.probe_results import ProbeResults
@@ -44,16 +45,12 @@ class Fleet(Table):
         stale_s: float = 10.0,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        super().__init__(rules, sweeper, rng, on_event, knowledge, clock)
+        super().__init__(rules, sweeper, rng, Hooks(on_change, on_event), knowledge, clock)
         self.outcomes = Outcomes(self)
         self.probes = ProbeResults(self)
         self.polls = PollResults(self, stale_s)
         # Replicas that were removed from the fleet, but whose leases are not all released.
         self.leaving: set[Replica] = set()
-        # Called after the number of data-parallel ranks of an address has changed, with its first
-        # rank and the ranks that have left.
-        self.on_ranks: Callable[[Replica, Sequence[Replica]], None] | None = None
-        self._on_change = on_change
 
     def add(self, replica: Replica) -> None:
         self.add_all((replica,))
@@ -98,12 +95,12 @@ class Fleet(Table):
             replica.standing.joined = now
             self.speeds.share(replica)
         self.knowledge.add_all(added)
-        self._on_change(frozenset(self.replicas))
+        self.hooks.members(frozenset(self.replicas))
         self.rebuild()
         for replica in gone:
             replica.close()
         if any(replica.health.is_new for replica in gone):
-            self.first_probe_done()
+            self.hooks.first_probe()
 
     @property
     def members(self) -> list[Replica]:
@@ -124,10 +121,8 @@ class Fleet(Table):
             return
         left, joined = changed
         self.change([r.id for r in left], joined)
-        tell = self.on_ranks
-        if tell is not None:
-            tell(replica, left)
-        self.on_event(f"has {replica.rank_count} data-parallel ranks", replica)
+        self.hooks.ranks(replica, left)
+        self.hooks.event(f"has {replica.rank_count} data-parallel ranks", replica)
 
     def adopt_names(self, names: Names) -> None:
         """Use the names of another configuration for all later requests."""
@@ -160,4 +155,4 @@ class Fleet(Table):
         if health.before_trial and dispatched < health.ended:
             health.before_trial -= 1
             replica.limit = replica.limit_now
-        self.room(replica)
+        self.hooks.room(replica)

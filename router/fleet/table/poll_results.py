@@ -130,19 +130,19 @@ class PollResults:
             replica.health.begins_slowly(now)
             # The new process may be another version of the engine.
             replica.errors.takes_priorities(True)
-            table.on_event("restarted", replica)
+            table.hooks.event("restarted", replica)
             table.read_list(replica)  # The new process may serve another model.
             table.died(replica)
         elif replica.reports.misses_cache(last.cache_hits, signals.cache_hits, now):
             table.knowledge.restarted(replica)
-            table.on_event("cache_reset", replica)
+            table.hooks.event("cache_reset", replica)
         if signals.asleep != before.asleep:
             if signals.asleep:  # A sleeping vLLM or SGLang frees the memory of the KV cache.
                 replica.loaded_adapters.clear()
                 table.knowledge.restarted(replica)
-            table.on_event("asleep" if signals.asleep else "awake", replica)
+            table.hooks.event("asleep" if signals.asleep else "awake", replica)
             table.rebuild()
-        table.room(replica)
+        table.hooks.room(replica)
 
     def unobserved(self, replica: Replica, problem: str, now: float) -> None:
         """Record a poll without a result. The last signals stay valid until they are too old
@@ -160,14 +160,14 @@ class PollResults:
         table.speeds.share(replica)
         if now - replica.reports.at > self.stale_s:
             self._discard(replica)
-        table.room(replica)
+        table.hooks.room(replica)
 
     def unpolled(self, replica: Replica) -> None:
         """Record that a replica is not polled any more, so its last signals will not be renewed."""
         poll_failed(replica)  # So that the gates read the facts of the replica again.
         replica.reports.polls_awaited = 0
         self._discard(replica)
-        self._table.room(replica)
+        self._table.hooks.room(replica)
 
     def _discard(self, replica: Replica) -> None:
         """Discard the last signals of a replica."""

@@ -44,10 +44,10 @@ class ProbeResults:
             for rank in replica.ranks:
                 rank.health.warm_since = None
         else:
-            self._table.on_event("up" if health.up else "down", replica)
+            self._table.hooks.event("up" if health.up else "down", replica)
         self._table.rebuild()
         if was_new:
-            self._table.first_probe_done()
+            self._table.hooks.first_probe()
 
     def explained(self, replica: Replica, why: str) -> None:
         """Record why the replica is not healthy, as text for people; "": it is healthy."""
@@ -92,7 +92,7 @@ class ProbeResults:
             rank.listed.problem = problem
         is_told = replica.standing.is_unlisted or not self._table.models.lists_models
         if is_final and is_told and not is_known:
-            self._table.on_event("lists no models", replica)
+            self._table.hooks.event("lists no models", replica)
 
     def learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> None:
         """Record the replica's answer to /v1/models.
@@ -107,7 +107,7 @@ class ProbeResults:
         """Return whether the table must be rebuilt."""
         listed = frozenset(objects)
         if len(listed) >= MODELS_MOST and listed != replica.listed.names:
-            self._table.on_event("models_left_out", replica)
+            self._table.hooks.event("models_left_out", replica)
         reported = read_lengths(objects)
         # Some engines report the length on another path, which is read after the model list.
         if reported != UNKNOWN or listed != replica.listed.names:

@@ -33,6 +33,7 @@ from router.fleet.replica import Replica
 from router.fleet.suspects import Suspects
 from router.fleet.table.absent_since import AbsentSince
 from router.fleet.table.eligibility import Eligibility
+from router.fleet.table.hooks import Hooks
 from router.fleet.table.listing import Listing
 from router.fleet.table.models import FleetModels
 from router.fleet.table.serving import Serving
@@ -58,13 +59,13 @@ class Table:
         rules: HealthRules,
         sweeper: Register,
         rng: Random,
-        on_event: Callable[[str, Replica], None],
+        hooks: Hooks,
         knowledge: PrefixLookup,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.rules = rules
         self.rng = rng
-        self.on_event = on_event
+        self.hooks = hooks
         self.knowledge = knowledge
         self.clock = clock
         self.replicas: dict[str, Replica] = {}
@@ -89,18 +90,6 @@ class Table:
         self.same_engine = SameEngine()
         self.speeds = ModelSpeeds()
         self.suspects = Suspects()  # The bodies that were in flight when engines died.
-        # Called when the first probe of a replica has returned, when a replica leaves the fleet
-        # before its first probe, and when all lists were read after `on_unknown_model`.
-        self.on_first_probe: Callable[[], None] | None = None
-        # Called to read the model list of a replica again soon, and to read the lists of all
-        # replicas; the second one returns whether they are being read. `None`: in a simulation.
-        self.on_doubted_list: Callable[[Replica], None] | None = None
-        self.on_unknown_model: Callable[[], bool] | None = None
-        # Called with a replica that may have free capacity now. Called with `None` if fleet
-        # membership or fitness changed, so that everything must be recomputed.
-        self.on_room: Callable[[Replica | None], None] | None = None
-        # Called with a replica whose process may have died, because it has lost a request.
-        self.on_lost: Callable[[Replica], None] | None = None
         # The next time (monotonic seconds) at which an ejection, a suspicion, a pause or a slow
         # start must be checked.
         self.deadline = NEVER
@@ -112,13 +101,12 @@ class Table:
         """Record that a replica has lost a request. `body`: the hash of its body; b"": unknown."""
         if body and not replica.removed and self.suspects.is_enabled:
             self.suspects.lost(replica.ranks[0].id, body, self.clock(), sent_at)
-            if self.on_lost is not None:
-                self.on_lost(replica.ranks[0])
+            self.hooks.lost(replica.ranks[0])
 
     def died(self, replica: Replica) -> None:
         """Record that the process at the address of a replica has died."""
         if self.suspects.died(replica.ranks[0].id, self.clock()):
-            self.on_event("died from a suspect request", replica)
+            self.hooks.event("died from a suspect request", replica)
 
     # -- changes ------------------------------------------------------------------------------
 
@@ -150,7 +138,7 @@ class Table:
             replica.weight = replica.config.weight * health.factor(now)
             replica.limit = replica.limit_now
         models.unread_until = unread_until
-        pools = models.rebuild(self.on_event)
+        pools = models.rebuild(self.hooks.event)
         for pool in pools.all:
             pool.judge(away, ejected, self.rules.panic_share)
         self.serving.rebuild(pools, now)
@@ -169,7 +157,7 @@ class Table:
             {r: (r.listed.lengths, r.models) for r in self.replicas.values()},
         )
         self.schedule_check(now)
-        self.room(None)
+        self.hooks.room(None)
 
     def noticed(self, replica: Replica) -> None:
         """Note an answer from the replica: it may have shown the engine, or another fact."""
@@ -183,32 +171,17 @@ class Table:
         self.models.aliases.changed()
         self.defaults.changed()
 
-    def room(self, replica: Replica | None) -> None:
-        """Report that a replica may have free capacity; `None`: the fleet has changed."""
-        tell = self.on_room
-        if tell is not None:
-            tell(replica)
-
     def read_list(self, replica: Replica) -> None:
         """Let the model list of a replica be read again soon, because it may be out of date."""
-        tell = self.on_doubted_list
-        if tell is not None:
-            tell(replica.ranks[0])
+        self.hooks.doubted_list(replica.ranks[0])
 
     def may_learn(self, model: str | None) -> bool:
         """Whether a read in progress may show a replica for a model that now has none: a first
         probe, or a read of all model lists. If no replica lists the model, such a read begins,
         unless the last one was a short time ago."""
-        models, read = self.models, self.on_unknown_model
+        models = self.models
         is_unknown = model is not None and model not in models.known
-        is_read = is_unknown and read is not None and read()
-        return is_read or models.awaits_probe
-
-    def first_probe_done(self) -> None:
-        """Report that a replica waits no longer for its first probe."""
-        tell = self.on_first_probe
-        if tell is not None:
-            tell()
+        return (is_unknown and self.hooks.unknown_model()) or models.awaits_probe
 
     # -- ejections ----------------------------------------------------------------------------
 
@@ -232,7 +205,7 @@ class Table:
         health, worked_at = replica.health, replica.progress.at
         if health.reopened(now) or health.revived(now, worked_at):
             health.before_trial = replica.inflight
-            self.on_event("half_open", replica)
+            self.hooks.event("half_open", replica)
             return True
         return health.unsuspected(worked_at)
 

@@ -79,4 +79,4 @@ def test_a_restart_begins_anew_and_nothing_is_kept_of_who_left() -> None:
     poll(poll.a, 70, 5.0, moment=MOMENT + 9.0)
     assert not poll.are_one()
     poll.table.fleet.remove("a")
-    assert not poll.b.apart and not poll.a.apart
+    assert not poll.b.reports.apart and not poll.a.reports.apart

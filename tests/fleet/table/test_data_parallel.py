@@ -91,7 +91,7 @@ def test_ranks_are_different_engines_and_the_ones_that_left_are_forgotten(table:
             assert not any(same_engine(one, other) for one, other in pairs)
         left = lead.ranks[1:]
         fleet.set_ranks(lead, 1)
-        assert not lead.apart and not any(rank.apart for rank in left)
+        assert not lead.reports.apart and not any(rank.reports.apart for rank in left)
 
 
 def test_the_number_of_ranks_is_limited(table: Table) -> None:
@@ -161,7 +161,7 @@ def test_waiting_requests_leave_the_connections_with_the_last_rank() -> None:
 def test_a_change_of_the_number_is_reported(table: Table) -> None:
     lead = table.add("a")
     told: list[tuple[str, list[str]]] = []
-    table.fleet.on_ranks = lambda replica, left: told.append((replica.id, ids(*left)))
+    table.fleet.hooks.ranks = lambda replica, left: told.append((replica.id, ids(*left)))
     table.fleet.set_ranks(lead, 3)
     table.fleet.set_ranks(lead, 3)
     table.fleet.set_ranks(lead, 1)
