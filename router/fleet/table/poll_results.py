@@ -92,10 +92,11 @@ class PollResults:
         if replica.removed:
             return
         table = self._table
-        before, last, polled_at = replica.reports.signals, replica.reports.last, replica.reports.at
-        replica.reports.last = signals
-        replica.reports.at = now
-        replica.reports.signals = signals = credible(replica, last, signals, now)
+        reports = replica.reports
+        before, last, polled_at = reports.signals, reports.last, reports.at
+        reports.last = signals
+        reports.at = now
+        reports.signals = signals = credible(replica, last, signals, now)
         replica.slots = signals.slots
         table.noticed(replica)
         table.same_engine.observed(replica, last)
@@ -114,9 +115,7 @@ class PollResults:
         )
         if replica.listed.adapters:
             replica.loaded_adapters.reported(signals.adapters, signals.adapter_slots)
-        replica.cadence_s = replica.learned.cadence.look(now)
-        replica.learned.speeds.look(replica, now)
-        table.speeds.share(replica)
+        self._look(replica, now)
         if has_worked(last, signals):
             replica.progress.polled(polled_at, now)
             if table.look(replica, now):
@@ -155,12 +154,17 @@ class PollResults:
             replica.reports.polls_awaited = (
                 0 if problem in WITHOUT_METRICS else replica.reports.polls_awaited - 1
             )
-        replica.cadence_s = replica.learned.cadence.look(now)
-        replica.learned.speeds.look(replica, now)
-        table.speeds.share(replica)
+        self._look(replica, now)
         if now - replica.reports.at > self.stale_s:
             self._discard(replica)
         table.hooks.room(replica)
+
+    def _look(self, replica: Replica, now: float) -> None:
+        """Measure the speed of the replica's streams since the last poll."""
+        learned = replica.learned
+        replica.cadence_s = learned.cadence.look(now)
+        learned.speeds.look(replica, now)
+        self._table.speeds.share(replica)
 
     def unpolled(self, replica: Replica) -> None:
         """Record that a replica is not polled any more, so its last signals will not be renewed."""
