@@ -102,6 +102,8 @@ HOT = (
     "router/fleet/utilisation.py",
     "router/fleet/table/*.py",
     "router/addons/continuation/*.py",
+    "router/addons/preemption/*.py",
+    "router/addons/reservations/*.py",
     "router/addons/usage/budgets.py",
     "router/addons/usage/pending.py",
     "router/addons/usage/spending.py",

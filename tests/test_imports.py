@@ -52,6 +52,8 @@ MAY_IMPORT = {
         *("core", "config", "policies", "intake", "wire", "fleet", "observe", "dispatch"),
         *("config.address", *FLEET),
     },
+    "addons.preemption": {"core", "policies", "admission"},
+    "addons.reservations": {"core", "policies", "admission"},
     "addons.spot_notices": {"core", "config", "fleet", "observe", "dispatch"},
     "addons.usage": {"core", "config", "admission", "wire", "intake", "observe", "dispatch"},
     "addons.kubernetes": {"core", "config", "fleet", "config.address", "fleet.engines"},

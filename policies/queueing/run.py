@@ -19,7 +19,6 @@ class Run:
         "is_away",
         "is_behind_batch",
         "is_charged",
-        "is_preempting",
         "place",
         "preemptions",
         "ran_s",
@@ -32,8 +31,6 @@ class Run:
         # time.
         self.ran_s = 0.0
         self.preemptions = 0  # how often the request was put back for a more urgent request
-        # Preemption was requested, and the request is not back in the queue yet.
-        self.is_preempting = False
         # The fields below describe the current dispatch.
         self.place: Any = None  # the replica; `None`: the request is not at a replica
         self.sent_at = 0.0
@@ -48,7 +45,7 @@ class Run:
         # The client has its first content, or the request must not be preempted.
         self.has_shown = False
         # The attempt has failed, and the request is at no replica until it is sent again. `place`
-        # is kept, because reservations count the request's tokens at that replica.
+        # is kept.
         self.is_away = False
 
     def begin(self, place: object, now: float, is_charged: bool, since: float) -> None:

@@ -42,7 +42,7 @@ How the driver calls the queue
    repeats this until `woken` returns None.
 3. Time passes: the driver calls `tick(now)`, at `next_at` at the latest. The queue returns expired
    tickets with the errors for their clients, tickets to send (as `freed` does), running requests to
-   preempt, and replicas to poll at once.
+   preempt (only with the extra preemption), and replicas to poll at once.
 4. A request that was sent ends: the driver calls `settle(ticket, tokens, output, now)` with the
    true cost of the request, once, however it ended. The call comes after the lease is released and
    before `freed`. Before `settle`, the driver calls `shown(ticket)` at the first content and
@@ -80,13 +80,15 @@ A queue is made of parts, each with its own fields. `queue_state` creates them, 
 that reports read; `queue` decides (arrivals, dispatches, periodic work, changes of the fleet,
 reloads). `runs` counts the sent requests, `evictions` evicts waiting ones, `forecasts` predicts
 waits, and `timers` expires and promotes. A part holds the parts that it calls, and never the queue.
-`pools` decides which queue serves which model. `waiting/` has the waiting tickets and chooses the
+`extra` is the interface of what is off by default: reservations and preemption are addons
+(`router/addons`), which follow the tickets and may hold them back. `pools` decides which queue
+serves which model. `waiting/` has the waiting tickets and chooses the
 next one, `gates/` decides which classes a replica takes. The order within a class
 is a policy of its own (`policies/queueing`). `limits` applies before any queue.
 
 Urgency is a number: 0 critical, 1 high, 2 normal, 3 low, 4 batch, with fractions between these
 numbers. The class is the nearest whole number. The level is the urgency less an amount for the age
-of the request; age lowers the level to 1 (high) at most. Limits, reservations and turns depend on
+of the request; age lowers the level to 1 (high) at most. Limits, extras and turns depend on
 the *class*. The *aged class* is the whole number nearest to the level. A replica's gate is checked
 with the aged class of a class queue's oldest ticket. The engine's `priority` number is derived from
 the urgency and the arrival time (`fleet/engines/common/priority.py`), not from the level.

@@ -5,7 +5,7 @@ A request is counted from the time it is sent to a replica until it ends or retu
 Requests that bypass the queue are counted, too. Retries, second copies and resumed streams of a
 request are not counted again.
 
-In the queue, the tickets of a key with a limit are divided into two parts (`class_queue.KeyQueue`).
+In the queue, the tickets of a key with a limit are divided into two parts (`wait_lists.KeyQueue`).
 The line (the ordered list) of the class queue contains at most as many tickets of the key as the
 key may send now. The other tickets of the key are blocked. Whenever the number of requests that the
 key may send changes, tickets are moved between the two parts at once. So every ticket in the line

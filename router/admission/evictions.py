@@ -1,29 +1,81 @@
-"""Evicts waiting requests of one queue, when a new request needs their space, connection or memory.
+"""Decides whether a new request may wait, and evicts requests that wait if it needs their space,
+connection or memory.
 
 Must never: evict a request of a flow that is not larger than the flow of the new request.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from policies.queueing.ticket import CLASSES, ENDED, Ticket
 from router.admission.counts import EVICTED, QueueCounts
-from router.admission.timers import Due, Expired
+from router.admission.due import Expired
+from router.admission.rules import Rules
 from router.admission.waiting.wait_lists import WaitLists
 from router.core.errors import Reason, RouterError
 from router.core.urgency import CLASSES as NAMES
+
+GIVE_WAY: Final = 64  # Maximum evictions for one new request.
 
 
 class QueueEvictions:
     """The evictions of one queue."""
 
-    __slots__ = ("_counts", "_due", "_wait_lists", "evicted")
+    __slots__ = ("_counts", "_rules", "_wait_lists", "evicted")
 
-    def __init__(self, wait_lists: WaitLists, counts: QueueCounts, due: Due) -> None:
+    def __init__(self, rules: Rules, wait_lists: WaitLists, counts: QueueCounts) -> None:
+        self._rules = rules
         self._wait_lists = wait_lists
         self._counts = counts
-        self._due = due
         # The tickets that were evicted. The driver takes them and answers their clients.
         self.evicted: list[Expired] = []
+
+    def refuses(self, ticket: Ticket) -> Reason | None:
+        """Return the reason why a new request may not wait; None: the request may wait.
+
+        `Holders.join` must have been called for the new request.
+        """
+        rules, holders = self._rules, self._wait_lists.holders
+        if holders.waiting_of(ticket) >= rules.flow_depth:
+            return Reason.QUEUE_FLOW_FULL
+        if holders.depth(ticket.urgency) >= rules.classes[ticket.urgency].depth:
+            return Reason.QUEUE_FULL
+        if holders.held + ticket.view.body_bytes > rules.bytes:
+            return Reason.QUEUE_BYTES_FULL
+        return None
+
+    def give_way(self, ticket: Ticket) -> tuple[list[Ticket], Reason | None]:
+        """Return the waiting tickets to evict, so that a new request may wait.
+
+        If evictions cannot make enough room, the result is an empty list and the reason.
+        `Holders.join` must have been called for the new request.
+        """
+        holders = self._wait_lists.holders
+        refused = self.refuses(ticket)
+        victims: list[Ticket] = []
+        while refused is not None:
+            victim = self._next(ticket, refused, GIVE_WAY - len(victims))
+            if victim is None:
+                break
+            holders.set_aside(victim)
+            victims.append(victim)
+            refused = self.refuses(ticket)
+        for victim in reversed(victims):
+            holders.put_back(victim)
+        return ([], refused) if refused is not None else (victims, None)
+
+    def _next(self, ticket: Ticket, reason: Reason, most: int) -> Ticket | None:
+        """Return the first ticket to evict; `None` if more than `most` must be evicted."""
+        if most <= 0:
+            return None
+        rules, holders = self._rules, self._wait_lists.holders
+        victim = holders.victim(ticket, reason, rules.classes[ticket.urgency].depth)
+        if victim is not None and reason is Reason.QUEUE_BYTES_FULL:
+            missing = holders.held + ticket.view.body_bytes - rules.bytes
+            if not holders.frees_enough(victim, missing, most):
+                return None
+        return victim
 
     def relieve(self, newcomer: Ticket, now: float) -> bool:
         """Evict one waiting request to free a connection for a new request.
@@ -69,7 +121,6 @@ class QueueEvictions:
         )
         self._wait_lists.drop(ticket, ENDED)
         self._counts.dropped[EVICTED][urgency] += 1
-        self._due.is_dirty = True
         error = RouterError(
             Reason.QUEUE_EVICTED,
             f"the queue is full, and you have the most waiting requests (class {NAMES[urgency]})",

@@ -98,7 +98,6 @@ class Forecasts:
             urgency,
             wait_lists.eligible_of[urgency],
             holders.waiting_in(ticket),
-            self._service_rate,
             self.turns,
             now,
         )

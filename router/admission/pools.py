@@ -21,10 +21,10 @@ from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.foreign import Failures
 from policies.queueing.ticket import INFINITY, SENT, Ticket
 from router.admission.counts import QueueCounts
+from router.admission.due import Ticked
+from router.admission.extra import load_extras
 from router.admission.pool import Pool
 from router.admission.queue import Queue
-from router.admission.runs import DONE
-from router.admission.timers import Ticked
 from router.admission.waiting.wait_lists import Orders
 from router.config.model import Config
 from router.core.replica_load import ReplicaLoad
@@ -75,7 +75,8 @@ def _top(above: dict[str, str], model: str) -> str:
 class Pools:
     """All queues of a router.
 
-    Its methods are those of a single queue; see the package's docstring.
+    Its methods are those of a single queue; see the package's docstring. The driver calls the queue
+    of a ticket (`Ticket.queue`) itself for what concerns no other queue.
     """
 
     __slots__ = (
@@ -128,21 +129,9 @@ class Pools:
         `served`: all replicas, healthy or not, with their models.
         """
         numbers = pools_of(served.values())
-        count = max(numbers.values()) + 1
-        # A pool keeps the queue in which most requests for its models wait.
-        queues: list[Queue | None] = [None] * count
-        weight: list[tuple[int, int, int]] = []
-        for number in range(count):
-            models = {model for model, its in numbers.items() if its == number}
-            for index, queue in enumerate(self.queues):
-                weight.append((-queue.waiting_of(models), index, number))
-        taken: set[int] = set()
-        for _, index, number in sorted(weight):
-            if queues[number] is None and index not in taken:
-                queues[number] = self.queues[index]
-                taken.add(index)
         before = self.queues
-        self.queues = [self._new_in_any_case() if queue is None else queue for queue in queues]
+        kept = self._kept(numbers)
+        self.queues = [self._new_in_any_case() if queue is None else queue for queue in kept]
         for queue in before:
             if queue not in self.queues:
                 self.past.add(queue.counts)
@@ -156,10 +145,32 @@ class Pools:
                 self.of(ticket.model).receive(ticket, now)
             self._part(queue, now)
 
+    def _kept(self, numbers: Mapping[str, int]) -> list[Queue | None]:
+        """Return the present queue of each pool: that in which most requests for its models wait.
+
+        `numbers`: the pool number of each model. `None`: the pool needs a new queue.
+        """
+        count = max(numbers.values()) + 1
+        found: list[Queue | None] = [None] * count
+        weight: list[tuple[int, int, int]] = []
+        for index, queue in enumerate(self.queues):
+            waiting = [0] * count
+            for ticket in queue.wait_lists.tickets():
+                number = numbers.get(ticket.model)
+                if number is not None:
+                    waiting[number] += 1
+            weight += [(-waiting[number], index, number) for number in range(count)]
+        taken: set[int] = set()
+        for _, index, number in sorted(weight):
+            if found[number] is None and index not in taken:
+                found[number] = self.queues[index]
+                taken.add(index)
+        return found
+
     def _part(self, queue: Queue, now: float) -> None:
         """Move the replicas that belong to other queues now, and the requests sent to them."""
         has_moved = False
-        for place in queue.places():
+        for place in list(queue.gates.by_place):
             other = self._by_place.get(place)
             if other is None:
                 queue.gone(place)
@@ -167,7 +178,7 @@ class Pools:
                 queue.give_place(place, other)
                 has_moved = True
         if has_moved:
-            for ticket in queue.running():
+            for ticket in list(queue.runs.tickets):
                 self._follow(ticket, ticket.place, now)
 
     def _follow(self, ticket: Ticket, place: ReplicaLoad, now: float) -> Queue:
@@ -232,10 +243,6 @@ class Pools:
         for queue in self.queues:
             queue.rebuilt(now)
 
-    def sent(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        queue: Queue = ticket.queue
-        queue.sent(ticket, place, now)
-
     def shown(self, ticket: Ticket, place: ReplicaLoad, now: float, prefill_s: float = 0.0) -> None:
         """Note that the first content of a request came.
 
@@ -265,14 +272,10 @@ class Pools:
         """Return the sequence number, in order of arrival, for a request that arrives now."""
         return self._orders.next()
 
-    def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
+    def requeue(self, ticket: Ticket, now: float, *, is_preempted: bool = False) -> bool:
+        """Put a request back into the queue to which its model belongs now; see `Queue.requeue`."""
         queue: Queue = ticket.queue
-        queue.runs.settle(ticket, tokens, output, now, end)
-
-    def requeue(self, ticket: Ticket, now: float) -> bool:
-        """Put a request back into the queue to which its model belongs now."""
-        queue: Queue = ticket.queue
-        return queue.requeue(ticket, now, self.of(ticket.model))
+        return queue.requeue(ticket, now, self.of(ticket.model), is_preempted=is_preempted)
 
     def open_to(
         self, model: str, lane: str, urgency: int, places: Sequence[ReplicaLoad]
@@ -282,10 +285,6 @@ class Pools:
     def allows_early_status(self, ticket: Ticket) -> bool:
         queue: Queue = ticket.queue
         return queue.allows_early_status(ticket)
-
-    def leave(self, ticket: Ticket) -> bool:
-        queue: Queue = ticket.queue
-        return queue.leave(ticket)
 
     def tick(self, now: float) -> Ticked:
         """Call `tick` of all queues, and join the results."""
@@ -319,15 +318,17 @@ class Pools:
         return found
 
     def orders(self, config: Config) -> list[OrderPolicy]:
-        """Create an order policy of `config` for each queue. Raises PolicyConfigError."""
+        """Create an order policy of `config` for each queue, and import the extras that `config`
+        needs. Raises PolicyConfigError, and ConfigError if the addon of an extra is missing."""
+        load_extras(config)
         return [make_order(config.queue.policy, config.queue.options) for _ in self.queues]
 
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
         """Apply another configuration.
 
         `orders`: the result of calling `orders` for the same configuration in this turn of the
-        event loop. Without `orders`, the order policies are created here. If that fails, `adopt`
-        raises PolicyConfigError and changes nothing.
+        event loop. Without it, `orders` is called here. If that fails, `adopt` raises its error and
+        changes nothing.
         """
         made = self.orders(config) if orders is None else orders
         for queue, order in zip(self.queues, made, strict=True):

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
 from policies.queueing.base import OrderPolicy
-from policies.queueing.ticket import CLASSES, ENDED, INFINITY, NEW, SENT, WAITING, Ticket
+from policies.queueing.ticket import ENDED, INFINITY, NEW, SENT, WAITING, Ticket
 from router.admission.counts import LEFT
+from router.admission.due import SOON_S, Ticked
 from router.admission.gates.gate_cache import CachedGate
 from router.admission.queue_state import QueueState
-from router.admission.timers import EARLY_S, SOON_S, Ticked
+from router.admission.timers import EARLY_S
 from router.admission.waiting.choice import cost
 from router.admission.waiting.class_queue import ClassQueue
 from router.config.model import Config
@@ -22,7 +23,6 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH, CLASSES as NAMES
 
 _AGAIN_S: Final = 1.0  # Delay in seconds of the next tick after a tick that raised an exception.
-LOOK_S: Final = 1.0  # Seconds between two updates of the token reservations of classes.
 _NONE: Final[list[Ticket]] = []
 _NOBODY: Final[tuple[ReplicaLoad, ...]] = ()
 # Seconds to the next `tick` after the first request has begun to wait. For this request, the
@@ -56,20 +56,19 @@ class Queue(QueueState):
         neither be sent nor wait; the ticket has then ended.
         """
         urgency = ticket.urgency
-        rules = self._rules
         if not ticket.order:
             ticket.order = self._orders.next()
         ticket.queue = self
         concurrency = ticket.concurrency
-        if concurrency is not None and self._wait_lists.short:
-            self._wait_lists.refill(now)
-        if not self._wait_lists.is_before(ticket.lane, urgency, now) and (
+        if concurrency is not None and self.wait_lists.short:
+            self.wait_lists.refill(now)
+        if not self.wait_lists.is_before(ticket.lane, urgency, now) and (
             concurrency is None or concurrency.free(urgency == BATCH) > 0
         ):
-            places = self._open_of(self._pool.eligible(ticket.lane), urgency)
+            places = self._open_of(self.pool.eligible(ticket.lane), urgency)
             if ticket.excluded:
                 places = [place for place in places if place not in ticket.excluded]
-            if places and (not rules.reservations or self._may_borrow(ticket)):
+            if places and self._extras.allow(ticket):
                 ticket.forecast = None
                 return places
         self._enter(ticket, now)
@@ -80,13 +79,9 @@ class Queue(QueueState):
         ticket.queue = self
         self._wait(ticket, now)
 
-    def _may_borrow(self, ticket: Ticket) -> bool:
-        self.runs.predict(ticket)
-        return self._reservations.allows(ticket.urgency, ticket.reserved)
-
     def _enter(self, ticket: Ticket, now: float) -> None:
         urgency = ticket.urgency
-        wait_lists = self._wait_lists
+        wait_lists = self.wait_lists
         member = wait_lists.holders.join(ticket)
         if self._is_hopeless(ticket, now):
             ahead = wait_lists.ahead_at_least(ticket)
@@ -99,8 +94,8 @@ class Queue(QueueState):
                 ticket.state = ENDED
                 self.counts.dropped[late.reason][urgency] += 1
                 raise late
-        if wait_lists.refuses(ticket) is not None:
-            victims, reason = wait_lists.give_way(ticket)
+        if self.evictions.refuses(ticket) is not None:
+            victims, reason = self.evictions.give_way(ticket)
             if reason is not None:
                 ahead = wait_lists.ahead(ticket, reason) + 1
                 wait_lists.holders.tidy(member)
@@ -118,23 +113,23 @@ class Queue(QueueState):
             self._ease(ticket)
         # For the first waiting ticket, a replica's metrics may have to be polled early, so `tick`
         # is called soon. It then sets the time of its next call.
-        soon_s = SOON_S if self._wait_lists.count else _FIRST_S
-        self._due.by(min(now + soon_s, max(now, ticket.deadline)))
-        self._wait_lists.enter(ticket, now)
+        soon_s = SOON_S if self.wait_lists.count else _FIRST_S
+        self.due.by(min(now + soon_s, max(now, ticket.deadline)))
+        self.wait_lists.enter(ticket, now)
 
     def _ease(self, ticket: Ticket) -> None:
         """Let a ticket use all fit replicas again if it has already tried all of them."""
-        fit = self._pool.eligible(ticket.lane)
+        fit = self.pool.eligible(ticket.lane)
         if fit and all(place in ticket.excluded for place in fit):
             ticket.excluded = ()
 
     def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
         """Whether, at the measured service rate, a new request cannot be served before its
         deadline."""
-        until = min(ticket.deadline, ticket.arrival + self._rules.classes[ticket.urgency].wait_s)
-        if until == INFINITY or not self._wait_lists.eligible:
+        until = min(ticket.deadline, ticket.arrival + self.rules.classes[ticket.urgency].wait_s)
+        if until == INFINITY or not self.wait_lists.eligible:
             return False
-        least_s = self._service_rate.least_wait_s(self._wait_lists.ahead_at_least(ticket), now)
+        least_s = self._service_rate.least_wait_s(self.wait_lists.ahead_at_least(ticket), now)
         return least_s > _HOPELESS * max(0.0, until - now)
 
     def _refuse(self, ticket: Ticket, reason: Reason, ahead: int, now: float) -> NoReturn:
@@ -148,7 +143,7 @@ class Queue(QueueState):
         raise RouterError(
             reason,
             f"{_REFUSED[reason]} (class {NAMES[urgency]})",
-            retry_after_s=self._wait_lists.retry_after_s(urgency, ahead, now),
+            retry_after_s=self.wait_lists.retry_after_s(urgency, ahead, now),
         )
 
     # -- dispatches -----------------------------------------------------------------------------
@@ -159,20 +154,20 @@ class Queue(QueueState):
         if ticket.state != NEW:
             return
         self.counts.passed[ticket.urgency] += 1
-        is_charged = self._wait_lists.eligible > 0
+        is_charged = self.wait_lists.eligible > 0
         if is_charged:
             self.runs.predict(ticket)
             try:
-                self._rules.order.passed(ticket, now)
+                self.rules.order.passed(ticket, now)
             except Exception as err:
                 self._orders.failures.add("passed", err)
             tokens = cost(ticket)
             self._choice.stride.serves(ticket.urgency, tokens, float(ticket.urgency))
-            waits = self._wait_lists.eligible_of[ticket.urgency] > 0
+            waits = self.wait_lists.eligible_of[ticket.urgency] > 0
             self._service_rate.served(ticket.urgency, now, tokens, waited=waits)
-        gate = self._gates.of(place)
+        gate = self.gates.of(place)
         self.runs.begin(ticket, gate, now, is_charged, now)
-        self._gates.look(gate)
+        self.gates.look(gate)
 
     def freed(self, place: ReplicaLoad, now: float) -> list[Ticket]:
         """Return the tickets to send now, each to its `place`, after the facts of `place` changed.
@@ -181,25 +176,24 @@ class Queue(QueueState):
         poll returns or fails, or the replica becomes fit. The driver takes the leases of all
         returned tickets before any other call.
         """
-        gates = self._gates
+        gates = self.gates
         gate = gates.of(place)
         gates.look(gate)
-        is_replanned = gates.look_if_replanned()
-        if self._rules.reservations and now >= self._weighed_at + LOOK_S:
-            self._weigh(now)
-        if self._wait_lists.short:
-            self._wait_lists.refill(now)
-        if not self._wait_lists.eligible:
+        are_more_open = gates.look_if_replanned()
+        for extra in self._extras.all:
+            are_more_open = extra.opens(now) or are_more_open
+        if self.wait_lists.short:
+            self.wait_lists.refill(now)
+        if not self.wait_lists.eligible:
             return _NONE
-        if is_replanned or (self._due.is_dirty and self._rules.reservations):
-            self._due.is_dirty = False
+        if are_more_open:
             filled: list[Ticket] = []
             self._fill_all(filled, now)
             return filled
         if not gate.starved_mask:
             return _NONE
         granted: list[Ticket] = []
-        while self._wait_lists.eligible and gate.starved_mask:
+        while self.wait_lists.eligible and gate.starved_mask:
             ticket = self._grant(gate, now)
             if ticket is None:
                 break
@@ -214,7 +208,7 @@ class Queue(QueueState):
         The driver chooses one of the returned replicas, calls `grant`, takes the lease, and calls
         `woken` again. `None`: there is no such ticket.
         """
-        wait_lists = self._wait_lists
+        wait_lists = self.wait_lists
         if wait_lists.short:
             wait_lists.refill(now)
         while wait_lists.woken:
@@ -224,7 +218,7 @@ class Queue(QueueState):
                 return found
             # The tickets of this class queue may be sent later, when another gate opens to them.
             if class_queue.count:
-                self._due.by(now + SOON_S)
+                self.due.by(now + SOON_S)
             del wait_lists.woken[class_queue]
         return None
 
@@ -233,7 +227,7 @@ class Queue(QueueState):
 
         The driver takes the lease next.
         """
-        self._give(ticket, self._gates.of(place), now)
+        self._give(ticket, self.gates.of(place), now)
 
     def _fill_all(self, granted: list[Ticket], now: float) -> None:
         """Grant tickets to all replicas in rounds: one ticket per replica and round, the least
@@ -241,9 +235,9 @@ class Queue(QueueState):
 
         The tickets are added to `granted`, so that none is lost after an exception.
         """
-        gates = [gate for gate in self._gates.by_place.values() if gate.starved_mask]
+        gates = [gate for gate in self.gates.by_place.values() if gate.starved_mask]
         gates.sort(key=_load)
-        while gates and self._wait_lists.eligible:
+        while gates and self.wait_lists.eligible:
             still: list[CachedGate] = []
             for gate in gates:
                 ticket = self._grant(gate, now) if gate.starved_mask else None
@@ -253,9 +247,9 @@ class Queue(QueueState):
             gates = still
 
     def _grant(self, gate: CachedGate, now: float) -> Ticket | None:
-        if not self._wait_lists.eligible:
+        if not self.wait_lists.eligible:
             return None
-        ticket = self._choice.next_for(gate, self._wait_lists.active, now)
+        ticket = self._choice.next_for(gate, self.wait_lists.active, now)
         if ticket is not None:
             self._give(ticket, gate, now)
         return ticket
@@ -266,20 +260,20 @@ class Queue(QueueState):
             self.counts.skipped += 1
         class_queue.line.take(ticket, now)
         self._service_rate.served(ticket.urgency, now, cost(ticket), waited=True)
-        self._wait_lists.left(ticket, SENT)
+        self.wait_lists.left(ticket, SENT)
         self._forecasts.sent(ticket, now)
         self.runs.begin(ticket, gate, now, True, ticket.eligible_since)
         self.counts.granted[ticket.urgency] += 1
         for urgency in range(ticket.urgency):
-            if self._wait_lists.eligible_of[urgency]:
+            if self.wait_lists.eligible_of[urgency]:
                 self.counts.inverted[ticket.urgency] += 1
                 break
         # After a grant, early polls of the replica begin again with the shortest interval.
         gate.poll_s = 0.0
         gate.poll_at = min(gate.poll_at, now + EARLY_S)
-        if self._wait_lists.eligible:  # The next ticket may need this early poll.
-            self._due.by(gate.poll_at)
-        self._gates.grant(gate, _uncached(ticket, gate.place), ticket.view.stream)
+        if self.wait_lists.eligible:  # The next ticket may need this early poll.
+            self.due.by(gate.poll_at)
+        self.gates.grant(gate, _uncached(ticket, gate.place), ticket.view.stream)
 
     def _next_woken(
         self, class_queue: ClassQueue, now: float
@@ -290,24 +284,17 @@ class Queue(QueueState):
         if first is None or eldest is None:
             return None
         gate = self._choice.gate(class_queue, eldest, now)
-        for place in self._open_of(self._pool.eligible(first.lane), gate):
+        for place in self._open_of(self.pool.eligible(first.lane), gate):
             if place in first.excluded:
                 continue
-            ticket = self._choice.next_for(self._gates.of(place), self._wait_lists.active, now)
+            ticket = self._choice.next_for(self.gates.of(place), self.wait_lists.active, now)
             if ticket is None:
                 return None
-            places = self._open_of(self._pool.eligible(ticket.lane), ticket.urgency)
+            places = self._open_of(self.pool.eligible(ticket.lane), ticket.urgency)
             if ticket.excluded:
                 places = [other for other in places if other not in ticket.excluded]
             return ticket, places or (place,)
         return None
-
-    def _weigh(self, now: float) -> None:
-        """Update the pool's token capacity, and drop token demand older than
-        `reservations.WINDOW_S`."""
-        self._weighed_at = now
-        self._reservations.tick(now)
-        self._reservations.capacity = self._gates.capacity()
 
     # -- tickets that leave or return -----------------------------------------------------------
 
@@ -318,25 +305,31 @@ class Queue(QueueState):
         sent (then the driver must call `settle`).
         """
         if ticket.state == WAITING:
-            self._wait_lists.drop(ticket, ENDED)
+            self.wait_lists.drop(ticket, ENDED)
             self.counts.dropped[LEFT][ticket.urgency] += 1
-            self._due.is_dirty = True
             return True
         if ticket.state == NEW:
             ticket.state = ENDED
         return False
 
-    def requeue(self, ticket: Ticket, now: float, into: Queue | None = None) -> bool:
+    def requeue(
+        self,
+        ticket: Ticket,
+        now: float,
+        into: Queue | None = None,
+        *,
+        is_preempted: bool = False,
+    ) -> bool:
         """Put a sent request back into its old position, even if the queue is full.
 
         The lease of the request is released, and the driver calls `freed` next. `into`: the queue
-        in which the request waits from now on, if that is another queue. Returns False if the
-        ticket has already ended.
+        in which the request waits from now on, if that is another queue. `is_preempted`: a more
+        urgent request takes its place. Returns False if the ticket has already ended.
         """
         run = ticket.run
         if ticket.state != SENT or run is None:
             return False
-        if run.is_preempting:
+        if is_preempted:
             run.preemptions += 1
             self.counts.preempted[ticket.urgency] += 1
         else:
@@ -344,7 +337,7 @@ class Queue(QueueState):
         self.runs.end(ticket, run)
         if run.is_charged:
             try:
-                self._rules.order.refunded(ticket)
+                self.rules.order.refunded(ticket)
             except Exception as err:
                 self._orders.failures.add("refunded", err)
         run.end(now)
@@ -363,20 +356,20 @@ class Queue(QueueState):
 
         Without the pause, all waiting requests would be sent to a port that refuses connections.
         """
-        gate = self._gates.of(place)
-        self._gates.shut(gate, now)
-        self._due.by(gate.shut_until)
+        gate = self.gates.of(place)
+        self.gates.shut(gate, now)
+        self.due.by(gate.shut_until)
 
     # -- time -----------------------------------------------------------------------------------
 
     def rebuilt(self, now: float) -> None:
         """Note that the set of fit replicas has changed. The driver calls `tick` next."""
-        if self._wait_lists.count:
-            self._due.by(now)
-        for ticket in list(self._wait_lists.picky):
+        if self.wait_lists.count:
+            self.due.by(now)
+        for ticket in list(self.wait_lists.picky):
             self._ease(ticket)
             if not ticket.excluded:
-                del self._wait_lists.picky[ticket]
+                del self.wait_lists.picky[ticket]
 
     def tick(self, now: float) -> Ticked:
         """Do the periodic work (`timers.py`).
@@ -385,44 +378,43 @@ class Queue(QueueState):
         `next_at` to an earlier time.
         """
         ticked = Ticked()
-        self._due.at = INFINITY
-        if self._wait_lists.count:
+        self.due.at = INFINITY
+        if self.wait_lists.count:
             try:
                 self._tick(ticked, now)
             except Exception as err:
                 ticked.error = err
-                self._due.at = now + _AGAIN_S
+                self.due.at = now + _AGAIN_S
         return ticked
 
     def _tick(self, ticked: Ticked, now: float) -> None:
-        wait_lists, timers = self._wait_lists, self._timers
+        wait_lists, timers = self.wait_lists, self._timers
         self.headroom.look(now)
-        if self._rules.reservations:
-            self._weigh(now)
+        for extra in self._extras.all:
+            extra.ticks(now)
         timers.age(ticked, now)
         if wait_lists.short:
             wait_lists.refill(now)
-        for gate in self._gates.by_place.values():
+        for gate in self.gates.by_place.values():
             if gate.is_shut:
                 gate.is_shut = now < gate.shut_until
                 if gate.is_shut:
                     ticked.next_at = min(ticked.next_at, gate.shut_until)
-            self._gates.look(gate)
-        self._gates.look_if_replanned()
-        if len(self._gates.by_place) != self._known:
-            self._known = len(self._gates.by_place)
+            self.gates.look(gate)
+        self.gates.look_if_replanned()
+        if len(self.gates.by_place) != self._known:
+            self._known = len(self.gates.by_place)
             try:
-                self._rules.order.sized(self._known)
+                self.rules.order.sized(self._known)
             except Exception as err:
                 self._orders.failures.add("sized", err)
-        self._due.is_dirty = False
         self._fill_all(ticked.granted, now)
         if wait_lists.count:
-            if self._rules.reservations:
-                ticked.next_at = min(ticked.next_at, now + LOOK_S)
-            timers.urge(ticked, now)
+            for extra in self._extras.all:
+                extra.urges(ticked, now)
+            timers.poll_early(ticked, now)
             # A grant may have set an earlier time.
-            self._due.by(ticked.next_at)
+            self.due.by(ticked.next_at)
 
     # -- the fleet, and reloads -----------------------------------------------------------------
 
@@ -431,29 +423,31 @@ class Queue(QueueState):
 
         Requests that were sent to it are settled as usual.
         """
-        self._gates.forget(place)
-        self._due.is_dirty = True
+        self.gates.forget(place)
+        for extra in self._extras.all:
+            extra.gone(place, None)
 
     def give_place(self, place: ReplicaLoad, to: Queue) -> None:
         """Move a replica to another queue, with what is known about its connections and its limit.
 
         The driver then hands over the requests that were sent to the replica (`hand_over`).
         """
-        gate = self._gates.forget(place)
-        self._due.is_dirty = True
+        gate = self.gates.forget(place)
+        for extra, others in zip(self._extras.all, to._extras.all, strict=True):
+            extra.gone(place, others)
         if gate is not None:
-            to._gates.receive(gate)
+            to.gates.receive(gate)
             if gate.is_shut:
-                to._due.by(gate.shut_until)
+                to.due.by(gate.shut_until)
 
     def parted(self, queues: Mapping[str, Queue], default: Queue) -> list[Ticket]:
         """Remove and return the tickets whose model now belongs to another queue.
 
         `default`: the queue of models that no replica serves.
         """
-        found = [t for t in self._wait_lists.tickets() if queues.get(t.model, default) is not self]
+        found = [t for t in self.wait_lists.tickets() if queues.get(t.model, default) is not self]
         for ticket in found:
-            self._wait_lists.drop(ticket, NEW)
+            self.wait_lists.drop(ticket, NEW)
             if ticket.forecast is not None:
                 ticket.forecast.is_waiting = False
         return found
@@ -466,7 +460,7 @@ class Queue(QueueState):
         if ticket.state != WAITING:
             ticket.lane = lane
             return
-        self._wait_lists.drop(ticket, NEW)
+        self.wait_lists.drop(ticket, NEW)
         ticket.lane = lane
         self._wait(ticket, now)
 
@@ -474,44 +468,21 @@ class Queue(QueueState):
         """Apply another configuration. Waiting tickets keep their order of arrival.
 
         The driver calls `tick` next. `made`: see `Rules.adopt`. Raises PolicyConfigError, and then
-        changes nothing.
+        changes nothing. The extras of the configuration must be importable (`load_extras`).
         """
-        rules = self._rules
-        was_reserved = rules.reservations
+        rules = self.rules
         is_other = rules.adopt(config, made)
-        self._gates.look_at_all()
-        if rules.reservations != was_reserved:
-            self._recount()
-        self.runs.preemption.adopt(self.runs.tickets)
+        self.gates.look_at_all()
+        self._extras.adopt(config, self)
         self._forecasts.turns.outdate()
-        self._wait_lists.holders.adopt(rules.bytes)
+        self.wait_lists.holders.adopt(rules.bytes)
         if is_other:
             self._known = 0
             for ticket in self.runs.tickets:
                 # The new policy has charged none of these, and its unit may be another one.
                 assert ticket.run is not None
                 ticket.run.is_charged = False
-            self._wait_lists.reline()
-
-    def _recount(self) -> None:
-        """Count the tokens of all requests again, because reservations were switched on or off."""
-        is_on = self._rules.reservations
-        used, waiting = [0] * CLASSES, [0] * CLASSES
-        for gate in self._gates.by_place.values():
-            gate.used = 0
-        for ticket in self.runs.tickets if is_on else ():
-            self.runs.predict(ticket)
-            used[ticket.urgency] += ticket.reserved
-            at = self._gates.by_place.get(ticket.place)
-            if at is not None:
-                at.used += ticket.reserved
-        for ticket in self._wait_lists.tickets() if is_on else ():
-            if ticket.blocked_in is None:
-                waiting[ticket.urgency] += ticket.reserved
-        self._reservations.recount(used, waiting)
-        self._reservations.capacity = self._gates.capacity()
-        self._weighed_at = -INFINITY
-        self._due.is_dirty = True
+            self.wait_lists.reline()
 
 
 def _uncached(ticket: Ticket, place: ReplicaLoad) -> int:

@@ -7,24 +7,24 @@ Must never: add, send or end a ticket.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from policies.allowed import Allowed, read_lane
 from policies.queueing.ticket import CLASSES, INFINITY, WAITING, Ticket
 from router.admission.counts import QueueCounts
+from router.admission.due import Due
 from router.admission.evictions import QueueEvictions
+from router.admission.extra import Extras
 from router.admission.forecasts import Forecasts
 from router.admission.gates.gate_cache import GateCache
 from router.admission.headroom import Headroom
 from router.admission.pool import Pool
-from router.admission.preemption import Preemption
 from router.admission.rules import Rules
 from router.admission.runs import Runs
 from router.admission.service_rate import ServiceRate
-from router.admission.timers import Due, QueueTimers
-from router.admission.waiting.choice import Choice
-from router.admission.waiting.reservations import Reservations
+from router.admission.timers import QueueTimers
+from router.admission.waiting.choice import NOBODY, Choice
 from router.admission.waiting.wait_lists import Orders, WaitLists
 from router.config.model import Config
 from router.core.errors import Reason
@@ -40,22 +40,21 @@ class QueueState:
 
     __slots__ = (
         "_choice",
-        "_due",
+        "_extras",
         "_forecasts",
-        "_gates",
         "_known",
         "_orders",
-        "_pool",
-        "_reservations",
-        "_rules",
         "_service_rate",
         "_timers",
-        "_wait_lists",
-        "_weighed_at",
         "counts",
+        "due",
         "evictions",
+        "gates",
         "headroom",
+        "pool",
+        "rules",
         "runs",
+        "wait_lists",
     )
 
     def __init__(
@@ -70,49 +69,47 @@ class QueueState:
 
         `orders`: shared by all queues between which tickets may move. `estimates`: what the router
         has learned about the errors of predicted times to first token; `None`: tickets get no
-        estimate. Raises PolicyConfigError.
+        estimate. Raises PolicyConfigError, and ConfigError if the addon of an extra is missing.
         """
         self.counts = counts = QueueCounts()
-        self._due = due = Due()
-        self._pool = pool
+        self.due = due = Due()
+        self.pool = pool
         self._orders = Orders() if orders is None else orders
-        self._weighed_at = -INFINITY
         self._known = 0  # The number of replicas that was last passed to the order policy.
         self._service_rate = ServiceRate()
-        self._rules = rules = Rules(config)
+        self.rules = rules = Rules(config)
         self.headroom = Headroom()
-        self._gates = gates = GateCache(pool, rules, self.headroom)
-        self._reservations = Reservations(rules)
-        preemption = Preemption(rules)
-        self._choice = Choice(rules, pool, self._reservations)
-        self._wait_lists = wait_lists = WaitLists(
-            rules, self._choice.stride, self._reservations, self._service_rate, self._orders
+        self.gates = gates = GateCache(pool, rules, self.headroom)
+        self._extras = extras = Extras()
+        self._choice = Choice(rules, pool, extras)
+        self.wait_lists = wait_lists = WaitLists(
+            rules, self._choice.stride, extras, self._service_rate, self._orders
         )
         self._forecasts = Forecasts(
             rules, pool, wait_lists, self._choice.stride, self._service_rate, counts, estimates
         )
-        self._timers = QueueTimers(rules, pool, wait_lists, gates, preemption, counts)
-        self.evictions = QueueEvictions(wait_lists, counts, due)
+        self._timers = QueueTimers(rules, pool, wait_lists, gates, counts)
+        self.evictions = QueueEvictions(rules, wait_lists, counts)
         self.runs = Runs(
             rules,
             gates,
             self.headroom,
-            self._reservations,
-            preemption,
+            extras,
             wait_lists,
             counts,
             due,
             self._orders.failures,
         )
+        extras.adopt(config, self)
 
     @property
     def next_at(self) -> float:
         """The latest time at which `tick` must be called next; infinity: no ticket waits."""
-        return self._due.at
+        return self.due.at
 
     @property
     def config(self) -> Config:
-        return self._rules.config
+        return self.rules.config
 
     @property
     def is_fair(self) -> bool:
@@ -120,26 +117,26 @@ class QueueState:
 
         If it does, further requests of a user need no lower priority.
         """
-        return self._rules.order.is_fair
+        return self.rules.order.is_fair
 
     def absent_s(self, urgency: int) -> float:
         """Return how many seconds requests of a class wait for a fit replica if there is none."""
-        return self._rules.classes[urgency].absent_s
+        return self.rules.classes[urgency].absent_s
 
     @property
     def waiting(self) -> int:
         """The number of waiting tickets."""
-        return self._wait_lists.count
+        return self.wait_lists.count
 
     @property
     def depth(self) -> list[int]:
         """The number of waiting tickets, by class."""
-        return [self._wait_lists.holders.depth(urgency) for urgency in range(CLASSES)]
+        return [self.wait_lists.holders.depth(urgency) for urgency in range(CLASSES)]
 
     @property
     def eligible(self) -> list[int]:
         """The number of waiting tickets that their API key's limit does not block, by class."""
-        return list(self._wait_lists.eligible_of)
+        return list(self.wait_lists.eligible_of)
 
     def eligible_before(self, urgency: int, allowed: Allowed | None) -> int:
         """Return the number of eligible tickets that compete with a request of the same class.
@@ -148,7 +145,7 @@ class QueueState:
         that compete may use all regions, or the same regions as the request.
         """
         found = 0
-        for lane in self._wait_lists.active.values():
+        for lane in self.wait_lists.active.values():
             class_queue = lane.class_queues[urgency]
             if class_queue is not None and class_queue.count:
                 own = read_lane(lane.name)[1]
@@ -159,7 +156,7 @@ class QueueState:
     @property
     def body_bytes(self) -> int:
         """The bytes of the bodies of all waiting requests."""
-        return self._wait_lists.holders.held
+        return self.wait_lists.holders.held
 
     # -- what may be sent, or answered, now ----------------------------------------------------
 
@@ -171,7 +168,7 @@ class QueueState:
         while `is_passable` is true. A request of a class with a maximum share of slots needs a
         ticket, because its requests are counted.
         """
-        if self._rules.classes[urgency].slots < 1.0 or not self._gates.admits(place, urgency):
+        if self.rules.classes[urgency].slots < 1.0 or not self.gates.admits(place, urgency):
             return False
         self.counts.passed[urgency] += 1
         return True
@@ -180,11 +177,10 @@ class QueueState:
     def is_passable(self) -> bool:
         """Whether `passes` may be called.
 
-        `passes` may not be called if a ticket is ready to be sent, or if a feature must count every
-        request (reservations, preemption).
+        `passes` may not be called if a ticket is ready to be sent, or if an extra must count every
+        request.
         """
-        rules = self._rules
-        return not (self._wait_lists.eligible or rules.reservations or rules.preemption)
+        return self.wait_lists.eligible == 0 and not self._extras.all
 
     def open_to(
         self, lane: str, urgency: int, places: Sequence[ReplicaLoad]
@@ -194,7 +190,7 @@ class QueueState:
         The gates of these replicas are open to the class of the retry, and no urgent request waits
         for a slot there. The result is empty if a ticket of this class and lane waits.
         """
-        if self._wait_lists.has(lane, urgency):
+        if self.wait_lists.has(lane, urgency):
             return _NOBODY
         return self._open_of(places, urgency)
 
@@ -215,14 +211,13 @@ class QueueState:
         be 429, 503 or 408. Such a status can be sent only if no status was sent before.
         """
         is_limited = (
-            ticket.deadline < INFINITY or self._rules.classes[ticket.urgency].wait_s < INFINITY
+            ticket.deadline < INFINITY or self.rules.classes[ticket.urgency].wait_s < INFINITY
         )
         if ticket.state == WAITING:
-            has_place = bool(self._pool.eligible(ticket.lane))
-            return has_place and not is_limited and self._wait_lists.allows_early_status(ticket)
+            has_place = bool(self.pool.eligible(ticket.lane))
+            return has_place and not is_limited and self.wait_lists.allows_early_status(ticket)
         if is_limited:
-            # The request must not be preempted, because a time limit could end it while it waits
-            # again.
+            # The request must not wait again, because a time limit could end its wait.
             self.runs.shown(ticket)
         ticket.has_early_status = True  # The flag is used if the ticket is put back into the queue.
         return True
@@ -233,70 +228,11 @@ class QueueState:
         While a critical or high request waits for a free slot of a replica, the replica takes no
         less urgent request if it has no free slot.
         """
-        found = self._gates.open_of(places, urgency)
-        if urgency > HIGH and self._wait_lists.urgent_waits():
+        found = self.gates.open_of(places, urgency)
+        if urgency > HIGH and self.wait_lists.urgent_waits():
             return [place for place in found if not self._is_kept_for_urgent(place)]
         return found
 
     def _is_kept_for_urgent(self, place: ReplicaLoad) -> bool:
-        """Whether a critical or high request waits for the next free slot of this replica.
-
-        An urgent request that is limited to other regions may not be sent to the replica, so it
-        does not keep other requests away from the replica.
-        """
-        if not self._gates.of(place).needs_slot():
-            return False
-        for lane in self._wait_lists.active.values():
-            for class_queue in lane.class_queues[: HIGH + 1]:
-                if (
-                    class_queue is not None
-                    and class_queue.count
-                    and self._pool.serves(place, lane.name)
-                ):
-                    return True
-        return False
-
-    # -- for reports, metrics and tests ---------------------------------------------------------
-
-    def places(self) -> list[ReplicaLoad]:
-        """Return the replicas for which this queue has a gate."""
-        return list(self._gates.by_place)
-
-    def running(self) -> list[Ticket]:
-        """Return the tickets that were sent and have not ended."""
-        return list(self.runs.tickets)
-
-    def waiting_of(self, models: Container[str]) -> int:
-        """Return the number of tickets that wait for these models."""
-        return sum(1 for ticket in self._wait_lists.tickets() if ticket.model in models)
-
-    def flows(self) -> dict[tuple[str, str], int]:
-        """Return the number of waiting tickets, by account and member."""
-        return self._wait_lists.holders.by_flow()
-
-    def ages_s(self, now: float) -> list[float]:
-        """Return the seconds that each class's oldest ticket has waited; 0: no ticket waits."""
-        return self._wait_lists.ages_s(now)
-
-    def tickets(self) -> list[Ticket]:
-        """Return all waiting tickets, in no particular order."""
-        return self._wait_lists.tickets()
-
-    def held_tokens(self, urgency: int) -> float:
-        """Return the tokens that are reserved for the class now, in addition to those it uses."""
-        return self._reservations.held(urgency)
-
-    def used_tokens(self, urgency: int) -> int:
-        return self._reservations.used[urgency]
-
-    def is_open(self, place: ReplicaLoad, urgency: int) -> bool:
-        """Whether a replica may take one more request of the class."""
-        return bool(self._gates.of(place).mask & (1 << urgency))
-
-    def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
-        """Return why a replica takes no more requests of the class; "": it takes one.
-
-        `connect` means a failed connection (`GateCache.shut`). `gate.OBSTACLES` lists the other
-        texts.
-        """
-        return self._gates.why_closed(place, urgency)
+        gate = self.gates.of(place)
+        return self._choice.is_kept_for_urgent(gate, self.wait_lists.active, NOBODY)

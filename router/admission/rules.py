@@ -68,7 +68,7 @@ class ClassRules:
         self.tpot_s = tpot_s if tpot_s > 0.0 else inf
         self.idle = own.idle
         self.refuses_late = own.late == "refuse"
-        self.share = own.share
+        self.share = own.share  # The share of the token capacity; only an extra uses it.
         # Maximum share of a replica's slots that the class uses; 1: no maximum.
         self.slots = own.slots if isinstance(own, BatchClass) else 1.0
 
@@ -88,14 +88,6 @@ class Rules:
         "flow_depth",
         "mode",
         "order",
-        "preempt_after_s",
-        "preempt_budget",
-        "preempt_gap",
-        "preempt_most",
-        "preempt_whole_s",
-        "preemption",
-        "reservations",
-        "reserved_strictly",
         "skips",
     )
 
@@ -134,15 +126,6 @@ class Rules:
         limits = queue.limits
         self.flow_depth = limits.flow
         self.bytes = limits.bytes
-        self.reservations = queue.reservations.enabled
-        self.reserved_strictly = queue.reservations.strict
-        preemption = queue.preemption
-        self.preemption = preemption.enabled
-        self.preempt_after_s = preemption.after_s
-        self.preempt_gap = preemption.gap
-        self.preempt_budget = preemption.budget
-        self.preempt_most = preemption.times
-        self.preempt_whole_s = preemption.whole_s
 
     @property
     def bounds_pace(self) -> bool:

@@ -1,7 +1,7 @@
 """Counts the sent requests of one queue, from their dispatch to their end or return to the queue.
 
 These are the requests with a ticket that run at replicas. Their counts close the gates of the
-replicas, and the features that count every request (reservations, preemption) read them here.
+replicas, and the extras (`extra.py`) follow them.
 
 Order of the calls for one ticket: `begin`, then any number of `moved`, `failed`, `first_content`
 and `shown`, then one of `settle`, `hand_over` and `end`. `begin` and `end` assert that a ticket is
@@ -19,13 +19,12 @@ from policies.queueing.foreign import Failures
 from policies.queueing.run import Run
 from policies.queueing.ticket import ENDED, SENT, Ticket
 from router.admission.counts import QueueCounts
+from router.admission.due import Due
+from router.admission.extra import Extras
 from router.admission.gates.gate_cache import CachedGate, GateCache
 from router.admission.headroom import Headroom
 from router.admission.output_lengths import OutputPredictor
-from router.admission.preemption import Preemption
 from router.admission.rules import Rules
-from router.admission.timers import Due
-from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.wait_lists import WaitLists
 from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH, HIGH
@@ -48,14 +47,13 @@ class Runs:
     __slots__ = (
         "_counts",
         "_due",
+        "_extras",
         "_failures",
         "_gates",
         "_headroom",
-        "_reservations",
         "_rules",
         "_wait_lists",
         "outputs",
-        "preemption",
         "tickets",
     )
 
@@ -64,8 +62,7 @@ class Runs:
         rules: Rules,
         gates: GateCache,
         headroom: Headroom,
-        reservations: Reservations,
-        preemption: Preemption,
+        extras: Extras,
         wait_lists: WaitLists,
         counts: QueueCounts,
         due: Due,
@@ -74,16 +71,14 @@ class Runs:
         self._rules = rules
         self._gates = gates
         self._headroom = headroom
-        self._reservations = reservations
+        self._extras = extras
         self._wait_lists = wait_lists
         self._counts = counts
         self._due = due
         self._failures = failures
-        self.preemption = preemption
         self.outputs = OutputPredictor()
         # The tickets that were sent and have not ended, in the order of dispatch. Those of another
-        # queue are in the order in which they were taken over. A reload may have to count their
-        # tokens again.
+        # queue are in the order in which they were taken over.
         self.tickets: dict[Ticket, None] = {}
 
     def begin(
@@ -104,17 +99,12 @@ class Runs:
         urgency = ticket.urgency
         if ticket.concurrency is not None:
             ticket.concurrency.take(urgency == BATCH, now)
-        rules = self._rules
-        if rules.preemption:
-            self.preemption.sent(ticket, run)
         if urgency == BATCH:
-            gate.batch += 1
-        elif urgency <= HIGH and (gate.batch or gate.facts.foreign_load):
+            gate.facts.batch += 1
+        elif urgency <= HIGH and (gate.facts.batch or gate.facts.foreign_load):
             self._behind_batch(ticket, run, gate, now)
-        if rules.reservations:
-            self.predict(ticket)
-            self._reservations.sent(ticket.urgency, ticket.reserved, now)
-            gate.used += ticket.reserved
+        for extra in self._extras.all:
+            extra.sent(ticket, gate, now)
 
     def _behind_batch(self, ticket: Ticket, run: Run, gate: CachedGate, now: float) -> None:
         """Note that an urgent request is sent to a replica on which batch requests may run.
@@ -123,12 +113,8 @@ class Runs:
         """
         if gate.facts.is_full():
             run.is_behind_batch = True
-            if not gate.batch:
-                return
-            self._counts.engine_inverted[ticket.urgency] += 1
-            if self._rules.preemption:
-                self.preemption.blocked(ticket)
-                self._due.by(now + self._rules.preempt_after_s)
+            if gate.facts.batch:
+                self._counts.engine_inverted[ticket.urgency] += 1
         elif run.since < now:
             # If the request waited for a slot, it takes the only free slot of the replica. If more
             # slots are free, the request waited for another reason.
@@ -138,18 +124,12 @@ class Runs:
         """Stop counting a request at its replica, because it has ended or returns to the queue."""
         assert ticket in self.tickets, "the ticket is not counted"
         del self.tickets[ticket]
-        if self._rules.preemption or run.is_preempting:
-            self.preemption.ended(ticket, run)
         if ticket.urgency == BATCH:
             gate = self._gates.by_place.get(run.place)
             if gate is not None:
-                gate.batch = max(0, gate.batch - 1)
-        if self._rules.reservations and ticket.reserved:
-            self._reservations.ended(ticket.urgency, ticket.reserved)
-            gate = self._gates.by_place.get(run.place)
-            if gate is not None:
-                gate.used -= ticket.reserved
-            self._due.is_dirty = True
+                gate.facts.batch = max(0, gate.facts.batch - 1)
+        for extra in self._extras.all:
+            extra.ended(ticket)
 
     def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         """Note that a retry of a sent request goes to another replica.
@@ -162,36 +142,31 @@ class Runs:
             before = self._gates.by_place.get(run.place)
             if ticket.urgency == BATCH:
                 if before is not None:
-                    before.batch = max(0, before.batch - 1)
+                    before.facts.batch = max(0, before.facts.batch - 1)
                     if self._rules.classes[BATCH].slots < 1.0:
                         self._due.by(now)  # It may take another one.
-                gate.batch += 1
-            if self._rules.reservations:
-                if before is not None:
-                    before.used -= ticket.reserved
-                gate.used += ticket.reserved
+                gate.facts.batch += 1
             run.place = place
             run.since = now
             facts = gate.facts
-            may_be_batch = gate.batch > 0 or facts.foreign_load > 0
+            may_be_batch = facts.batch > 0 or facts.foreign_load > 0
             run.is_behind_batch = ticket.urgency <= HIGH and may_be_batch and facts.is_full()
-            if run.is_away:
-                run.is_away = False
-                if self._rules.preemption and not run.has_shown:
-                    self.preemption.moved(ticket, run)
+            run.is_away = False
+            for extra in self._extras.all:
+                extra.moved(ticket, now)
             self._gates.look(gate)
 
     def failed(self, ticket: Ticket) -> None:
         """Note that an attempt of a sent request has failed and its lease is released.
 
         The request pauses before it is sent again (`moved`) or returns to the queue (`requeue`).
-        Until then the request holds no capacity, so it is not preempted.
+        Until then the request holds no capacity.
         """
         run = ticket.run
         assert run is not None
         run.is_away = True
-        if self._rules.preemption or run.is_preempting:
-            self.preemption.ended(ticket, run)
+        for extra in self._extras.all:
+            extra.failed(ticket)
 
     def first_content(self, ticket: Ticket, now: float, prefill_s: float = 0.0) -> None:
         """Note the first content of the request, and learn the headroom from it (`headroom.py`).
@@ -219,14 +194,14 @@ class Runs:
         self.shown(ticket)
 
     def shown(self, ticket: Ticket) -> None:
-        """Note that the client has the first content of the request, which is not preempted any
-        more."""
+        """Note that the client has the first content of the request, or that the request cannot be
+        sent a second time."""
         run = ticket.run
         if run is None:
             return
         run.has_shown = True
-        if self._rules.preemption:
-            self.preemption.shown(ticket)
+        for extra in self._extras.all:
+            extra.shown(ticket)
 
     def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
         """Record the end of a sent request after its lease was released. The driver calls `freed`
@@ -281,18 +256,12 @@ class Runs:
     def take_over(self, ticket: Ticket, run: Run, now: float) -> None:
         """Count a request that another queue has sent and hands over."""
         self.tickets[ticket] = None
-        rules = self._rules
-        if rules.preemption and not (run.has_shown or run.is_away):
-            self.preemption.moved(ticket, run)
         gate = self._gates.by_place.get(run.place)
         if gate is not None and ticket.urgency == BATCH:
-            gate.batch += 1
+            gate.facts.batch += 1
             self._gates.look(gate)
-        if rules.reservations:
-            self.predict(ticket)
-            self._reservations.sent(ticket.urgency, ticket.reserved, now)
-            if gate is not None:
-                gate.used += ticket.reserved
+        for extra in self._extras.all:
+            extra.moved(ticket, now)
 
     def passed(
         self,

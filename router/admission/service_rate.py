@@ -1,4 +1,4 @@
-"""Measures how fast a queue is served, for Retry-After, hopeless waits and predicted waits.
+"""Measures how fast a queue is served, for Retry-After, hopeless waits and `turn_model.py`.
 
 Only the time while a request waits counts, and only requests sent in that time. Requests sent
 without a wait show how many arrived, not how many could be served. The waiting time and the number

@@ -1,4 +1,4 @@
-"""Does the periodic work for waiting tickets: promotion, expiry, preemption and early polls.
+"""Does the periodic work for waiting tickets: promotion, expiry and early polls.
 
 Every tick returns the exact time of the next one, so a virtual clock needs no other ticks.
 
@@ -11,21 +11,18 @@ from typing import Final
 
 from policies.queueing.ticket import CLASSES, ENDED, INFINITY, Ticket
 from router.admission.counts import GONE, QueueCounts
+from router.admission.due import Expired, Ticked
 from router.admission.gates.gate_cache import GateCache
 from router.admission.pool import Pool
-from router.admission.preemption import Preemption
 from router.admission.rules import Rules
 from router.admission.waiting.class_queue import ClassQueue, Lane
 from router.admission.waiting.wait_lists import WaitLists
 from router.core.errors import Reason, RouterError
-from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CLASSES as NAMES, HIGH
 
 # Maximum promotions or expiries of a class queue per tick; the other tickets follow in the next
 # tick.
 _AT_ONCE: Final = 1024
-# Seconds from an event to the next `tick` of the queue, if requests still wait after the event.
-SOON_S: Final = 0.1
 # Seconds added to the time at which a ticket's age changes its class, so that the tick comes later.
 _MOMENT_S: Final = 1e-3
 # Retry-After in seconds if no replica is up: the usual time of an engine's start and a probe.
@@ -53,55 +50,10 @@ def _over(ticket: Ticket, wait_s: float) -> float:
     return ticket.arrival + wait_s if run is None else ticket.arrival + run.ran_s + wait_s
 
 
-class Due:
-    """When the next tick of one queue is due, and whether it must look at all replicas."""
-
-    __slots__ = ("at", "is_dirty")
-
-    def __init__(self) -> None:
-        self.at = INFINITY  # The latest time of the next `tick`; infinity: no ticket waits.
-        # Reservations or replicas have changed, so any replica may accept one more request.
-        self.is_dirty = False
-
-    def by(self, at: float) -> None:
-        """Let the next tick come at this time or earlier."""
-        self.at = min(self.at, at)
-
-
-class Expired:
-    """A ticket that left the queue without a replica, and the error for its client."""
-
-    __slots__ = ("error", "ticket")
-
-    def __init__(self, ticket: Ticket, error: RouterError) -> None:
-        self.ticket = ticket
-        self.error = error
-
-
-class Ticked:
-    """The actions that the driver must take after a tick, in this order."""
-
-    __slots__ = ("error", "expired", "granted", "next_at", "polls", "preempt")
-
-    def __init__(self) -> None:
-        self.expired: list[Expired] = []  # Expired tickets: the driver answers their clients.
-        # Granted tickets: the driver sends each to its `place`, as after `freed`.
-        self.granted: list[Ticket] = []
-        # Tickets to preempt: the driver cancels each at its `place`, then calls `requeue` or
-        # `settle`.
-        self.preempt: list[Ticket] = []
-        # Replicas to poll now, because a waiting request may fit there.
-        self.polls: list[ReplicaLoad] = []
-        self.next_at = INFINITY  # When the next tick is due; infinity: no ticket waits.
-        # The exception that has ended the tick early. The driver still takes the actions above,
-        # because their tickets are in no queue any more.
-        self.error: Exception | None = None
-
-
 class QueueTimers:
     """The timers of one queue."""
 
-    __slots__ = ("_counts", "_gates", "_pool", "_preemption", "_rules", "_wait_lists")
+    __slots__ = ("_counts", "_gates", "_pool", "_rules", "_wait_lists")
 
     def __init__(
         self,
@@ -109,14 +61,12 @@ class QueueTimers:
         pool: Pool,
         wait_lists: WaitLists,
         gates: GateCache,
-        preemption: Preemption,
         counts: QueueCounts,
     ) -> None:
         self._rules = rules
         self._pool = pool
         self._wait_lists = wait_lists
         self._gates = gates
-        self._preemption = preemption
         self._counts = counts
 
     def age(self, ticked: Ticked, now: float) -> None:
@@ -131,14 +81,7 @@ class QueueTimers:
         if ticket is not None:
             ticked.next_at = min(ticked.next_at, ticket.deadline)
 
-    def urge(self, ticked: Ticked, now: float) -> None:
-        """Choose victims and early polls for the tickets that still wait after all grants."""
-        if self._rules.preemption:
-            self._preempt(ticked, now)
-        self._poll_early(ticked, now)
-
     def _age_lane(self, lane: Lane, ticked: Ticked, now: float) -> None:
-        rules = self._rules
         places = self._pool.eligible(lane.name)
         self._gates.of_all(places)
         refusal = None if places else self._pool.refusal(lane.name)
@@ -146,32 +89,53 @@ class QueueTimers:
         for class_queue in lane.all_queues():
             if not class_queue.count:
                 continue
-            own = rules.classes[class_queue.urgency]
-            gone_at = absent_since + own.absent_s
-            gone = now >= gone_at
-            many = _AT_ONCE
+            gone_at = absent_since + self._rules.classes[class_queue.urgency].absent_s
+            many = self._end_oldest(class_queue, refusal, gone_at, ticked, now)
             eldest = class_queue.eldest()
-            while refusal is not None and eldest is not None and many:
-                self._refuse(eldest, refusal, ticked)
-                many -= 1
-                eldest = class_queue.eldest()
-            while eldest is not None and many and (gone or now >= _over(eldest, own.wait_s)):
-                reason = Reason.NO_REPLICA if gone else Reason.QUEUE_TIMEOUT
-                self._expire(eldest, reason, ticked, now)
-                many -= 1
-                eldest = class_queue.eldest()
-            if eldest is None:
-                continue
-            if eldest.run is not None and own.wait_s < INFINITY and many:
-                self._expire_behind(class_queue, own.wait_s, ticked, now)
-            if eldest.blocked_in is not None:  # Only the timeout applies to a blocked ticket.
-                due = now if not many else _over(eldest, own.wait_s)
+            if eldest is not None:
+                due = self._age(class_queue, eldest, many, ticked, now)
                 ticked.next_at = min(ticked.next_at, due, gone_at)
-                continue
-            promoted = class_queue.promote(now, own.promote_s, _AT_ONCE)
-            self._counts.promoted[class_queue.urgency] += promoted
-            due = now if not many or promoted == _AT_ONCE else self._due(class_queue, eldest, now)
-            ticked.next_at = min(ticked.next_at, due, gone_at)
+
+    def _end_oldest(
+        self,
+        class_queue: ClassQueue,
+        refusal: RouterError | None,
+        gone_at: float,
+        ticked: Ticked,
+        now: float,
+    ) -> int:
+        """End the oldest tickets of a class queue whose wait is over, at most `_AT_ONCE`.
+
+        `refusal`: the error for all tickets; `None`: they may wait. `gone_at`: the time at which
+        they have waited too long for a fit replica. Returns how many more may end in this tick.
+        """
+        wait_s = self._rules.classes[class_queue.urgency].wait_s
+        reason = Reason.NO_REPLICA if now >= gone_at else Reason.QUEUE_TIMEOUT
+        for many in range(_AT_ONCE, 0, -1):
+            eldest = class_queue.eldest()
+            if eldest is None:
+                return many
+            if refusal is not None:
+                self._refuse(eldest, refusal, ticked)
+            elif now >= gone_at or now >= _over(eldest, wait_s):
+                self._expire(eldest, reason, ticked, now)
+            else:
+                return many
+        return 0
+
+    def _age(
+        self, class_queue: ClassQueue, eldest: Ticket, many: int, ticked: Ticked, now: float
+    ) -> float:
+        """Expire younger tickets of a class queue and mark old ones as starved; `many`: see
+        `_end_oldest`. Returns the time at which the class queue must be looked at again."""
+        own = self._rules.classes[class_queue.urgency]
+        if eldest.run is not None and own.wait_s < INFINITY and many:
+            self._expire_behind(class_queue, own.wait_s, ticked, now)
+        if eldest.blocked_in is not None:  # Only the timeout applies to a blocked ticket.
+            return now if not many else _over(eldest, own.wait_s)
+        promoted = class_queue.promote(now, own.promote_s, _AT_ONCE)
+        self._counts.promoted[class_queue.urgency] += promoted
+        return now if not many or promoted == _AT_ONCE else self._due(class_queue, eldest, now)
 
     def _expire_behind(
         self, class_queue: ClassQueue, wait_s: float, ticked: Ticked, now: float
@@ -239,54 +203,11 @@ class QueueTimers:
         self._counts.dropped[GONE][ticket.urgency] += 1
         ticked.expired.append(Expired(ticket, error))
 
-    def _preempt(self, ticked: Ticked, now: float) -> None:
-        """Choose one victim for each urgent ticket that has waited long enough."""
-        preemption = self._preemption
-        after_s = self._rules.preempt_after_s
-        self._preempt_at_engines(ticked, now)
-        wanted = preemption.asked
-        for lane in self._wait_lists.active.values():
-            for class_queue in lane.class_queues:
-                if (
-                    class_queue is None
-                    or not class_queue.count
-                    or not preemption.wants(class_queue.urgency)
-                ):
-                    continue
-                eldest = class_queue.eldest()
-                if eldest is None:
-                    continue
-                if now < eldest.arrival + after_s:
-                    ticked.next_at = min(ticked.next_at, eldest.arrival + after_s)
-                    continue
-                # Each request that is already being preempted frees capacity for one ticket.
-                missing = class_queue.count - wanted
-                wanted = max(0, wanted - class_queue.count)
-                while missing > 0:
-                    victim = preemption.victim(class_queue.urgency, lane.name, self._pool, now)
-                    if victim is None:  # Tickets of other lanes may use other replicas.
-                        ticked.next_at = min(ticked.next_at, now + SOON_S)
-                        break
-                    ticked.preempt.append(victim)
-                    missing -= 1
+    def poll_early(self, ticked: Ticked, now: float) -> None:
+        """Request polls of replicas whose gate is closed by counts that only a poll can update.
 
-    def _preempt_at_engines(self, ticked: Ticked, now: float) -> None:
-        """Choose a victim for each urgent request that waits too long for a slot of its engine."""
-        preemption = self._preemption
-        after_s = self._rules.preempt_after_s
-        ticket = preemption.first_blocked()
-        while ticket is not None:
-            run = ticket.run
-            if run is not None and now < run.sent_at + after_s:
-                ticked.next_at = min(ticked.next_at, run.sent_at + after_s)
-                return
-            victim = preemption.before(ticket, now)
-            if victim is not None:
-                ticked.preempt.append(victim)
-            ticket = preemption.first_blocked()
-
-    def _poll_early(self, ticked: Ticked, now: float) -> None:
-        """Request polls of replicas whose gate is closed by counts that only a poll can update."""
+        Call this after all grants, for the tickets that still wait.
+        """
         wanting = self._wanting()
         for gate in self._gates.by_place.values():
             place = gate.place

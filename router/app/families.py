@@ -83,7 +83,7 @@ def _queued_by_model(parts: Parts) -> dict[str, float]:
     """The models are those of `_by_model`; 0 if no request waits."""
     found = dict.fromkeys((model for model, *_ in _by_model(parts)), 0.0)
     for queue in () if parts.queue is None else parts.queue.pools.queues:
-        for ticket in queue.tickets():
+        for ticket in queue.wait_lists.tickets():
             if ticket.urgency != BATCH and ticket.model in found:
                 found[ticket.model] += 1.0
     return found
@@ -417,7 +417,7 @@ def _depth(driver: QueueDriver) -> dict[str, float]:
 
 def _eldest(driver: QueueDriver) -> dict[str, float]:
     now = monotonic()
-    ages = [queue.ages_s(now) for queue in driver.pools.queues]
+    ages = [queue.wait_lists.ages_s(now) for queue in driver.pools.queues]
     return {name: max(age[n] for age in ages) for n, name in enumerate(CLASSES)}
 
 

@@ -35,6 +35,7 @@ from router.core.build import VERSION, build_kind
 from router.core.clock import monotonic
 from router.core.errors import ConfigError, Reason
 from router.core.limits import raise_open_files
+from router.dispatch.ending import shut
 from router.observe.admin.listener import Admin
 from router.observe.events import log_event, set_level
 from router.observe.families import hedge_families
@@ -240,7 +241,7 @@ class App:
         await parts.stop_watching()
         parts.context.closing = True
         for exchange in list(parts.dispatcher.exchanges):
-            exchange.shut()
+            shut(exchange)
         await parts.aborter.close()
         # The error responses that were written above are sent in the next turn of the event loop.
         await asyncio.sleep(0)

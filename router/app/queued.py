@@ -34,7 +34,7 @@ def described(driver: QueueDriver | None) -> dict[str, Any]:
     now = monotonic()
     tenants: dict[tuple[str, str], int] = {}
     for queue in queues:
-        for flow, count in queue.flows().items():
+        for flow, count in queue.wait_lists.holders.by_flow().items():
             tenants[flow] = tenants.get(flow, 0) + count
     first = nlargest(MOST, tenants.items(), key=_count)
     return {
@@ -50,8 +50,8 @@ def closed(driver: QueueDriver | None) -> dict[str, dict[str, str]]:
     """Return the priority classes that each replica does not accept now, each with the reason."""
     found: dict[str, dict[str, str]] = {}
     for queue in () if driver is None else driver.pools.queues:
-        for place in queue.places():
-            whys = {name: queue.why_closed(place, n) for n, name in enumerate(CLASSES)}
+        for place in queue.gates.by_place:
+            whys = {name: queue.gates.why_closed(place, n) for n, name in enumerate(CLASSES)}
             found[str(getattr(place, "id", place))] = {
                 name: why for name, why in whys.items() if why
             }
@@ -63,11 +63,11 @@ def _count(item: tuple[tuple[str, str], int]) -> int:
 
 
 def _pool(queue: Queue, now: float) -> dict[str, Any]:
-    depth, ages_s, counts = queue.depth, queue.ages_s(now), queue.counts
+    depth, ages_s, counts = queue.depth, queue.wait_lists.ages_s(now), queue.counts
     eligible = queue.eligible
     return {
         "policy": queue.config.queue.policy,
-        "replicas": sorted(str(getattr(place, "id", place)) for place in queue.places()),
+        "replicas": sorted(str(getattr(place, "id", place)) for place in queue.gates.by_place),
         "waiting": queue.waiting,
         "body_bytes": queue.body_bytes,
         "skipped": counts.skipped,

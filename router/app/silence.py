@@ -21,6 +21,6 @@ def by_class(exchanges: Iterable[Exchange], now: float) -> dict[str, float]:
     longest = dict.fromkeys(CLASSES, 0.0)
     for x in exchanges:
         name = x.urgency.stated
-        if name and x.view.stream:
-            longest[name] = max(longest[name], now - x.shown_at())
+        if name and x.view.stream and not x.deadlines.is_paused:
+            longest[name] = max(longest[name], now - x.last_content_at())
     return longest

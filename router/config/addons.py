@@ -32,6 +32,10 @@ NEEDS: Final[Mapping[str, Need]] = {
         ("kubernetes",),
         "kubernetes",
     ),
+    "preemption": Need("queue.preemption.enabled", lambda config: config.queue.preemption.enabled),
+    "reservations": Need(
+        "queue.reservations.enabled", lambda config: config.queue.reservations.enabled
+    ),
     "kv_events": Need(
         "prefix.exact",
         lambda config: config.prefix.exact,

@@ -46,7 +46,7 @@ SETTLE_S: Final = 1.2
 class Lease:
     """One slot at a replica. Creating the lease takes the slot."""
 
-    __slots__ = ("_holder", "_light", "_streamed", "_tokens", "_turn", "_waits")
+    __slots__ = ("_holder", "_light", "_streamed", "_turn", "_waits", "tokens")
 
     def __init__(
         self, holder: ReplicaLoad, tokens: int = 0, streamed: bool = True, light: bool = False
@@ -56,7 +56,7 @@ class Lease:
         A `light` attempt uses no GPU, so only `inflight` counts it.
         """
         self._holder: ReplicaLoad | None = holder
-        self._tokens = tokens
+        self.tokens = tokens
         self._streamed = streamed
         self._waits = not light
         self._light = light
@@ -90,17 +90,17 @@ class Lease:
             age = holder.whole_turn - self._turn
             if age == 0:
                 holder.whole_fresh -= 1
-                holder.whole_fresh_tokens -= self._tokens
+                holder.whole_fresh_tokens -= self.tokens
             elif age == 1:
                 holder.whole_older -= 1
-                holder.whole_older_tokens -= self._tokens
+                holder.whole_older_tokens -= self.tokens
             else:
                 holder.whole_taken -= 1
                 _one_begins(holder)
                 return
             _one_begins(holder)
         holder.waiting -= 1
-        holder.pending_tokens -= self._tokens
+        holder.pending_tokens -= self.tokens
 
     def release(self) -> None:
         holder = self._holder

@@ -26,6 +26,7 @@ from router.dispatch.charges import ChargeRules
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
 from router.dispatch.context import Context
+from router.dispatch.ending import revoke
 from router.dispatch.exchange import Exchange, ExchangeOwner
 from router.dispatch.local_answers import answer_health, answer_locally, answer_models
 from router.dispatch.messages import MESSAGES
@@ -134,7 +135,7 @@ class Dispatcher(Handler, ExchangeOwner):
                 if is_changed and queue is not None:
                     queue.limits_changed(exchange)
                 if self.tenants.is_removed(key, exchange.asked.head):
-                    exchange.revoke(RouterError(Reason.KEY_REQUIRED, _REMOVED, is_final=True))
+                    revoke(exchange, RouterError(Reason.KEY_REQUIRED, _REMOVED, is_final=True))
 
     def _expire_keys(self, now: float) -> bool:
         """Refuse the waiting requests of keys that have expired. Without requests nothing is

@@ -95,5 +95,5 @@ def answer_locally(
     reply.is_complete = True
     client.write(answer)
     now = monotonic()
-    exchange.end(now)
+    exchange.finish(Reason.OK, now)
     client.finish(body if is_apart else b"", keep_alive, now)

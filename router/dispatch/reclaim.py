@@ -77,8 +77,9 @@ def _ends_in_time(exchange: Exchange, attempt: Attempt, due: float, now: float) 
     if exchange.driver.state.winner is attempt:
         shown = max(0, exchange.reply.content_events)
     else:
-        usual = attempt.predicted_s or replica.ttft_s or 0.0
-        wait_s = remaining(usual, took_s)
+        late = attempt.lateness
+        predicted_s = 0.0 if late is None else late.predicted_s
+        wait_s = remaining(predicted_s or replica.ttft_s or 0.0, took_s)
     return ends_by(due, now, wait_s, remaining(_output(exchange), shown), tpot_s)
 
 

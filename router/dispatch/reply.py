@@ -352,12 +352,12 @@ class Reply:
     @property
     def has_failed(self) -> bool:
         """Whether the stream reported an error of the engine."""
-        return self._tap is not None and self._tap.errors.has_seen
+        return self._tap is not None and self._tap.has_seen_error
 
     @property
     def blames_replica(self) -> bool:
         """Whether the stream reported an error that the engine itself caused."""
-        return self._tap is not None and self._tap.errors.blames_server
+        return self._tap is not None and self._tap.blames_server
 
     def usage(self, is_whole: bool) -> Usage:
         """Return the token counts known so far.

@@ -6,14 +6,14 @@ from typing import Any
 
 from policies.queueing.ticket import ENDED, Ticket
 from router.admission.counts import QueueCounts
+from router.admission.evictions import QueueEvictions
+from router.admission.extra import Extra, Extras
 from router.admission.gates.gate_cache import GateCache
 from router.admission.headroom import Headroom
-from router.admission.preemption import Preemption
 from router.admission.rules import Rules
 from router.admission.service_rate import ServiceRate
 from router.admission.timers import QueueTimers
 from router.admission.waiting.choice import Choice
-from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.wait_lists import Orders, WaitLists
 from tests.admission.world import Spot, Stand, config
 from tests.tickets import make_ticket
@@ -33,20 +33,22 @@ class Parts:
         self.counts = QueueCounts()
         self.headroom = Headroom()
         self.gates = GateCache(self.stand, self.rules, self.headroom)
-        self.reservations = Reservations(self.rules)
-        self.preemption = Preemption(self.rules)
-        self.choice = Choice(self.rules, self.stand, self.reservations)
+        self.extras = Extras()
+        self.choice = Choice(self.rules, self.stand, self.extras)
         self.service_rate = ServiceRate()
         self.wait_lists = WaitLists(
             self.rules,
             self.choice.stride,
-            self.reservations,
+            self.extras,
             self.service_rate,
             self.orders,
         )
-        self.timers = QueueTimers(
-            self.rules, self.stand, self.wait_lists, self.gates, self.preemption, self.counts
-        )
+        self.evictions = QueueEvictions(self.rules, self.wait_lists, self.counts)
+        self.timers = QueueTimers(self.rules, self.stand, self.wait_lists, self.gates, self.counts)
+
+    def use(self, extra: Extra) -> None:
+        """Add an extra, which gets all calls of these parts."""
+        self.extras.all = (*self.extras.all, extra)
 
     def waits(self, now: float = 0.0, **facts: Any) -> Ticket:
         """A ticket that begins to wait now. Its output is predicted."""

@@ -14,6 +14,7 @@ from router.admission.concurrency import Concurrency
 from router.admission.limits import Account, Grant, LimitCheck
 from router.core.errors import Reason
 from router.core.urgency import BATCH
+from tests.addons.needed import needs
 from tests.admission.test_pools import Desk, Fleet
 from tests.admission.world import Spot, World, config, every_class
 from tests.tickets import make_ticket
@@ -187,10 +188,10 @@ def test_one_key_in_two_pools() -> None:
     )
     pools = desk.pools
     places = pools.offer(first, desk.now)
-    pools.sent(first, places[0], desk.now)
+    first.queue.sent(first, places[0], desk.now)
     assert pools.offer(second, desk.now) == ()
     assert not pools.is_woken
-    pools.settle(first, 1, 1, desk.now)
+    first.queue.runs.settle(first, 1, 1, desk.now)
     assert pools.is_woken
     found = pools.woken(desk.now)
     assert found is not None and found[0] is second
@@ -203,7 +204,7 @@ def test_one_key_in_two_pools() -> None:
 
 
 def check(world: World, limits: Sequence[Concurrency]) -> None:
-    queue, wait_lists = world.queue, world.queue._wait_lists
+    queue, wait_lists = world.queue, world.queue.wait_lists
     for limit in limits:
         running = [t for t in world.jobs if t.concurrency is limit]
         assert limit.own == sum(t.urgency != BATCH for t in running)
@@ -213,14 +214,14 @@ def check(world: World, limits: Sequence[Concurrency]) -> None:
             assert key_queue.count + len(key_queue.standing) > 0
             assert len(key_queue.standing) == min(free, key_queue.count + len(key_queue.standing))
             assert key_queue.held() <= 64 + 2 * key_queue.count + 1
-    waiting = queue.tickets()
+    waiting = queue.wait_lists.tickets()
     assert len(waiting) == queue.waiting == sum(queue.depth)
     free_to_go = [t for t in waiting if t.blocked_in is None]
     assert len(free_to_go) == wait_lists.eligible == sum(queue.eligible)
     assert not wait_lists.woken and not wait_lists.short
     for ticket in free_to_go:
         for spot in world.pool.spots:
-            assert not queue.is_open(spot, ticket.urgency) or spot in ticket.excluded
+            assert not queue.gates.is_open(spot, ticket.urgency) or spot in ticket.excluded
 
 
 STEPS = st.lists(
@@ -241,6 +242,7 @@ STEPS = st.lists(
 )
 
 
+@needs("preemption")
 @given(STEPS, st.sampled_from(order_names()), st.booleans(), st.integers(1, 3))
 def test_under_random_operations_no_limit_is_exceeded_and_no_ticket_is_lost(
     steps: list[tuple[Any, ...]], policy: str, preempts: bool, slots: int

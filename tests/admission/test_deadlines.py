@@ -15,7 +15,7 @@ def test_deadlines_of_removed_tickets_are_dropped(way: str) -> None:
     for _ in range(3):
         world.come(tokens=10, output=1)
     tickets = [world.come(tokens=10, output=1, deadline=world.now + 50.0) for _ in range(1000)]
-    wait_lists = world.queue._wait_lists
+    wait_lists = world.queue.wait_lists
     assert len(wait_lists._deadlines) == 1000
     if way == "leave":
         for ticket in tickets:

@@ -106,6 +106,20 @@ def test_a_retry_does_not_wait_at_a_replica_for_whose_slot_an_urgent_request_wai
     assert world.queue.open_to("", NORMAL, [full, other]) == [full, other]
 
 
+def test_a_replica_is_not_kept_for_an_urgent_request_that_the_policy_keeps_away() -> None:
+    """Waiting requests were sent to the replica, and new ones waited for no reason."""
+    spot = Spot("a", slots=4)
+    world = World([spot], IN_BULK)
+    world.queue.headroom.level = 0.1
+    for _ in range(4):
+        world.come(number=2.0, tokens=100, output=10_000)
+    world.run(1.0)
+    world.pool.closed_to = lambda place, leaving=-1: 1 << 1  # type: ignore[method-assign]
+    world.free(spot)
+    assert world.come(**URGENT).state == WAITING
+    assert world.come(number=2.0, tokens=100, output=10).state == SENT
+
+
 def test_a_request_of_a_limited_key_does_not_wait_there_either() -> None:
     full, other = Spot("a", slots=4), Spot("b", slots=8)
     world = World([full, other], IN_BULK)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from policies.allowed import Allowed, lane_of
 from policies.queueing.ticket import SENT, WAITING, Ticket
 from router.core.urgency import BATCH
+from tests.addons.needed import needs
 from tests.admission.world import Spot, World, config
+
+pytestmark = needs("preemption")
 
 EU, US = Allowed(["eu"]), Allowed(["us"])
 SLOTS = 4

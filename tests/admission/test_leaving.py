@@ -16,6 +16,8 @@ from router.admission.counts import EVICTED, EXPIRIES, LEFT
 from router.admission.runs import REFUSED
 from router.core.errors import Reason, RouterError
 from router.core.urgency import HIGH, NORMAL
+from tests.addons.needed import needs
+from tests.admission.extras import asked, listed, used_tokens
 from tests.admission.world import Spot, World, config
 from tests.examples import examples
 from tests.tickets import make_ticket
@@ -181,7 +183,7 @@ def test_a_replicas_refusal_lowers_its_learned_limit() -> None:
         world._stop(world.jobs[ticket])
         world.queue.runs.settle(ticket, -1, -1, world.now, REFUSED)
         world._ended(ticket)
-    learned = world.queue._gates.of(spot).learned
+    learned = world.queue.gates.of(spot).learned
     assert learned is not None
     assert 4 <= learned.allowed() < 64
     world.free(spot)
@@ -189,6 +191,7 @@ def test_a_replicas_refusal_lowers_its_learned_limit() -> None:
     assert world.queue.waiting == 0
 
 
+@needs("preemption", "reservations")
 @pytest.mark.parametrize("name", order_names())
 @examples(15)
 @given(st.integers(0, 10**6))
@@ -236,8 +239,8 @@ def test_under_random_operations_every_ticket_ends_once(name: str, seed: int) ->
     world.assert_empty()
     assert world.ends.keys() == set(came)
     queue = world.queue
-    assert [queue.used_tokens(urgency) for urgency in range(5)] == [0] * 5
-    assert queue.runs.preemption.listed() == 0 and queue.runs.preemption.asked == 0
+    assert [used_tokens(queue, urgency) for urgency in range(5)] == [0] * 5
+    assert listed(queue) == 0 and asked(queue) == 0
     assert sum(queue.counts.queued) == (
         sum(queue.counts.granted)
         + sum(sum(queue.counts.dropped[why]) for why in (EVICTED, *EXPIRIES, LEFT))
@@ -261,7 +264,7 @@ def test_a_sent_ticket_is_counted_once() -> None:
     """A ticket that begins or ends twice would leave a gate closed, or open it too far."""
     world = World([Spot("a", slots=2)])
     runs, ticket = world.queue.runs, world.come()
-    gate = world.queue._gates.of(ticket.place)
+    gate = world.queue.gates.of(ticket.place)
     with pytest.raises(AssertionError, match="counted already"):
         runs.begin(ticket, gate, world.now, False, world.now)
     runs.settle(ticket, -1, -1, world.now)

@@ -108,7 +108,7 @@ class Desk:
         places = self.pools.offer(ticket, self.now)
         if places:
             self._lease(ticket, places[0])
-            self.pools.sent(ticket, places[0], self.now)
+            ticket.queue.sent(ticket, places[0], self.now)
         return ticket
 
     def _lease(self, ticket: Ticket, place: ReplicaLoad) -> None:
@@ -122,7 +122,7 @@ class Desk:
     def end(self, ticket: Ticket) -> None:
         place = ticket.place
         self.leases.pop(ticket).release()
-        self.pools.settle(ticket, 100, 10, self.now)
+        ticket.queue.runs.settle(ticket, 100, 10, self.now)
         self.free(place)
 
 
@@ -199,7 +199,7 @@ def test_requests_for_a_removed_model_move_to_another_queue() -> None:
     assert ticket.queue is queue and desk.pools.waiting == 1
     assert [over.ticket for over in desk.pools.tick(6.0).expired] == [ticket]
     desk.leases.pop(running).release()
-    desk.pools.settle(running, 100, 10, desk.now)
+    running.queue.runs.settle(running, 100, 10, desk.now)
 
 
 def test_requests_for_a_model_that_no_longer_exists_fail_at_once() -> None:
@@ -229,7 +229,7 @@ def test_cancelled_and_returning_requests_use_the_current_queue() -> None:
     third = desk.come("a")
     desk.regroup()
     assert second.place is both
-    assert desk.pools.leave(third)
+    assert third.queue.leave(third)
     desk.leases.pop(first).release()
     assert desk.pools.requeue(first, desk.now)
     desk.free(desk.fleet.spots["one"])
@@ -245,7 +245,8 @@ def test_counts_of_a_removed_queue_are_kept() -> None:
         desk.come(model)
     with pytest.raises(RouterError):
         desk.come("a")
-    desk.pools.leave(desk.come("b"))
+    ticket = desk.come("b")
+    ticket.queue.leave(ticket)
     both = Spot("both")
     desk.fleet.served[both] = {"a", "b"}
     desk.regroup()

@@ -11,8 +11,12 @@ from router.admission.queue import Queue
 from router.admission.runs import REFUSED
 from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH, NORMAL
+from tests.addons.needed import needs
+from tests.admission.extras import used_tokens
 from tests.admission.test_pools import Desk, Fleet
 from tests.admission.world import Spot
+
+pytestmark = needs("reservations")
 
 HALF = {"batch": {"slots": 0.5, "waiting": 100, "prefill_tokens": 0}}
 
@@ -25,7 +29,7 @@ def desk_of(**classes: object) -> Desk:
 
 
 def gate_batch(queue: Queue, place: ReplicaLoad) -> int:
-    return queue._gates.of(place).batch
+    return queue.gates.of(place).facts.batch
 
 
 def join(desk: Desk) -> None:
@@ -68,7 +72,7 @@ def test_running_batch_requests_still_count_against_the_share(
     desk.end(batch[1])
     desk.end(batch[2])
     assert gate_batch(queue, one) == 0
-    assert queue.used_tokens(BATCH) == 110 * (2 if queue is desk.pools.of("b") else 0)
+    assert used_tokens(queue, BATCH) == 110 * (2 if queue is desk.pools.of("b") else 0)
 
 
 def test_a_retry_at_a_replica_of_another_pool_is_counted_there() -> None:
@@ -80,12 +84,12 @@ def test_a_retry_at_a_replica_of_another_pool_is_counted_there() -> None:
     desk.leases.pop(ticket).release()
     desk._lease(ticket, two)
     desk.pools.moved(ticket, two, desk.now)
-    assert left.places() == [one] and right.places() == [two]
+    assert list(left.gates.by_place) == [one] and list(right.gates.by_place) == [two]
     assert (gate_batch(left, one), gate_batch(right, two)) == (0, 1)
-    assert [left.used_tokens(n) for n in range(CLASSES)] == [0] * CLASSES
-    assert right.used_tokens(BATCH) == 110
+    assert [used_tokens(left, n) for n in range(CLASSES)] == [0] * CLASSES
+    assert used_tokens(right, BATCH) == 110
     desk.end(ticket)
-    assert gate_batch(right, two) == 0 and right.used_tokens(BATCH) == 0
+    assert gate_batch(right, two) == 0 and used_tokens(right, BATCH) == 0
 
 
 def test_the_limit_and_the_pause_of_a_replica_are_kept() -> None:
@@ -95,10 +99,10 @@ def test_the_limit_and_the_pause_of_a_replica_are_kept() -> None:
     one.polls_heard += 1
     desk.free(one)
     sent: list[Ticket] = [desk.come("a")]
-    learned = desk.pools.of("a")._gates.of(one).learned
+    learned = desk.pools.of("a").gates.of(one).learned
     assert learned is not None
     before = learned.limit
-    desk.pools.settle(sent[0], 0, 0, 1.0, REFUSED)
+    sent[0].queue.runs.settle(sent[0], 0, 0, 1.0, REFUSED)
     assert learned.limit < before
     desk.leases.pop(sent[0]).release()
     desk.pools.unreached(one, desk.now)
@@ -106,9 +110,11 @@ def test_the_limit_and_the_pause_of_a_replica_are_kept() -> None:
         desk.come("b")
     join(desk)
     queue = desk.pools.of("a")
-    gate = queue._gates.of(one)
+    gate = queue.gates.of(one)
     assert gate.learned is learned
-    assert queue.why_closed(one, NORMAL) == "connect" and desk.pools.next_at <= gate.shut_until
+    assert (
+        queue.gates.why_closed(one, NORMAL) == "connect" and desk.pools.next_at <= gate.shut_until
+    )
     late = desk.come("a")
     assert late.state == WAITING
     desk.pools.tick(gate.shut_until)

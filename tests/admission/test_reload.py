@@ -7,6 +7,8 @@ import pytest
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import CLASSES, WAITING
 from policies.registry import PolicyConfigError
+from tests.addons.needed import needs
+from tests.admission.extras import asked, held_tokens, listed, used_tokens
 from tests.admission.world import Spot, World, config
 
 NARROW = {"prefill_tokens": 0}
@@ -65,7 +67,7 @@ def test_charges_of_the_old_policy_are_not_refunded_by_the_new_one(is_put_back: 
         world._put_back(late[0])
     else:
         world.leave(late[0])
-    line = world.queue._wait_lists.active[""].class_queues[2].line
+    line = world.queue.wait_lists.active[""].class_queues[2].line
     for account in line.book.keys.by_name.values():
         assert 0.0 <= account.counter <= 3.0
     world.run(60.0)
@@ -73,9 +75,10 @@ def test_charges_of_the_old_policy_are_not_refunded_by_the_new_one(is_put_back: 
 
 
 def used(world: World) -> list[int]:
-    return [world.queue.used_tokens(urgency) for urgency in range(CLASSES)]
+    return [used_tokens(world.queue, urgency) for urgency in range(CLASSES)]
 
 
+@needs("reservations")
 def test_enabling_reservations_counts_running_requests_at_once() -> None:
     spot = Spot("a", slots=None, limit=100)
     spot.kv_tokens = 10_000
@@ -96,7 +99,7 @@ def test_enabling_reservations_counts_running_requests_at_once() -> None:
     ]
     waits = world.come(number=4.0, tokens=500, output=500)
     world.run(2.0)
-    assert waits not in world.started and world.queue.held_tokens(2) == 0.0
+    assert waits not in world.started and held_tokens(world.queue, 2) == 0.0
     # Reservations are off: no request is delayed, and no request is counted.
     world.queue.adopt(config(classes=classes))
     world.tick()
@@ -111,6 +114,7 @@ def test_enabling_reservations_counts_running_requests_at_once() -> None:
     world.assert_empty()
 
 
+@needs("reservations")
 def test_enabling_reservations_keeps_a_share_for_waiting_classes() -> None:
     spot = Spot("a", slots=None, limit=100)
     spot.kv_tokens = 10_000
@@ -123,7 +127,7 @@ def test_enabling_reservations_keeps_a_share_for_waiting_classes() -> None:
     assert waits not in world.started
     world.queue.adopt(config(classes=classes, reservations={"enabled": True}))
     world.tick()
-    assert world.queue.held_tokens(1) == 1000.0
+    assert held_tokens(world.queue, 1) == 1000.0
     for _ in range(20):
         world.come(number=4.0, tokens=500, output=500)
     assert used(world)[4] == 9000
@@ -131,6 +135,7 @@ def test_enabling_reservations_keeps_a_share_for_waiting_classes() -> None:
     assert (world.queue.waiting, used(world)[4]) == (12, 9000)
 
 
+@needs("preemption")
 def test_enabling_preemption_finds_running_requests() -> None:
     world = World([Spot("a", slots=4)], config(gates=NARROW))
     low = [world.come(number=3.0, tokens=20_000, output=50) for _ in range(3)]
@@ -143,7 +148,7 @@ def test_enabling_preemption_finds_running_requests() -> None:
     assert high in world.started and low[2].state == WAITING
     # Preemption is off: no request is preempted any more, and none is listed.
     world.queue.adopt(config(gates=NARROW))
-    assert world.queue.runs.preemption.listed() == 0
+    assert listed(world.queue) == 0
     late = world.come(number=1.0, tokens=100, output=10)
     world.run(0.5)
     assert late not in world.started
@@ -151,19 +156,20 @@ def test_enabling_preemption_finds_running_requests() -> None:
     world.assert_empty()
 
 
+@needs("preemption")
 def test_disabling_preemption_cancels_pending_ones() -> None:
     world = World([Spot("a", slots=4)], config(gates=NARROW, preemption={"enabled": True}))
     low = [world.come(number=3.0, tokens=20_000, output=50) for _ in range(3)]
     world.come(number=1.0, tokens=100, output=10)
     queue = world.queue
     assert queue.tick(world.now + 0.3).preempt == [low[2]]
+    assert asked(queue) == 1
     queue.adopt(config(gates=NARROW))
-    assert queue.runs.preemption.asked == 1
+    assert asked(queue) == 0
     world._put_back(low[2])
-    assert queue.runs.preemption.asked == 0
     queue.adopt(config(gates=NARROW, preemption={"enabled": True, "gap": 1}))
     # two low ones, and the high one, which a critical one may preempt
-    assert queue.runs.preemption.listed() == 3
+    assert listed(queue) == 3
     world.run(60.0)
     world.assert_empty()
-    assert queue.runs.preemption.listed() == 0
+    assert listed(queue) == 0

@@ -182,16 +182,13 @@ def test_a_ticket_passes_another_gate_at_every_half_level() -> None:
     assert gates == {0.0: 3, 5.0: 2, 15.0: 1}
 
 
-# -- preemption victims -----------------------------------------------------------------------
+# -- early polls ------------------------------------------------------------------------------
 
 
 def urged(parts: Parts, now: float) -> Ticked:
     ticked = Ticked()
-    parts.timers.urge(ticked, now)
+    parts.timers.poll_early(ticked, now)
     return ticked
-
-
-# -- early polls ------------------------------------------------------------------------------
 
 
 def closed_by_whole_attempts() -> tuple[Parts, Spot]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from router.admission.rules import Rules
-from router.admission.service_rate import ServiceRate
 from router.admission.turn_model import TurnModel
 from router.admission.wait_forecast import (
     BY_CLASS_WAITS,
     BY_FLOW_WAITS,
+    BY_TURNS,
     UNKNOWN_S,
     WaitForecast,
     WaitForecaster,
@@ -17,17 +17,6 @@ from router.admission.wait_forecast import (
 from router.admission.waiting.stride import Stride
 from router.core.urgency import NORMAL
 from tests.admission.world import config
-
-
-def young_rate() -> ServiceRate:
-    """All classes begin to wait at the time 0, so no rate is known then."""
-    rate = ServiceRate()
-    for urgency in range(5):
-        rate.began(urgency, 0.0, is_first=not urgency)
-    return rate
-
-
-NO_RATE = young_rate()
 
 
 def no_turns() -> TurnModel:
@@ -40,14 +29,13 @@ def begins(
     in_class: int,
     in_flow: int = 0,
     *,
-    rate: ServiceRate = NO_RATE,
     turns: TurnModel | None = None,
     now: float = 0.0,
 ) -> WaitForecast:
     """A ticket of class normal begins to wait behind these tickets."""
     forecast = WaitForecast(0.1, 0.1)
     forecaster.begins(
-        forecast, NORMAL, in_class, in_flow, rate, no_turns() if turns is None else turns, now
+        forecast, NORMAL, in_class, in_flow, no_turns() if turns is None else turns, now
     )
     return forecast
 
@@ -79,10 +67,10 @@ def test_the_estimator_that_fits_is_used() -> None:
     assert begins(forecaster, 50, 2).wait_s == pytest.approx(9.0, rel=0.01)
 
 
-def test_the_service_rate_predicts_before_a_ticket_was_sent() -> None:
-    rate = ServiceRate()
-    rate.began(NORMAL, 0.0, is_first=True)
-    for number in range(1, 21):
-        rate.served(NORMAL, number / 2.0, 100.0, waited=True)
-    forecast = begins(WaitForecaster(), 9, rate=rate, now=10.0)
-    assert forecast.wait_s == pytest.approx(5.0, rel=0.05)
+def test_the_turns_predict_before_a_ticket_was_sent() -> None:
+    """The queue serves two requests per second, all of class normal."""
+    turns = no_turns()
+    turns.compute([0, 0, 9, 0, 0], [0.0] * 5, 2.0, 10.0)
+    forecast = begins(WaitForecaster(), 9, turns=turns, now=10.0)
+    assert forecast.chosen == BY_TURNS
+    assert forecast.wait_s == pytest.approx(5.0, rel=0.15)

@@ -8,7 +8,7 @@ import pytest
 
 from router.admission.rules import Rules
 from router.admission.turn_model import TurnModel
-from router.admission.wait_forecast import BY_CLASS_RATE, BY_FLOW_WAITS, BY_TURNS, WaitForecast
+from router.admission.wait_forecast import BY_CLASS_WAITS, BY_FLOW_WAITS, BY_TURNS, WaitForecast
 from router.admission.wait_progress import SHRINK, WaitProgress
 from router.admission.waiting.stride import Stride
 from router.core.estimate_cells import Cell
@@ -30,7 +30,7 @@ class Line:
     def cell(self) -> Cell:
         return self.estimates.cells[LOW * len(STATES) + LATER].shared
 
-    def waits(self, ahead: int, *, now: float = 0.0, chosen: int = BY_CLASS_RATE) -> WaitForecast:
+    def waits(self, ahead: int, *, now: float = 0.0, chosen: int = BY_CLASS_WAITS) -> WaitForecast:
         forecast = WaitForecast(0.1, 0.1)
         forecast.began, forecast.in_class, forecast.chosen = now, ahead + 1.0, chosen
         forecast.wait_s = 2.0 * forecast.in_class

@@ -236,7 +236,7 @@ class World:
             self.expired[over.ticket] = over.error
         self._send(ticked.granted)
         for victim in ticked.preempt:
-            self._put_back(victim)
+            self._put_back(victim, is_preempted=True)
         for place in ticked.polls:
             self.polls += 1
             assert isinstance(place, Spot)
@@ -319,10 +319,10 @@ class World:
         job.spot.fifo.append(job)
         self._serve(job.spot)
 
-    def _put_back(self, ticket: Ticket) -> None:
+    def _put_back(self, ticket: Ticket, *, is_preempted: bool = False) -> None:
         job = self.jobs[ticket]
         self._stop(job)
-        assert self.queue.requeue(ticket, self.now)
+        assert self.queue.requeue(ticket, self.now, is_preempted=is_preempted)
         self.free(job.spot)
 
     # -- the engine ---------------------------------------------------------------------------
@@ -411,7 +411,7 @@ class World:
         policy has failed; without it, no call of the policy may fail."""
         assert (self.queue._orders.failures.count > 0) is fails
         assert self.queue.waiting == 0 and self.queue.body_bytes == 0
-        assert self.queue.flows() == {}
+        assert self.queue.wait_lists.holders.by_flow() == {}
         assert not self.jobs
         for spot in self.pool.spots:
             assert (spot.inflight, spot.pending_tokens) == (0, 0)

@@ -18,6 +18,8 @@ from router.config.model import (
 from router.core.errors import ConfigError, Reason
 from router.core.urgency import BATCH, NORMAL
 from router.fleet.engines.common.priority import EPOCH
+from tests.addons.needed import needs
+from tests.admission.extras import used_tokens
 from tests.app.pages import page
 from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import chat_either, in_turn, json_ok, until_closed
@@ -138,7 +140,9 @@ async def test_a_client_cannot_choose_the_predicted_cost_of_its_request() -> Non
         clients.append(await send(router, "many", n=10**9, max_tokens=2**31 - 1))
         driver = router.app.parts.queue
         assert driver is not None
-        waiting = sorted(driver.pools.queues[0].tickets(), key=lambda ticket: ticket.order)
+        waiting = sorted(
+            driver.pools.queues[0].wait_lists.tickets(), key=lambda ticket: ticket.order
+        )
         assert [ticket.view.output_tokens for ticket in waiting] == [30, MOST_PREDICTED]
         turnstile.open(3)
         for client in clients:
@@ -161,6 +165,7 @@ async def test_the_length_of_one_choice_is_learned_without_a_ticket() -> None:
         assert mean == pytest.approx(100, rel=0.01)
 
 
+@needs("preemption")
 @scenario
 async def test_a_preempted_request_is_sent_again_and_its_client_notices_nothing() -> None:
     async def never(connection: ReplicaConnection) -> None:
@@ -264,6 +269,7 @@ async def test_waiting_requests_are_shown() -> None:
         assert samples["hedgerow_queue_wait_seconds_count", low] == 3.0
 
 
+@needs("preemption", "reservations")
 @scenario
 async def test_a_crowd_before_small_engines_is_served_whole() -> None:
     async with AsyncExitStack() as stack:
@@ -296,4 +302,4 @@ async def test_a_crowd_before_small_engines_is_served_whole() -> None:
         assert driver is not None
         (only,) = driver.pools.queues
         await eventually(lambda: not only.waiting, "all are served")
-        assert [only.used_tokens(urgency) for urgency in range(CLASSES)] == [0] * CLASSES
+        assert [used_tokens(only, urgency) for urgency in range(CLASSES)] == [0] * CLASSES

@@ -19,6 +19,8 @@ SETTINGS = {
     "continuation": "continuation: {enabled: true}",
     "kubernetes": "discovery: {kubernetes: [{service: vllm}]}",
     "kv_events": "prefix: {exact: true}",
+    "preemption": "queue: {preemption: {enabled: true}}",
+    "reservations": "queue: {reservations: {enabled: true}}",
     "spot_notices": "spot: {notice_file: /no/such/file}",
     "usage": "usage: {file: /no/such/file}",
 }

@@ -59,13 +59,13 @@ async def test_silence_ends_with_content_and_begins_again() -> None:
         await client.send(chat(stream=True))
         await client.recv_until(b"first")
         (x,) = router.app.parts.dispatcher.exchanges
-        first = x.shown_at()
+        first = x.last_content_at()
         assert x.arrived < first <= monotonic()
         await asyncio.sleep(0.02)
-        assert x.shown_at() == first
+        assert x.last_content_at() == first
         go.set()
         await client.recv_until(b"second")
-        assert first + 0.01 < x.shown_at() <= monotonic()
+        assert first + 0.01 < x.last_content_at() <= monotonic()
 
 
 @scenario

@@ -254,7 +254,7 @@ class Driven(Request):
     # -- the port ---------------------------------------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:
-        assert attempt.lease.held
+        assert attempt.held
         self.attached.add(attempt)
 
     @property
@@ -311,15 +311,6 @@ class Driven(Request):
             self.world.queue.limits_changed(self)
         return is_changed
 
-    def prepare(self, replica: Replica, now: float) -> Attempt:
-        return self.driver.prepare(replica, now)
-
-    def go(self, attempt: Attempt) -> None:
-        self.driver.go(attempt)
-
-    def recall(self, now: float) -> None:
-        self.driver.recall(now)
-
     def answer(self, err: RouterError) -> None:
         answer(self.driver, err)
 
@@ -353,16 +344,15 @@ class Driven(Request):
         if self.driver.state.winner is attempt:
             self.shown_at = now
             return
+        before = self.work.replica
         assert self.driver.won(attempt, now), "a loser is still heard"
         self.won.add(attempt)
-        before = self.work.shown(attempt.at, now)
         if before is not None:  # it continues where another attempt broke off
             self.world.chooser.finished(self.view, before, None, now)
         self.shown_at = now
         self.note(f"show {self.name} from {attempt.replica_id}")
         ttft_s = now - attempt.began if self.view.stream else None
         content_shown(self, self.context, attempt, ttft_s, now)
-        self.deadlines.content(now, False)
 
     def whole(self, attempt: Attempt) -> None:
         if not self._is_connected(attempt):
@@ -370,7 +360,6 @@ class Driven(Request):
         if self.driver.state.winner is not attempt:
             self.shows(attempt)
         self._completes(attempt, Reason.OK)
-        self.world.fleet.outcomes.succeeded(attempt.at, attempt.began)
 
     def answers(self, attempt: Attempt, reason: Reason) -> None:
         """The engine answers with an error, before any content."""
@@ -389,7 +378,6 @@ class Driven(Request):
         now = self.world.time.at
         assert driver.won(attempt, now)
         self.won.add(attempt)
-        self.work.shown(attempt.at, now)
         refusal_shown(self, self.context, attempt, now)
         self._completes(attempt, reason)
 
@@ -617,7 +605,7 @@ class World:
         for request in self.requests:
             driver = request.driver
             assert driver.state.live == [a for a in driver.state.attempts if a.phase != Phase.ENDED]
-            assert all(attempt.lease.held for attempt in driver.state.live)
+            assert all(attempt.held for attempt in driver.state.live)
             assert request.attached == set(request.running)
             kinds = [attempt.kind for attempt in driver.state.attempts]
             assert kinds.count("hedge") <= 1

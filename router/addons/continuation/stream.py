@@ -98,7 +98,7 @@ class Continuation(ResumableStream):
         data = self._tap.feed(data)
         if self._seam is not None:
             data = self._seam.mend(data)
-        if self._tap.errors.has_seen:
+        if self._tap.has_seen_error:
             data = self._without_failure(data)
         if self._obstacle is None:
             self._unread.append(data)
@@ -212,7 +212,7 @@ class Continuation(ResumableStream):
         if self.is_broken:
             self._withheld += data
             return b"" if len(self._withheld) <= _WITHHELD else self.take_withheld()
-        at = find_error(data) if self._tap.errors.blames_server else -1
+        at = find_error(data) if self._tap.blames_server else -1
         if at < 0:
             return data
         self.is_broken = True

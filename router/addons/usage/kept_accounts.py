@@ -21,6 +21,7 @@ from router.core.periods import DAY_S, NAMES, day_of, seconds_to_next
 from router.core.time_zone import TimeZone
 from router.dispatch.accounts import Accounts, Row
 from router.dispatch.driver.request_end import class_of
+from router.dispatch.ending import refuse
 from router.dispatch.exchange import Exchange
 from router.dispatch.recurring import Recurring
 from router.intake.keys import budget_of_model
@@ -177,5 +178,5 @@ class KeptAccounts(Accounts):
     def _cut_spent(self, now: float) -> bool:
         """Ends the running requests of keys whose budget is used up (`usage.cut_spent`)."""
         for x, refusal in self._budgets.overspent(time(), now):
-            x.refuse(refusal)
+            refuse(x, refusal)
         return bool(self._budgets.holds)

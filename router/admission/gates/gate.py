@@ -102,6 +102,7 @@ class Facts:
         "inflight",
         "is_guess",
         "kv_usage",
+        "learned",
         "limit",
         "load",
         "most_batch",
@@ -132,6 +133,7 @@ class Facts:
         self.taken = 0  # Attempts that are not streamed and that a poll has counted.
         self.seen = 0  # Attempts in `taken` that were waiting at the engine at the last poll.
         # `GateCache` sets the next fields. The number of slots changes only at a poll.
+        self.learned = 0  # The AIMD limit of a replica without metrics; 0: it reports metrics.
         self.slots: float = UNLIMITED
         self.is_guess = False  # The number of slots is guessed.
         # From these loads on, the replica takes no more requests of class batch, and of the classes
@@ -192,14 +194,11 @@ class Facts:
             self.kv_usage = kv_estimate(place, more, self.tokens - place.pending_tokens)
 
 
-def open_to(facts: Facts, classes: list[ClassRules], learned: int) -> int:
-    """Return the classes that may send one more request to a replica, as bits: 1 << class.
-
-    `learned`: the AIMD limit of a replica without metrics; 0: the replica reports metrics.
-    """
-    if _closes_to_all(facts, learned):
+def open_to(facts: Facts, classes: list[ClassRules]) -> int:
+    """Return the classes that may send one more request to a replica, as bits: 1 << class."""
+    if _closes_to_all(facts):
         return 0
-    waiting, slots = _waiting(facts, learned)
+    waiting, slots = _waiting(facts)
     found = 0
     for urgency in range(CLASSES):
         if not _closes(facts, classes[urgency], waiting, slots):
@@ -207,18 +206,16 @@ def open_to(facts: Facts, classes: list[ClassRules], learned: int) -> int:
     return found
 
 
-def obstacle(facts: Facts, rules: ClassRules, learned: int) -> int:
+def obstacle(facts: Facts, rules: ClassRules) -> int:
     """Return why a replica is closed to one class: an index into `OBSTACLES`; 0: it is open."""
-    found = _closes_to_all(facts, learned)
+    found = _closes_to_all(facts)
     if not found:
-        waiting, slots = _waiting(facts, learned)
+        waiting, slots = _waiting(facts)
         found = _closes(facts, rules, waiting, slots)
     return found
 
 
-def takes_turn(
-    facts: Facts, rules: ClassRules, aged: ClassRules, learned: int, *, is_contested: bool
-) -> bool:
+def takes_turn(facts: Facts, rules: ClassRules, aged: ClassRules, *, is_contested: bool) -> bool:
     """Whether a replica takes a request of class batch whose turn it is.
 
     Fewer requests than `rules.turn_waiting` wait at the replica, which is the limit of the other
@@ -228,9 +225,9 @@ def takes_turn(
     and the time per token. `is_contested`: another request may go to the replica, so it gets one
     more request in both cases, and the headroom is not kept free.
     """
-    if _closes_to_all(facts, learned):
+    if _closes_to_all(facts):
         return False
-    waiting, _ = _waiting(facts, learned)
+    waiting, _ = _waiting(facts)
     return (
         waiting < rules.turn_waiting
         and (is_contested or facts.load < facts.most_batch)
@@ -239,19 +236,20 @@ def takes_turn(
     )
 
 
-def _closes_to_all(facts: Facts, learned: int) -> int:
+def _closes_to_all(facts: Facts) -> int:
     """Return why the replica is closed to all classes; 0: the replica is open to some class."""
     if facts.inflight >= facts.limit:
         return _LIMIT
+    learned = facts.learned
     return _LEARNED if learned and facts.waiting - facts.foreign >= learned else 0
 
 
-def _waiting(facts: Facts, learned: int) -> tuple[int, float]:
+def _waiting(facts: Facts) -> tuple[int, float]:
     """Return the number of requests that wait at the replica, and the slots of its engine."""
     waiting = facts.waiting
     load = facts.load
     slots = facts.slots
-    if learned:
+    if facts.learned:
         return waiting - facts.unseen - facts.seen, slots
     if facts.is_guess:
         slots = max(slots, 2.0 * (load - waiting))

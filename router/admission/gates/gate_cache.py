@@ -30,10 +30,9 @@ from router.admission.headroom import Headroom
 from router.admission.pool import Pool
 from router.admission.rules import ClassRules, Rules
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import BATCH, NORMAL
+from router.core.urgency import BATCH
 
 ALL: Final = (1 << CLASSES) - 1
-_ANY: Final = ""  # The lane of requests that name no model, which may go to all fit replicas.
 # The pause after the first failed connection; each further failure doubles the pause.
 _SHUT_S: Final = 0.1
 _SHUT_MOST_S: Final = 2.0  # The longest pause after failed connections, in seconds.
@@ -45,14 +44,12 @@ class CachedGate:
     """The gate of one replica: which classes may send it one more request, as last computed."""
 
     __slots__ = (
-        "batch",
         "facts",
         "is_kept",
         "is_shut",
         "kept_away",
         "learned",
         "mask",
-        "peak",
         "place",
         "poll_at",
         "poll_s",
@@ -60,13 +57,11 @@ class CachedGate:
         "shut_s",
         "shut_until",
         "starved_mask",
-        "used",
     )
 
     def __init__(self, place: ReplicaLoad) -> None:
         self.place = place
         self.facts = Facts()
-        self.batch = 0  # Requests of class batch that this queue has sent to the replica.
         # Whether a slot is free and only the headroom (`headroom.py`) closes the gate to class
         # batch.
         self.is_kept = False
@@ -84,9 +79,6 @@ class CachedGate:
         self.learned: AimdLimit | None = None  # The AIMD limit of a replica without metrics.
         self.poll_at = -INFINITY  # When the next early poll may be requested.
         self.poll_s = 0.0  # The interval of early polls; 0: none was requested yet.
-        # Tokens of requests in progress at the replica; counted only with reservations.
-        self.used = 0
-        self.peak = 0  # The highest `used` while the slots or the KV cache were used up.
 
     def is_kept_away(self, urgency: int) -> bool:
         """Whether the routing policy closes the gate to a class."""
@@ -95,15 +87,7 @@ class CachedGate:
     def takes_turn(self, rules: ClassRules, aged: ClassRules, *, is_contested: bool) -> bool:
         """Whether the replica may take a request of class batch whose turn it is; see
         `gate.takes_turn`."""
-        if self.is_shut:
-            return False
-        learned = self.learned
-        limit = 0 if learned is None else learned.allowed()
-        return takes_turn(self.facts, rules, aged, limit, is_contested=is_contested)
-
-    def needs_slot(self) -> bool:
-        """Whether urgent requests must wait for a free slot of the replica."""
-        return self.facts.needs_slot()
+        return not self.is_shut and takes_turn(self.facts, rules, aged, is_contested=is_contested)
 
 
 class OpenGates:
@@ -203,9 +187,7 @@ class GateCache:
         """
         gate = self.of(place)
         self._read(gate)
-        learned = gate.learned
-        limit = 0 if learned is None else learned.allowed()
-        if gate.is_shut or obstacle(gate.facts, self._rules.classes[urgency], limit):
+        if gate.is_shut or obstacle(gate.facts, self._rules.classes[urgency]):
             return False
         return not self._pool.closed_to(place) & (1 << urgency)
 
@@ -217,9 +199,7 @@ class GateCache:
         """
         gate = self.of(place)
         self._read(gate)
-        learned = gate.learned
-        limit = 0 if learned is None else learned.allowed()
-        found = obstacle(gate.facts, self._rules.classes[urgency], limit)
+        found = obstacle(gate.facts, self._rules.classes[urgency])
         if gate.is_shut:
             return "connect"
         if not found and self._pool.closed_to(place) & (1 << urgency):
@@ -254,7 +234,8 @@ class GateCache:
                 facts.slots = float(found)
             else:
                 facts.slots = self._pool.guess(place) if facts.is_guess else UNLIMITED
-        facts.batch = gate.batch
+        learned = gate.learned
+        facts.learned = 0 if learned is None else learned.allowed()
         facts.most_shared = NO_LIMIT
         if facts.is_guess or facts.slots >= UNLIMITED:
             facts.most_batch = facts.most_urgent = NO_LIMIT
@@ -274,14 +255,11 @@ class GateCache:
     def _judge(self, gate: CachedGate) -> None:
         """Decide which classes the gate is open to, and count the change."""
         facts = gate.facts
-        facts.batch = gate.batch
-        learned = gate.learned
-        limit = 0 if learned is None else learned.allowed()
-        mask = 0 if gate.is_shut else open_to(gate.facts, self._rules.classes, limit)
+        mask = 0 if gate.is_shut else open_to(facts, self._rules.classes)
         gate.is_kept = False
         if facts.most_batch <= facts.load < facts.slots and not gate.is_shut:
             most, facts.most_batch = facts.most_batch, NO_LIMIT
-            gate.is_kept = not obstacle(facts, self._rules.classes[BATCH], limit)
+            gate.is_kept = not obstacle(facts, self._rules.classes[BATCH])
             facts.most_batch = most
         gate.starved_mask = mask
         gate.kept_away = 0 if gate.is_shut else self._pool.closed_to(gate.place)
@@ -320,45 +298,13 @@ class GateCache:
                 bit = 1 << urgency
                 opened.found = tuple([gate.place for gate in self._gates if gate.mask & bit])
             else:
-                opened.found = tuple([place for place in places if self._is_open(place, urgency)])
+                opened.found = tuple([place for place in places if self.is_open(place, urgency)])
         return opened.found
 
-    def _is_open(self, place: ReplicaLoad, urgency: int) -> bool:
+    def is_open(self, place: ReplicaLoad, urgency: int) -> bool:
+        """Whether a replica is open to a class, or has no gate yet."""
         gate = self.by_place.get(place)
         return gate is None or (gate.mask & (1 << urgency)) != 0
-
-    def capacity(self) -> float:
-        """Return the token capacity of all fit replicas; 0: no capacity is known.
-
-        The capacity of a replica is the size of its KV cache. If that is unknown, it is the most
-        tokens that ran there while the replica was full. If that is unknown, too, the mean of the
-        other replicas is used.
-        """
-        known = 0.0
-        count = 0
-        gates = [self.by_place[p] for p in self._pool.eligible(_ANY) if p in self.by_place]
-        for gate in gates:
-            tokens = gate.place.kv_tokens
-            if tokens is None or tokens <= 0:
-                if self._is_full(gate):
-                    gate.peak = max(gate.peak, gate.used)
-                tokens = gate.peak
-            if tokens > 0:
-                known += tokens
-                count += 1
-        return known / count * len(gates) if count else 0.0
-
-    def _is_full(self, gate: CachedGate) -> bool:
-        """Whether the gate is closed to class normal because the slots or the KV cache of the
-        replica are used up.
-
-        For another reason, such as a burst of prefills, the gate may be closed with few tokens
-        running. The reservations would then limit the classes to these few tokens for ever.
-        """
-        if gate.is_shut or gate.starved_mask & (1 << NORMAL):
-            return False
-        facts = gate.facts
-        return facts.is_full() or facts.kv_usage >= self._rules.classes[NORMAL].kv_usage
 
     def forget(self, place: ReplicaLoad) -> CachedGate | None:
         """Drop and return the gate of a replica that has left the queue's part of the fleet."""
@@ -377,7 +323,7 @@ class GateCache:
         the requests at the replica are counted again when this queue takes them over.
         """
         self.forget(gate.place)
-        gate.batch = gate.used = 0
+        gate.facts.batch = 0
         gate.polls = -1
         gate.mask = ALL
         self.by_place[gate.place] = gate

@@ -67,6 +67,11 @@ def _is_better(ticket: Ticket, other: Ticket, place: object) -> bool:
     return value > others or (value == others and ticket.order < other.order)
 
 
+def _may_pass(ticket: Ticket, place: object, until: float) -> bool:
+    """Whether a ticket that arrived until the time `until` may go to a replica."""
+    return ticket.arrival <= until and place not in ticket.excluded
+
+
 class Shortlist:
     """The first few tickets of one class queue, and which replicas hold their prefixes."""
 
@@ -239,10 +244,8 @@ class Shortlist:
             value = worth(ticket, place) if home is not _ANYWHERE else most_blocks(ticket)
             if ticket not in listed or entry.key != value:
                 entries.pop(index)
-            elif ticket.arrival > until or (ticket.excluded and place in ticket.excluded):
-                tried += 1
-            elif home is _ANYWHERE and worth(ticket, place) <= 0:
-                # Many replicas hold the prefix of the ticket, but this replica does not.
+            elif not _may_pass(ticket, place, until) or worth(ticket, place) <= 0:
+                # If many replicas hold the prefix of the ticket, this one may not hold it.
                 tried += 1
             elif line.within(ticket, now):
                 return ticket
@@ -267,9 +270,7 @@ class Shortlist:
             if least >= 0:
                 break
             value = worth(ticket, place)
-            if value <= least or ticket.arrival > until:
-                continue
-            if ticket.excluded and place in ticket.excluded:
+            if value <= least or not _may_pass(ticket, place, until):
                 continue
             if line.within(ticket, now):
                 least = value

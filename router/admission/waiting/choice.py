@@ -2,8 +2,8 @@
 ticket.
 
 1. Find the class queues whose tickets may go to the replica now: the replica serves their lane, its
-   facts allow the aged class of the oldest ticket, and the reservation of the class allows the
-   first ticket. If the gate is open only because of the oldest ticket's age, only tickets of
+   facts allow the aged class of the oldest ticket, and the extras (`extra.py`) allow the first
+   ticket. If the gate is open only because of the oldest ticket's age, only tickets of
    sufficient age are sent. While a critical or high ticket waits for a free slot of the replica,
    the replica gets no ticket. The routing policy may keep the class away (`_opens`).
 
@@ -36,11 +36,11 @@ from __future__ import annotations
 from typing import Final
 
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
+from router.admission.extra import Extras
 from router.admission.gates.gate_cache import CachedGate
 from router.admission.pool import Pool
 from router.admission.rules import STRICT, TOGETHER, WEIGHTED, Rules
 from router.admission.waiting.class_queue import ClassQueue, Lane
-from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.stride import Stride
 from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH, CRITICAL, HIGH, LOW, NORMAL
@@ -63,27 +63,34 @@ class Choice:
     __slots__ = (
         "_batch_has_turns",
         "_class_queues",
+        "_extras",
+        "_instead",
+        "_instead_level",
         "_levels",
         "_pool",
-        "_reservations",
         "_rules",
         "_since_lost",
         "_starved_turns",
         "_starving",
+        "_starving_since",
         "_turn",
         "_was_starving",
         "stride",
     )
 
-    def __init__(self, rules: Rules, pool: Pool, reservations: Reservations) -> None:
+    def __init__(self, rules: Rules, pool: Pool, extras: Extras) -> None:
         self._rules = rules
         self._pool = pool
-        self._reservations = reservations
+        self._extras = extras
         self.stride = Stride(rules)
         # By priority class: the class queue (of all lanes) that goes first.
         self._class_queues: list[ClassQueue | None] = [None] * CLASSES
         self._levels = [0.0] * CLASSES  # By priority class: the aged level of its oldest ticket.
         self._starving: ClassQueue | None = None  # The starved class queue whose turn it is.
+        self._starving_since = INFINITY  # The arrival of the oldest ticket of `_starving`.
+        # The class queue of batch to which only its own limits close the gate, and its level.
+        self._instead: ClassQueue | None = None
+        self._instead_level = INFINITY
         self._turn = 0  # The number of dispatches given to starved class queues.
         # By class: the value of `_turn` when a ticket of the class was last sent as starved.
         self._starved_turns = [0] * CLASSES
@@ -110,92 +117,116 @@ class Choice:
             if class_queue is None:
                 return None
             ticket = self._ticket(class_queue, class_queue is starving, gate.place, now)
-            is_lost = ticket is not None and class_queue.line.is_lost(ticket, now)
-            is_open = gate.mask & (1 << class_queue.urgency) != 0
-            if is_lost and gate.is_kept_away(BATCH):
-                is_open = False
-            # The turn of a starved class is for its old tickets.
-            if (
-                class_queue.urgency == BATCH
-                and self._batch_has_turns
-                and self._starving is not class_queue
-            ):
-                is_open = True
-            if ticket is not None and not is_open:
+            if ticket is not None and not self._is_open(class_queue, ticket, gate, now):
                 # The gate is open only because of the oldest ticket's age, or only to tickets that
                 # are not lost. The chosen ticket must be one of those.
                 ticket = self._let_in(class_queue, ticket, gate, now)
-                is_lost = ticket is not None and class_queue.line.is_lost(ticket, now)
             if ticket is not None:
-                urgency = class_queue.urgency
-                self.stride.serves(urgency, cost(ticket), self._levels[urgency])
-                class_queue.served_at = now
-                self._since_lost += 1
-                if is_lost:
-                    class_queue.lost_at = now
-                    self._since_lost = 0
+                self._serves(class_queue, ticket, now)
                 return ticket
             # No examined ticket of this class queue may go to the replica: try the other queues.
             refused = [*refused, class_queue]
 
+    def _is_open(
+        self, class_queue: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
+    ) -> bool:
+        """Whether the gate is open to the class of a ticket, whatever the ticket's age."""
+        urgency = class_queue.urgency
+        if urgency == BATCH and self._batch_has_turns and self._starving is not class_queue:
+            return True  # The turn of a starved class is for its old tickets.
+        if not gate.mask & (1 << urgency):
+            return False
+        return not (gate.is_kept_away(BATCH) and class_queue.line.is_lost(ticket, now))
+
+    def _serves(self, class_queue: ClassQueue, ticket: Ticket, now: float) -> None:
+        """Note that a ticket is sent."""
+        urgency = class_queue.urgency
+        self.stride.serves(urgency, cost(ticket), self._levels[urgency])
+        class_queue.served_at = now
+        self._since_lost += 1
+        if class_queue.line.is_lost(ticket, now):
+            class_queue.lost_at = now
+            self._since_lost = 0
+
     def _look(
         self, gate: CachedGate, lanes: dict[str, Lane], refused: list[ClassQueue], now: float
     ) -> None:
-        class_queues: list[ClassQueue | None] = [None, None, None, None, None]
-        self._class_queues = class_queues
-        levels = self._levels
-        starving: ClassQueue | None = None
-        since = INFINITY
-        rules, reservations = self._rules, self._reservations
-        needs_slot = gate.needs_slot()
-        # The class queue of batch to which its own limits close the gate.
-        instead: ClassQueue | None = None
-        instead_level = INFINITY
+        """Find the class queues that may send a ticket to a replica now, and the starved one among
+        them whose turn it is."""
+        self._class_queues = [None, None, None, None, None]
+        self._starving = None
+        self._starving_since = INFINITY
+        self._instead = None
+        self._instead_level = INFINITY
+        if self.is_kept_for_urgent(gate, lanes, refused):
+            return
         for lane in lanes.values():
             if not self._pool.serves(gate.place, lane.name):
                 continue
             for class_queue in lane.class_queues:
-                if (
-                    class_queue is None
-                    or not class_queue.count
-                    or (refused and class_queue in refused)
+                if class_queue is None or not class_queue.count:
+                    continue
+                if not refused or class_queue not in refused:
+                    self._consider(gate, class_queue, now)
+        self._look_at_batch(gate)
+
+    def is_kept_for_urgent(
+        self, gate: CachedGate, lanes: dict[str, Lane], refused: list[ClassQueue]
+    ) -> bool:
+        """Whether a critical or high request waits for the next free slot of a replica.
+
+        An urgent request that may not be sent to the replica, because of its regions or of the
+        routing policy, does not keep other requests away from it.
+        """
+        if not gate.facts.needs_slot():
+            return False
+        for lane in lanes.values():
+            for class_queue in lane.class_queues[: HIGH + 1]:
+                if class_queue is None or not class_queue.count or class_queue in refused:
+                    continue
+                if not gate.is_kept_away(class_queue.urgency) and self._pool.serves(
+                    gate.place, lane.name
                 ):
-                    continue
-                eldest = class_queue.eldest()
-                if eldest is None:
-                    continue
-                urgency = class_queue.urgency
-                level = rules.aged(float(urgency), now - eldest.arrival)
-                if needs_slot and urgency <= HIGH and not gate.is_kept_away(urgency):
-                    self._class_queues = [None, None, None, None, None]
-                    self._starving = None
-                    return
-                aged = _gate(urgency, level, eldest.starved)
-                eldest_goes = self._opens(gate, class_queue, eldest, aged, now)
-                is_open = eldest_goes or self._opens_to_leader(gate, class_queue, now)
-                is_instead = urgency == BATCH and not is_open
-                if not (is_open or is_instead):
-                    continue
-                if rules.reservations:
-                    first = class_queue.line.first(now)
-                    if first is None or not reservations.allows(urgency, first.reserved):
-                        continue
-                if is_instead:
-                    instead_level = min(instead_level, level)
-                    if instead is None or class_queue.line.rank(now) < instead.line.rank(now):
-                        instead = class_queue
-                    continue
-                other = class_queues[urgency]
-                levels[urgency] = level if other is None else min(levels[urgency], level)
-                if other is None or class_queue.line.rank(now) < other.line.rank(now):
-                    class_queues[urgency] = class_queue
-                if eldest.starved and eldest_goes and urgency != CRITICAL:
-                    is_older = eldest.arrival < since
-                    if starving is None or self._has_turn(urgency, starving.urgency, is_older):
-                        since = eldest.arrival
-                        starving = class_queue
-        self._starving = starving
-        self._look_at_batch(gate, instead, instead_level)
+                    return True
+        return False
+
+    def _consider(self, gate: CachedGate, class_queue: ClassQueue, now: float) -> None:
+        """Note whether a class queue may send a ticket to a replica now."""
+        eldest = class_queue.eldest()
+        if eldest is None:
+            return
+        urgency, class_queues, levels = class_queue.urgency, self._class_queues, self._levels
+        level = self._rules.aged(float(urgency), now - eldest.arrival)
+        aged = _gate(urgency, level, eldest.starved)
+        eldest_goes = self._opens(gate, class_queue, eldest, aged, now)
+        is_open = eldest_goes or self._opens_to_leader(gate, class_queue, now)
+        if not is_open and urgency != BATCH:
+            return
+        if self._extras.all and not self._allows_first(class_queue, now):
+            return
+        if not is_open:
+            self._instead_level = min(self._instead_level, level)
+            self._instead = _earlier(self._instead, class_queue, now)
+            return
+        other = class_queues[urgency]
+        levels[urgency] = level if other is None else min(levels[urgency], level)
+        class_queues[urgency] = _earlier(other, class_queue, now)
+        if eldest.starved and eldest_goes and urgency != CRITICAL:
+            self._starve(class_queue, eldest.arrival)
+
+    def _allows_first(self, class_queue: ClassQueue, now: float) -> bool:
+        """Whether the extras allow the first ticket of a class queue."""
+        first = class_queue.line.first(now)
+        return first is not None and self._extras.allow(first)
+
+    def _starve(self, class_queue: ClassQueue, since: float) -> None:
+        """Note a class queue whose oldest ticket, which arrived at the time `since`, is starved."""
+        starving = self._starving
+        if starving is None or self._has_turn(
+            class_queue.urgency, starving.urgency, since < self._starving_since
+        ):
+            self._starving_since = since
+            self._starving = class_queue
 
     def _has_turn(self, urgency: int, other: int, is_older: bool) -> bool:
         """Whether a starved class queue goes before one of class `other`.
@@ -217,22 +248,17 @@ class Choice:
             gate, class_queue, leader, self.gate(class_queue, leader, now), now
         )
 
-    def _look_at_batch(
-        self, gate: CachedGate, instead: ClassQueue | None, instead_level: float
-    ) -> None:
-        """Decide whether class batch has a turn at a replica.
-
-        `instead`: the class queue of batch to which only its own limits close the gate.
-        """
-        class_queues, levels = self._class_queues, self._levels
+    def _look_at_batch(self, gate: CachedGate) -> None:
+        """Decide whether class batch has a turn at a replica."""
+        class_queues, levels, instead = self._class_queues, self._levels, self._instead
         self._batch_has_turns = False
         if class_queues[BATCH] is not None:
             self._batch_has_turns = self._batch_turn(gate, levels[BATCH])
         elif instead is not None:
-            self._batch_has_turns = self._batch_turn(gate, instead_level)
+            self._batch_has_turns = self._batch_turn(gate, self._instead_level)
             if self._batch_has_turns:
                 class_queues[BATCH] = instead
-                levels[BATCH] = instead_level
+                levels[BATCH] = self._instead_level
 
     def _batch_turn(self, gate: CachedGate, level: float) -> bool:
         """Whether class batch has a turn at a replica that its own limits may close to it.
@@ -282,35 +308,37 @@ class Choice:
         return now >= ticket.arrival + bound_s or now >= class_queue.served_at + _PATIENCE * bound_s
 
     def _next_class_queue(self, now: float) -> ClassQueue | None:
-        class_queues = self._class_queues
         mode = self._rules.mode
-        if mode != TOGETHER and class_queues[CRITICAL] is not None:
+        critical, starving = self._class_queues[CRITICAL], self._starving
+        if mode != TOGETHER and critical is not None:
             self._starving = None
-            return class_queues[CRITICAL]
-        starving = self._starving
+            return critical
         if starving is not None and not self._was_starving:
             self._was_starving = True
             self._turn += 1
             self._starved_turns[starving.urgency] = self._turn
             return starving
+        self._starving = None
         found: ClassQueue | None = None
         if mode == TOGETHER:
-            for class_queue in class_queues:
-                if class_queue is not None and (
-                    found is None or class_queue.line.rank(now) < found.line.rank(now)
-                ):
-                    found = class_queue
+            for class_queue in self._class_queues:
+                if class_queue is not None:
+                    found = _earlier(found, class_queue, now)
         else:
-            least = INFINITY
-            measure = self._levels if mode == STRICT else self.stride.passes
-            for urgency in range(HIGH, CLASSES):
-                class_queue = class_queues[urgency]
-                if class_queue is not None and measure[urgency] < least:
-                    least = measure[urgency]
-                    found = class_queue
+            found = self._least(self._levels if mode == STRICT else self.stride.passes)
         if found is not None:  # If no class queue was found, no turn was used.
             self._was_starving = False
-        self._starving = None
+        return found
+
+    def _least(self, measure: list[float]) -> ClassQueue | None:
+        """Return the class queue, apart from critical, whose class has the lowest measure."""
+        found: ClassQueue | None = None
+        least = INFINITY
+        for urgency in range(HIGH, CLASSES):
+            class_queue = self._class_queues[urgency]
+            if class_queue is not None and measure[urgency] < least:
+                least = measure[urgency]
+                found = class_queue
         return found
 
     def _ticket(
@@ -324,18 +352,17 @@ class Choice:
         first = class_queue.line.first(now)
         if first is None:
             return None
-        if first.excluded and place in first.excluded:
+        is_excluded = place in first.excluded
+        if is_excluded:
             chosen = _allowed(class_queue.line.band(_FEW, now), place)
         elif class_queue.looking and rules.affinity:
             chosen = class_queue.short.best(class_queue.line, first, place, self._pool, rules, now)
         else:
             return first
-        if chosen is None or chosen is first or not rules.reservations:
+        # Until now, the extras were asked for the first ticket only.
+        if chosen is None or chosen is first or self._extras.allow(chosen):
             return chosen
-        # The reservation was checked for the first ticket; the chosen ticket may need more tokens.
-        if self._reservations.allows(class_queue.urgency, chosen.reserved):
-            return chosen
-        return None if first.excluded and place in first.excluded else first
+        return None if is_excluded else first
 
     def _let_in(
         self, class_queue: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
@@ -349,9 +376,7 @@ class Choice:
             return None
         if not self._opens(gate, class_queue, eldest, self.gate(class_queue, eldest, now), now):
             return None
-        if self._reservations.allows(class_queue.urgency, eldest.reserved):
-            return eldest
-        return None
+        return eldest if self._extras.allow(eldest) else None
 
 
 def _gate(urgency: int, level: float, starved: bool) -> int:
@@ -359,6 +384,13 @@ def _gate(urgency: int, level: float, starved: bool) -> int:
     if starved:
         return min(gate, NORMAL)
     return BATCH if urgency == BATCH else gate
+
+
+def _earlier(found: ClassQueue | None, other: ClassQueue, now: float) -> ClassQueue:
+    """Return the class queue whose first ticket is earlier in the order; ties: `found`."""
+    if found is None or other.line.rank(now) < found.line.rank(now):
+        return other
+    return found
 
 
 def _allowed(band: list[Ticket], place: ReplicaLoad) -> Ticket | None:

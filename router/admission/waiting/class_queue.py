@@ -10,16 +10,13 @@ Must never: determine the order of tickets itself.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from mypy_extensions import trait
-
 from policies.queueing.base import BaseLine
 from policies.queueing.ticket import INFINITY, Ticket
-from router.admission.concurrency import Concurrency, LimitedQueue
+from router.admission.concurrency import Concurrency
 from router.admission.waiting.affinity import PASSES, Shortlist
 from router.core.urgency import BATCH
 
@@ -51,7 +48,9 @@ class ClassQueue:
         self.lane = lane
         self.urgency = urgency
         self.line = line
-        self.is_blocked = False  # The tickets of this queue may not be sent; see `KeyQueue`.
+        self.is_blocked = (
+            False  # The tickets of this queue may not be sent; see `wait_lists.KeyQueue`.
+        )
         self.served_at = -INFINITY  # When a ticket of this queue was last sent.
         # When a ticket was last sent that the line calls lost (`BaseLine.is_lost`).
         self.lost_at = -INFINITY
@@ -59,8 +58,8 @@ class ClassQueue:
         self.looking = 0  # The number of tickets whose prompt prefix can be looked up.
         # The first few tickets of the line, for prefix affinity.
         self.short = Shortlist(0.0 if urgency == BATCH else PASSES)
-        # One queue for each API key that has a limit and has tickets here.
-        self.keys: dict[Concurrency, KeyQueue] = {}
+        # One `KeyQueue` for each API key that has a limit and has tickets here.
+        self.keys: dict[Concurrency, ClassQueue] = {}
         # Tickets that are not starved, by arrival. Entries before the index `_first` are outdated.
         self._young: list[Ticket] = []
         self._first = 0
@@ -72,6 +71,12 @@ class ClassQueue:
     def has(self, ticket: Ticket) -> bool:
         """Whether a ticket waits here now."""
         return ticket.class_queue is self
+
+    def _is_young(self, ticket: Ticket) -> bool:
+        return ticket.class_queue is self and not ticket.starved
+
+    def _is_starved(self, ticket: Ticket) -> bool:
+        return ticket.class_queue is self and ticket.starved
 
     def enter(self, ticket: Ticket, now: float) -> None:
         ticket.class_queue = self
@@ -100,13 +105,13 @@ class ClassQueue:
                 self.short.clear()
         if self.held() > 64 + 2 * self.count:
             # A ticket that was put back may be in two of the three lists, and twice in each list.
-            young = [t for t in self._young[self._first :] if self.has(t) and not t.starved]
-            back = [t for _, _, t in self._back if self.has(t) and not t.starved]
+            young = [t for t in self._young[self._first :] if self._is_young(t)]
+            back = [t for _, _, t in self._back if self._is_young(t)]
             self._young = list(dict.fromkeys(young))
             self._first = 0
             self._back = [(t.order, id(t), t) for t in dict.fromkeys(back)]
             heapify(self._back)
-            starved = [t for t in self._starved if self.has(t) and t.starved]
+            starved = [t for t in self._starved if self._is_starved(t)]
             self._starved = deque(dict.fromkeys(starved))
 
     def eldest(self) -> Ticket | None:
@@ -117,7 +122,7 @@ class ClassQueue:
         starved = self._starved
         while starved:
             ticket = starved[0]
-            if ticket.starved and self.has(ticket):
+            if self._is_starved(ticket):
                 return ticket
             starved.popleft()
         return None
@@ -128,7 +133,7 @@ class ClassQueue:
         found: Ticket | None = None
         while first < len(young):
             ticket = young[first]
-            if not ticket.starved and self.has(ticket):
+            if self._is_young(ticket):
                 found = ticket
                 break
             first += 1
@@ -137,7 +142,7 @@ class ClassQueue:
             first = 0
         self._first = first
         back = self._back
-        while back and (back[0][2].starved or not self.has(back[0][2])):
+        while back and not self._is_young(back[0][2]):
             heappop(back)
         if back and (found is None or back[0][0] < found.order):
             return back[0][2]
@@ -169,7 +174,7 @@ class ClassQueue:
         if self.eldest_starved() is None:
             return None
         for ticket in self._starved:
-            if ticket.starved and self.has(ticket) and place not in ticket.excluded:
+            if self._is_starved(ticket) and place not in ticket.excluded:
                 return ticket
             most -= 1
             if most <= 0:
@@ -182,16 +187,16 @@ class ClassQueue:
         for ticket in self._starved:
             if len(found) >= most:
                 return found
-            if ticket.starved and self.has(ticket):
+            if self._is_starved(ticket):
                 found.append(ticket)
         enough = len(found) + most
         young, at = self._young, self._first
         while at < len(young) and len(found) < enough:
             ticket = young[at]
             at += 1
-            if not ticket.starved and self.has(ticket):
+            if self._is_young(ticket):
                 found.append(ticket)
-        found += [t for _, _, t in self._back if not t.starved and self.has(t)]
+        found += [t for _, _, t in self._back if self._is_young(t)]
         found.sort(key=_order)
         return found[:most]
 
@@ -206,53 +211,6 @@ class ClassQueue:
     def held(self) -> int:
         """The number of entries in memory, for tests of bounded memory."""
         return len(self._young) + len(self._back) + len(self._starved)
-
-
-@trait
-class Blocker:
-    """Moves tickets of an API key between `line`, the ordered tickets of a class queue, and the
-    tickets that the key's limit blocks."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def block(self, key_queue: KeyQueue, now: float) -> None:
-        """Move one ticket of an API key from `line` to the tickets that the key's limit blocks."""
-
-    @abstractmethod
-    def unblock(self, key_queue: KeyQueue, now: float) -> None:
-        """Move one ticket of an API key, which the key's limit blocked, to `line`."""
-
-
-class KeyQueue(ClassQueue, LimitedQueue):
-    """The tickets of one API key with a limit that wait in one class queue.
-
-    As many of these tickets as the key may send now are in the line of the class queue
-    (`standing`). The other tickets are blocked and are in a line of this queue, which the same
-    order policy orders. So the policy decides which ticket of the key comes next, and the users of
-    one key share its limit.
-    """
-
-    __slots__ = ("class_queue", "concurrency", "standing", "wait_lists")
-
-    def __init__(
-        self, wait_lists: Blocker, class_queue: ClassQueue, concurrency: Concurrency, line: BaseLine
-    ) -> None:
-        super().__init__(class_queue.lane, class_queue.urgency, line)
-        self.is_blocked = True
-        self.wait_lists = wait_lists
-        self.class_queue = class_queue
-        self.concurrency = concurrency
-        self.standing: dict[Ticket, None] = {}
-
-    def fit(self, now: float) -> None:
-        """Block or unblock tickets of the API key until the `line` of the class queue has as many
-        of them as the key may send now."""
-        free = self.concurrency.free(self.urgency == BATCH)
-        while self.standing and len(self.standing) > free:
-            self.wait_lists.block(self, now)
-        while self.count and len(self.standing) < free:
-            self.wait_lists.unblock(self, now)
 
 
 class Lane:

@@ -34,6 +34,8 @@ _KEPT: Final = 256
 # In a full queue, accounts without a known key may keep `1 / _UNKNOWN_PART` of the limit.
 _UNKNOWN_PART: Final = 10
 _STEPS: Final = 4096  # Number of steps into which the byte limit is divided for the ranking.
+# The bytes of the bodies, as a resource beside the requests of each class.
+BYTES: Final = CLASSES
 # A member's list of requests is cleaned if it is longer than twice the number of the member's
 # waiting requests plus this number.
 _DEAD: Final = 64
@@ -71,11 +73,18 @@ class Group:
         self.depth = [0] * CLASSES  # Waiting requests of all accounts, by class.
         self.held = 0  # Bytes of the waiting bodies of all accounts.
 
-    def ranking(self, urgency: int) -> Ranking:
-        found = self._by_class[urgency]
+    def ranking(self, what: int) -> Ranking:
+        """Return the ranking of the parties by the requests of a class, or by `BYTES`."""
+        if what == BYTES:
+            return self.bytes
+        found = self._by_class[what]
         if found is None:
-            found = self._by_class[urgency] = Ranking()
+            found = self._by_class[what] = Ranking()
         return found
+
+    def total(self, what: int) -> int:
+        """Return the waiting requests of a class, or the `BYTES`, of a group of accounts."""
+        return self.held if what == BYTES else self.depth[what]
 
 
 class Party:
@@ -94,10 +103,13 @@ class Party:
         # By class: a member's requests in the order of arrival; some may no longer wait.
         self.newest: list[list[Ticket] | None] = [None] * CLASSES
 
-    def holder(self, urgency: int) -> Holder:
-        found = self._by_class[urgency]
+    def holder(self, what: int) -> Holder:
+        """Return what the party holds of the requests of a class, or of the `BYTES`."""
+        if what == BYTES:
+            return self.bytes
+        found = self._by_class[what]
         if found is None:
-            found = self._by_class[urgency] = Holder(self, self.group.ranking(urgency))
+            found = self._by_class[what] = Holder(self, self.group.ranking(what))
         return found
 
 
@@ -328,52 +340,41 @@ class Holders:
         `join` must have been called for the new request. `depth`: the limit of waiting requests of
         its class.
         """
+        if reason is Reason.QUEUE_FULL:
+            found = self._larger_party(newcomer, newcomer.urgency, 1, depth)
+            return None if found is None else _newest(found, newcomer.urgency)
+        if reason is Reason.QUEUE_BYTES_FULL:
+            found = self._larger_party(newcomer, BYTES, newcomer.view.body_bytes, self._limit)
+            for urgency in range(CLASSES - 1, -1, -1):
+                victim = None if found is None else _newest(found, urgency)
+                if victim is not None:
+                    return victim
+        return None
+
+    def _larger_party(self, newcomer: Ticket, what: int, size: int, limit: int) -> Party | None:
+        """Return the party whose request is evicted for a new request; `None`: there is none.
+
+        `what`: the resource that is used up: the requests of a class, or `BYTES`. `size`: what the
+        new request needs of it. `limit`: its limit.
+        """
         member: Party = newcomer.party
         account = member.account
         assert account is not None
-        if reason is Reason.QUEUE_FULL:
-            return self._of_class(newcomer, member, account, depth)
-        if reason is Reason.QUEUE_BYTES_FULL:
-            return self._of_bytes(newcomer, member, account)
-        return None
-
-    def _of_class(
-        self, newcomer: Ticket, member: Party, account: Party, depth: int
-    ) -> Ticket | None:
-        urgency = newcomer.urgency
-        least = account.holder(urgency).total + 1  # This number includes the new request.
-        unknown = self._unknown.depth[urgency] + (0 if newcomer.flow.is_known else 1)
-        found = _largest(self._unknown.ranking(urgency))
-        if unknown * _UNKNOWN_PART <= depth or (found is None and newcomer.flow.is_known):
-            found = _larger(found, _largest(self._known.ranking(urgency)))
-        elif newcomer.flow.is_known:
+        is_known = newcomer.flow.is_known
+        unknown = self._unknown.total(what) + (0 if is_known else size)
+        least = account.holder(what).total + size
+        found = _largest(self._unknown.ranking(what))
+        if unknown * _UNKNOWN_PART <= limit or (found is None and is_known):
+            found = _larger(found, _largest(self._known.ranking(what)))
+        elif is_known:
             least = 0
         if found is None or found.total <= least:
             # The new request's own account is the largest, so a larger member of that account is
             # searched.
-            found = _largest(member.group.ranking(urgency))
-            if found is None or found.total <= member.holder(urgency).total + 1:
+            found = _largest(member.group.ranking(what))
+            if found is None or found.total <= member.holder(what).total + size:
                 return None
-        return _newest(found.party, urgency)
-
-    def _of_bytes(self, newcomer: Ticket, member: Party, account: Party) -> Ticket | None:
-        size = newcomer.view.body_bytes
-        least = account.bytes.total + size
-        unknown = self._unknown.held + (0 if newcomer.flow.is_known else size)
-        found = _largest(self._unknown.bytes)
-        if unknown * _UNKNOWN_PART <= self._limit or (found is None and newcomer.flow.is_known):
-            found = _larger(found, _largest(self._known.bytes))
-        elif newcomer.flow.is_known:
-            least = 0
-        if found is None or found.total <= least:
-            found = _largest(member.group.bytes)
-            if found is None or found.total <= member.bytes.total + size:
-                return None
-        for urgency in range(CLASSES - 1, -1, -1):
-            victim = _newest(found.party, urgency)
-            if victim is not None:
-                return victim
-        return None
+        return found.party
 
     def frees_enough(self, victim: Ticket, missing: int, most: int) -> bool:
         """Whether evicting `most` requests frees `missing` bytes, if they have the mean size of the

@@ -1,4 +1,4 @@
-"""Holds the waiting tickets of a queue: lanes, class queues, flows, deadlines and depth limits.
+"""Holds the waiting tickets of a queue: lanes, class queues, flows and deadlines.
 
 Must never: decide which ticket goes next, or answer a client.
 """
@@ -6,22 +6,21 @@ Must never: decide which ticket goes next, or answer a client.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from policies.queueing.base import BaseLine
 from policies.queueing.foreign import Failures, line_of
 from policies.queueing.ticket import CLASSES, INFINITY, WAITING, Ticket
-from router.admission.concurrency import Concurrency
+from router.admission.concurrency import Concurrency, LimitedQueue
+from router.admission.extra import Extras
 from router.admission.rules import Rules
 from router.admission.service_rate import UNKNOWN_S, ServiceRate
-from router.admission.waiting.class_queue import Blocker, ClassQueue, KeyQueue, Lane
+from router.admission.waiting.class_queue import ClassQueue, Lane
 from router.admission.waiting.holders import Holders
-from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.stride import Stride
 from router.core.errors import Reason
 from router.core.urgency import BATCH, CRITICAL, HIGH
 
-GIVE_WAY: Final = 64  # Maximum evictions for one new request.
 _LANES: Final = 64  # A lane that becomes empty is removed if there are more lanes than this.
 
 
@@ -41,14 +40,14 @@ class Orders:
         return self.last
 
 
-class WaitLists(Blocker):
+class WaitLists:
     """The waiting tickets of one queue."""
 
     __slots__ = (
         "_deadlines",
+        "_extras",
         "_lanes",
         "_orders",
-        "_reservations",
         "_rules",
         "_service_rate",
         "_turns",
@@ -66,7 +65,7 @@ class WaitLists(Blocker):
         self,
         rules: Rules,
         stride: Stride,
-        reservations: Reservations,
+        extras: Extras,
         service_rate: ServiceRate,
         orders: Orders,
     ) -> None:
@@ -92,7 +91,7 @@ class WaitLists(Blocker):
         # wait.
         self._deadlines: list[Any] = []
         self._turns = stride
-        self._reservations = reservations
+        self._extras = extras
 
     def reline(self) -> None:
         """Move all waiting tickets to lines of the current policy, in their order of arrival."""
@@ -142,51 +141,6 @@ class WaitLists(Blocker):
         first = class_queue.line.first(now)
         return first is None or not class_queue.line.is_lost(first, now)
 
-    def refuses(self, ticket: Ticket) -> Reason | None:
-        """Return the reason why a new request may not wait; None: the request may wait.
-
-        `Holders.join` must have been called for the new request.
-        """
-        rules, holders = self._rules, self.holders
-        if holders.waiting_of(ticket) >= rules.flow_depth:
-            return Reason.QUEUE_FLOW_FULL
-        if holders.depth(ticket.urgency) >= rules.classes[ticket.urgency].depth:
-            return Reason.QUEUE_FULL
-        if holders.held + ticket.view.body_bytes > rules.bytes:
-            return Reason.QUEUE_BYTES_FULL
-        return None
-
-    def give_way(self, ticket: Ticket) -> tuple[list[Ticket], Reason | None]:
-        """Return the waiting tickets to evict, so that a new request may wait.
-
-        If evictions cannot make enough room, the result is an empty list and the reason.
-        `Holders.join` must have been called for the new request.
-        """
-        refused = self.refuses(ticket)
-        victims: list[Ticket] = []
-        while refused is not None:
-            victim = self._victim(ticket, refused, GIVE_WAY - len(victims))
-            if victim is None:
-                break
-            self.holders.set_aside(victim)
-            victims.append(victim)
-            refused = self.refuses(ticket)
-        for victim in reversed(victims):
-            self.holders.put_back(victim)
-        return ([], refused) if refused is not None else (victims, None)
-
-    def _victim(self, ticket: Ticket, reason: Reason, most: int) -> Ticket | None:
-        """Return the first ticket to evict; `None` if more than `most` must be evicted."""
-        if most <= 0:
-            return None
-        rules, holders = self._rules, self.holders
-        victim = holders.victim(ticket, reason, rules.classes[ticket.urgency].depth)
-        if victim is not None and reason is Reason.QUEUE_BYTES_FULL:
-            missing = holders.held + ticket.view.body_bytes - rules.bytes
-            if not holders.frees_enough(victim, missing, most):
-                return None
-        return victim
-
     def allows_early_status(self, ticket: Ticket) -> bool:
         """Whether the client of a waiting ticket may be sent an early 200, before the request is
         served."""
@@ -218,7 +172,8 @@ class WaitLists(Blocker):
             heappush(self._deadlines, (ticket.deadline, ticket.order, id(ticket), ticket))
         concurrency: Concurrency | None = ticket.concurrency
         if concurrency is not None:
-            key_queue = class_queue.keys.get(concurrency)
+            known = class_queue.keys.get(concurrency)
+            key_queue = None if known is None else cast(KeyQueue, known)
             if key_queue is None:
                 key_queue = KeyQueue(self, class_queue, concurrency, self._line(urgency))
                 class_queue.keys[concurrency] = key_queue
@@ -236,8 +191,8 @@ class WaitLists(Blocker):
             self._service_rate.began(urgency, now, is_first=not self.eligible)
         self.eligible += 1
         self._turns.begins(urgency)
-        if self._rules.reservations:
-            self._reservations.waits(urgency, ticket.reserved, now)
+        for extra in self._extras.all:
+            extra.waits(ticket, now)
         ticket.eligible_since = now
         class_queue.enter(ticket, now)
 
@@ -246,8 +201,8 @@ class WaitLists(Blocker):
         urgency = class_queue.urgency
         self.eligible -= 1
         self._turns.ends(urgency)
-        if self._rules.reservations:
-            self._reservations.left(urgency, ticket.reserved)
+        for extra in self._extras.all:
+            extra.left(ticket)
         class_queue.left(ticket)
 
     # -- limits of keys -----------------------------------------------------------------------
@@ -303,7 +258,7 @@ class WaitLists(Blocker):
         else:
             self._step_out(ticket, class_queue)
             if ticket.concurrency is not None:
-                key_queue = class_queue.keys[ticket.concurrency]
+                key_queue = cast(KeyQueue, class_queue.keys[ticket.concurrency])
                 del key_queue.standing[ticket]
         if key_queue is not None and not key_queue.count and not key_queue.standing:
             del class_queue.keys[key_queue.concurrency]
@@ -325,7 +280,7 @@ class WaitLists(Blocker):
         class_queue: ClassQueue = ticket.class_queue
         class_queue.line.drop(ticket)
         if not class_queue.is_blocked and ticket.concurrency is not None:
-            key_queue = class_queue.keys[ticket.concurrency]
+            key_queue = cast(KeyQueue, class_queue.keys[ticket.concurrency])
             if key_queue.count:
                 self.short[key_queue] = None
                 self._orders.is_woken = True
@@ -396,6 +351,41 @@ class WaitLists(Blocker):
             for class_queue in lane.all_queues():
                 found.extend(class_queue.tickets())
         return found
+
+
+class KeyQueue(ClassQueue, LimitedQueue):
+    """The tickets of one API key with a limit that wait in one class queue.
+
+    As many of these tickets as the key may send now are in the line of the class queue
+    (`standing`). The other tickets are blocked and are in a line of this queue, which the same
+    order policy orders. So the policy decides which ticket of the key comes next, and the users of
+    one key share its limit.
+    """
+
+    __slots__ = ("class_queue", "concurrency", "standing", "wait_lists")
+
+    def __init__(
+        self,
+        wait_lists: WaitLists,
+        class_queue: ClassQueue,
+        concurrency: Concurrency,
+        line: BaseLine,
+    ) -> None:
+        super().__init__(class_queue.lane, class_queue.urgency, line)
+        self.is_blocked = True
+        self.wait_lists = wait_lists
+        self.class_queue = class_queue
+        self.concurrency = concurrency
+        self.standing: dict[Ticket, None] = {}
+
+    def fit(self, now: float) -> None:
+        """Block or unblock tickets of the API key until the `line` of the class queue has as many
+        of them as the key may send now."""
+        free = self.concurrency.free(self.urgency == BATCH)
+        while self.standing and len(self.standing) > free:
+            self.wait_lists.block(self, now)
+        while self.count and len(self.standing) < free:
+            self.wait_lists.unblock(self, now)
 
 
 def _order(ticket: Ticket) -> int:

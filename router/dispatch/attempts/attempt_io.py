@@ -18,17 +18,21 @@ Must never: choose a replica, write to the client, or decide whether another att
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final
 
 import msgspec
+from mypy_extensions import trait
 
 from router.core.clock import monotonic
 from router.core.errors import Reason
 from router.core.unreadable import NOT_JSON
 from router.dispatch.attempts.engine_priority import refuses
 from router.dispatch.attempts.sending import head_and_body
+from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.placing import falls_back_from
+from router.dispatch.driver.request import Request
 from router.dispatch.driver.retries import (
     ask_without_priority,
     doubts,
@@ -39,9 +43,9 @@ from router.dispatch.driver.retries import (
     went_without_priority,
 )
 from router.dispatch.driver.retry import PASSING
-from router.dispatch.proxied_request import ProxiedRequest
 from router.dispatch.reply import Reply
 from router.dispatch.response_head import shown_head
+from router.fleet.engines.common.descriptor import Abort
 from router.fleet.error_answers import KEY_STATUS
 from router.fleet.secret import HiddenSecret
 from router.wire.http1.headers import without
@@ -64,6 +68,37 @@ _E: Final = 0x65
 EVENT_BYTES: Final = 32 * 1024
 
 
+@trait
+class AttemptOwner(ABC):
+    """What an `AttemptIO` reports to its request (`Exchange`)."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def release_body(self) -> None:
+        """Stop keeping the request's body, because no other attempt may follow."""
+
+    @abstractmethod
+    def body_sent(self) -> None:
+        """Called when a replica has read most of the request's body."""
+
+    @abstractmethod
+    def interim(self, heads: list[ResponseHead]) -> None:
+        """Handle 1xx responses."""
+
+    @abstractmethod
+    def content(self, attempt: Attempt, reader: ResponseReader, now: float) -> Reply | None:
+        """Relay an attempt that shows its first content, unless another attempt was first.
+
+        Returns the `Reply` that relays the attempt's bytes to the client; `None` if the bytes are
+        discarded.
+        """
+
+    @abstractmethod
+    def completed(self, attempt: Attempt, reader: ResponseReader, now: float) -> None:
+        """End the request: the attempt's response is complete and was relayed."""
+
+
 class AttemptIO(Owner):
     """The connection of one attempt, and the part of the response that was not relayed yet."""
 
@@ -75,24 +110,43 @@ class AttemptIO(Owner):
         "_holds",
         "_looked",
         "_may_be_events",
+        "_owner",
         "_passes",
         "_quiet",
         "_reply",
-        "_request",
         "_scanner",
         "_secret",
         "_seen_head",
         "_waiting",
+        "abort_rule",
+        "asked",
+        "asks_for_usage",
         "attempt",
         "conn",
         "is_encoded",
         "kept_response",
+        "refusal",
+        "request",
+        "rid",
     )
 
-    def __init__(self, request: ProxiedRequest, attempt: Attempt) -> None:
-        self._request = request
+    def __init__(
+        self, owner: AttemptOwner, request: Request, asked: ClientRequest, attempt: Attempt
+    ) -> None:
+        """`owner`, `request`: the same object, the attempt's request."""
+        self._owner = owner
+        self.request = request
+        self.asked = asked
         self._driver = request.driver
         self.attempt = attempt
+        # What the attempt asks of the engine; `sending.py` sets these four.
+        # The name by which the engine can abort the attempt; b"": the attempt has no name.
+        self.rid = b""
+        self.abort_rule: Abort | None = None  # The engine's abort rule, if the attempt has a name.
+        # Whether the router asked for token counts, and the client did not.
+        self.asks_for_usage = False
+        # The HTTP status with which the engine may refuse the `priority` field; 0: no such status.
+        self.refusal = 0
         self.conn: ReplicaConnection | None = None
         self._waiting = False
         self._seen_head = False
@@ -125,7 +179,7 @@ class AttemptIO(Owner):
 
     def _send(self, conn: ReplicaConnection) -> None:
         """Send the request over the connection that the attempt just got."""
-        request, attempt, driver = self._request, self.attempt, self._driver
+        request, attempt, driver = self.request, self.attempt, self._driver
         barred = driver.barred(attempt)
         if barred is not None:
             failed(driver, attempt, barred, reused=False, received=False)
@@ -133,10 +187,10 @@ class AttemptIO(Owner):
             return
         self.conn = conn
         driver.connected(attempt)
-        head, body = head_and_body(attempt, request)
-        conn.send(self, head, body, for_head=request.asked.head.method == b"HEAD")
+        head, body = head_and_body(self)
+        conn.send(self, head, body, for_head=self.asked.head.method == b"HEAD")
         if request.is_sent_once():
-            request.release_body()
+            self._owner.release_body()
 
     def discard(self) -> None:
         """Close the connection of an attempt that its engine has refused."""
@@ -152,12 +206,12 @@ class AttemptIO(Owner):
         conn, self.conn = self.conn, None
         if conn is None:
             return
-        attempt, asked = self.attempt, self._request.asked
-        rule, aborter = attempt.abort_rule, asked.aborter
+        attempt, asked = self.attempt, self.asked
+        rule, aborter = self.abort_rule, asked.aborter
         if rule is not None and aborter is not None and conn.reader.state != COMPLETE:
             # The engine does not stop when its connection closes.
             authorization = asked.head.authorization if asked.forwards_key else None
-            aborter.abort(attempt.at, rule, attempt.rid, conn, authorization)
+            aborter.abort(attempt.at, rule, self.rid, conn, authorization)
         else:
             conn.cancel()
 
@@ -177,7 +231,7 @@ class AttemptIO(Owner):
         try:
             self._send(conn)
         except Exception as err:
-            self._request.crashed(err)
+            self.request.crashed(err)
 
     def on_connect_failed(self, reason: Reason, detail: str) -> None:
         self._waiting = False
@@ -188,7 +242,7 @@ class AttemptIO(Owner):
         self._failed(reason, reused=conn.reused, received=conn.received)
 
     def on_sent(self) -> None:
-        self._request.body_sent()
+        self._owner.body_sent()
 
     def on_data(self, conn: ReplicaConnection) -> None:
         try:
@@ -198,15 +252,15 @@ class AttemptIO(Owner):
             if reply is None:
                 self._examine(conn)
             elif reply.relay(reader):
-                self._request.completed(self.attempt, reader, monotonic())
+                self._owner.completed(self.attempt, reader, monotonic())
         except Exception as err:
-            self._request.crashed(err)
+            self.request.crashed(err)
 
     def _failed(self, reason: Reason, *, reused: bool, received: bool) -> None:
         try:
             failed(self._driver, self.attempt, reason, reused=reused, received=received)
         except Exception as err:
-            self._request.crashed(err)
+            self.request.crashed(err)
 
     def _examine(self, conn: ReplicaConnection) -> None:
         """Examine the response until it has content; then begin to relay it."""
@@ -215,7 +269,7 @@ class AttemptIO(Owner):
         if interim is not None:
             reader.interim = None
             at, secret = self.attempt.at, self._secret
-            self._request.interim([shown_head(head, at, secret) for head in interim])
+            self._owner.interim([shown_head(head, at, secret) for head in interim])
         if reader.head is None:
             return
         if not self._seen_head and not self._examine_head(reader):
@@ -223,13 +277,13 @@ class AttemptIO(Owner):
         if self._holds and not self._examine_body(conn):
             return
         now = monotonic()
-        self._reply = reply = self._request.content(self.attempt, reader, now)
+        self._reply = reply = self._owner.content(self.attempt, reader, now)
         if reply is None:
             return
         self._quiet = self.quiet_events
         self._scanner = None
         if reply.relay(reader):
-            self._request.completed(self.attempt, reader, now)
+            self._owner.completed(self.attempt, reader, now)
 
     def _hide(self, hidden: HiddenSecret, reader: ResponseReader) -> None:
         """Hide the replica's credential in the parts of the body that were just received."""
@@ -268,13 +322,13 @@ class AttemptIO(Owner):
             return self._examine_error(head)
         if head.status == 200 and driver.priority_rejected_by is at:
             went_without_priority(driver, at)
-        if self._request.route.inference:
+        if self.request.route.inference:
             self._hold(head)
         return True
 
     def _examine_error(self, head: ResponseHead) -> bool:
         """Examine the head of an error answer. Returns False if another attempt takes over."""
-        attempt, driver, request, status = self.attempt, self._driver, self._request, head.status
+        attempt, driver, request, status = self.attempt, self._driver, self.request, head.status
         state, access = driver.state, attempt.at.access
         if status in KEY_STATUS and (
             request.rules.has_token or (access is not None and access.has_credential)
@@ -283,7 +337,7 @@ class AttemptIO(Owner):
             refuses_credential(driver, attempt, status)
             return self._give_up(Reason.CREDENTIAL_REFUSED)
         is_doubted = request.route.inference and doubts(driver, attempt, status)
-        if status == attempt.refusal:
+        if status == self.refusal:
             # The body of the error answer shows whether the engine rejects the `priority` field.
             self._holds = True
             return True
@@ -313,10 +367,10 @@ class AttemptIO(Owner):
             return
         self._holds = True
         if head.is_sse and not self.is_encoded:
-            self._scanner = FirstContent(min(self._request.rules.response_hold, EVENT_BYTES))
+            self._scanner = FirstContent(min(self.request.rules.response_hold, EVENT_BYTES))
             return
         if not head.is_sse:
-            request = self._request
+            request = self.request
             self._may_be_events = request.view.stream and request.route.streams_events
         self._passes = not has_begun and not head.is_json
 
@@ -371,7 +425,7 @@ class AttemptIO(Owner):
             head.lines = [b"content-type: text/event-stream", NO_BUFFERING, *kept]
             head.joined = b"\r\n" + b"\r\n".join(head.lines)
             self._passes = False
-            self._scanner = FirstContent(min(self._request.rules.response_hold, EVENT_BYTES))
+            self._scanner = FirstContent(min(self.request.rules.response_hold, EVENT_BYTES))
 
     def _examine_whole_body(self, reader: ResponseReader, whole: bool) -> bool:
         """Like `_examine_body`, for a response that is not an event stream.
@@ -386,8 +440,8 @@ class AttemptIO(Owner):
             if whole:
                 if head.status == 404 and self._lists_model() and _names_model(reader.parts):
                     reason = Reason.MODEL_REFUSED
-                    self._request.context.fleet.read_list(self.attempt.at)
-                if head.status == self.attempt.refusal:
+                    self._driver.context.fleet.read_list(self.attempt.at)
+                if head.status == self.refusal:
                     if self._is_refused(reader):
                         return False
                     if head.status in BUSY:
@@ -407,14 +461,14 @@ class AttemptIO(Owner):
 
     def _lists_model(self) -> bool:
         """Whether the replica lists the model by the name that it was sent."""
-        request, models = self._request, self.attempt.at.models
+        request, models = self.request, self.attempt.at.models
         target = request.target
-        name = request.asked.model if target is None else target.model
+        name = self.asked.model if target is None else target.model
         return models is not None and name in models and request.pinned is None
 
     def _was_busy(self, retry_after: bytes | None) -> None:
         """Report a busy answer to the fleet, so that the replica gets no requests for a while."""
-        outcomes = self._request.context.fleet.outcomes
+        outcomes = self._driver.context.fleet.outcomes
         outcomes.busy(self.attempt.at, retry_after, monotonic())
 
     def _give_up(self, reason: Reason) -> bool:
@@ -465,7 +519,7 @@ class AttemptIO(Owner):
     def _holds_too_much(self, parts: list[bytes]) -> bool:
         self._held += sum(map(len, parts[self._looked :]))
         self._looked = len(parts)
-        return self._held > self._request.rules.response_hold
+        return self._held > self.request.rules.response_hold
 
 
 def io_of(attempt: Attempt) -> AttemptIO:

@@ -8,6 +8,7 @@ Must never: choose a replica, or change the body that the request keeps for anot
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from router.dispatch.attempts.body_edit import append, renamed, size_of, with_length
 from router.dispatch.attempts.engine_priority import (
@@ -21,8 +22,7 @@ from router.dispatch.attempts.engine_priority import (
 )
 from router.dispatch.attempts.upstream_head import attempt_head
 from router.dispatch.client_request import ClientRequest
-from router.dispatch.driver.attempt_state import Attempt
-from router.dispatch.proxied_request import ProxiedRequest
+from router.dispatch.driver.request import Request
 from router.dispatch.usage.usage_ask import PATHS, asking, replaced
 from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.replica import Replica
@@ -30,12 +30,15 @@ from router.intake.body import DECODE_UP_TO, SCAN_ABOVE, places_of
 from router.intake.members import Place
 from router.observe.events import log_event
 
+if TYPE_CHECKING:
+    from router.dispatch.attempts.attempt_io import AttemptIO
 
-def head_and_body(attempt: Attempt, request: ProxiedRequest) -> tuple[bytes, list[bytes]]:
-    """Return the head and the body that the attempt sends, and note in it what they ask for."""
+
+def head_and_body(io: AttemptIO) -> tuple[bytes, list[bytes]]:
+    """Return the head and the body that an attempt sends, and note in it what they ask for."""
+    attempt, request, asked = io.attempt, io.request, io.asked
     replica = attempt.at
     engine = replica.descriptor
-    asked = request.asked
     client_body = request.body or []
     common = asked.common
     edited = attempt.rest  # The body for the rest of a stream; `None`: the client's own body.
@@ -48,7 +51,9 @@ def head_and_body(attempt: Attempt, request: ProxiedRequest) -> tuple[bytes, lis
     parts = NOTHING
     if client_body and request.route.inference and request.route.is_known:
         is_rejected = request.driver.priority_rejected_by is replica
-        parts = _priority_parts(SILENT if is_rejected else dialect_of(replica), replica, request)
+        parts = _priority_parts(
+            SILENT if is_rejected else dialect_of(replica), replica, request, asked
+        )
     members = parts.member
     if asked.has_priority:
         removed = None
@@ -115,12 +120,12 @@ def head_and_body(attempt: Attempt, request: ProxiedRequest) -> tuple[bytes, lis
         assert lines is not None or attempt.rest is None, "the rest of a stream needs its own body"
         if lines is not None:
             common, body = lines, edited
-            attempt.asks_for_usage = asks
-            attempt.refusal = parts.refusal
+            io.asks_for_usage = asks
+            io.refusal = parts.refusal
             if appended is not None:
                 attempt.sent_priority = parts.number
-            attempt.rid = rid
-            attempt.abort_rule = abort if rid else None
+            io.rid = rid
+            io.abort_rule = abort if rid else None
     if attempt.sent_priority:
         replica.last_priority = attempt.sent_priority
     if parts.header:
@@ -175,9 +180,10 @@ def _without_priority(
     return without(client_body, places_of(asked.head.watch, asked.body_bytes))
 
 
-def _priority_parts(dialect: Dialect, replica: Replica, request: ProxiedRequest) -> PriorityParts:
+def _priority_parts(
+    dialect: Dialect, replica: Replica, request: Request, asked: ClientRequest
+) -> PriorityParts:
     """Return the parts of the request that send its priority to the replica."""
-    asked = request.asked
     # A body larger than `SCAN_ABOVE` is not edited, so the client's `priority` may still be in it.
     must = asked.body_bytes > SCAN_ABOVE
     parts = priority_parts(
@@ -189,7 +195,7 @@ def _priority_parts(dialect: Dialect, replica: Replica, request: ProxiedRequest)
         request.rules.level_s,
         must,
     )
-    if parts.drops and request.context.metrics.priority_dropped(replica.id):
+    if parts.drops and request.driver.context.metrics.priority_dropped(replica.id):
         log_event(
             logging.WARNING,
             "priorities are not forwarded to this replica",
@@ -201,7 +207,7 @@ def _priority_parts(dialect: Dialect, replica: Replica, request: ProxiedRequest)
     return parts
 
 
-def _may_ask_for_usage(request: ProxiedRequest, asked: ClientRequest) -> bool:
+def _may_ask_for_usage(request: Request, asked: ClientRequest) -> bool:
     """Whether the router may ask for the stream's token counts when the client did not.
 
     A request whose members could not be read is no stream.

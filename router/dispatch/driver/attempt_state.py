@@ -34,7 +34,6 @@ from router.core.errors import Reason
 from router.core.lease import Lease
 from router.core.speed_learner import SpeedSample
 from router.dispatch.driver.retry import LOST, UNSENT, RetryChoice, judge
-from router.fleet.engines.common.descriptor import Abort
 from router.fleet.replica import Replica
 
 # An attempt that ended for one of these reasons does not count towards the maximum number of
@@ -90,44 +89,55 @@ class Step:
     KEPT_ERROR: Final = 6  # Send the client the error answer that was kept first.
 
 
-class Attempt:
-    """One attempt to get the answer from one replica. Times are monotonic seconds."""
+class Lateness:
+    """What the hedger knows of one attempt. Times are monotonic seconds."""
+
+    __slots__ = ("ahead", "copy_by", "copy_due", "copy_price", "is_silent", "predicted_s")
+
+    def __init__(self, ahead: int, predicted_s: float) -> None:
+        # Uncached prompt tokens that waited at the replica at dispatch, including the attempt's.
+        self.ahead = ahead
+        # Predicted seconds from the dispatch to the first content; 0: no prediction.
+        self.predicted_s = predicted_s
+        # Time at which the request's class asks for a hedge; infinity: only the policy does.
+        self.copy_by = inf
+        # Time at which a hedge that was counted but not sent (`dry_run`) would have answered; 0:
+        # there was no such hedge.
+        self.copy_due = 0.0
+        # The share of the tokens of this hedge that the hedging budget paid, 0 to 1.
+        self.copy_price = 1.0
+        # Whether a hedge was sent because the replica shows no work.
+        self.is_silent = False
+
+
+class Attempt(Lease):
+    """One attempt to get the answer from one replica, and its slot there. Times are monotonic
+    seconds."""
 
     __slots__ = (
-        "abort_rule",
-        "ahead",
-        "asks_for_usage",
         "at",
         "began",
         "connect_due",
-        "copy_by",
-        "copy_due",
-        "copy_price",
         "ended",
         "error_status",
         "first_due",
-        "held",
+        "held_blocks",
         "index",
         "io",
         "is_alone",
         "is_doubted",
         "is_overdue",
         "is_sent",
-        "is_silent",
         "is_timed",
         "kind",
-        "lease",
+        "lateness",
         "overdue_due",
         "phase",
-        "predicted_s",
         "reason",
-        "refusal",
         "rest",
-        "rid",
         "sent_priority",
         "speed_sample",
         "stale",
-        "tokens",
         "work_due",
     )
 
@@ -136,32 +146,28 @@ class Attempt:
         index: int,
         kind: str,
         at: Replica,
-        lease: Lease,
         now: float,
-        tokens: int,
-        held: int,
+        tokens: int = 0,
+        held_blocks: int = 0,
+        streamed: bool = True,
+        light: bool = False,
     ) -> None:
+        """`tokens`: estimated uncached prompt tokens when the replica was chosen. `streamed`,
+        `light`: see `Lease`."""
+        super().__init__(at, tokens, streamed, light)
         # `at` is the replica object and not its id, because after a reload another replica may have
         # the same id.
         self.at = at
         self.index = index
         self.kind = kind
-        self.lease = lease
         self.phase = Phase.CONNECTING
         self.began = now
         self.ended = 0.0
         self.reason = Reason.OK
-        self.tokens = tokens  # Estimated uncached prompt tokens at the time the replica was chosen.
-        self.held = held  # Number of leading prompt blocks that the replica was expected to hold.
+        # Number of leading prompt blocks that the replica was expected to hold.
+        self.held_blocks = held_blocks
         # Whether the replica had already closed the attempt's pooled connection.
         self.stale = False
-        # The name by which the engine can abort the attempt; b"": the attempt has no name.
-        self.rid = b""
-        self.abort_rule: Abort | None = None  # The engine's abort rule, if the attempt has a name.
-        # Whether the router asked for token counts, and the client did not.
-        self.asks_for_usage = False
-        # The HTTP status with which the engine may refuse the `priority` field; 0: no such status.
-        self.refusal = 0
         self.sent_priority = b""  # The priority number sent to the engine; b"": no number was sent.
         # Sends the attempt and handles its events; set by the proxy or the simulator.
         self.io: object = None
@@ -172,31 +178,20 @@ class Attempt:
         # True if the client has read all the time, so only the engine determines the time to first
         # content.
         self.is_timed = True
-        self.first_due = inf  # Time at which the first content is due.
         # True if no other request waited at the replica when this attempt was sent.
         self.is_alone = False
+        # The time limits that `Deadlines` sets; infinity: none.
+        self.first_due = inf  # Time at which the first content is due.
         # Time at which the first sign of work for the attempt may be overdue.
         self.overdue_due = inf
-        self.is_overdue = False  # The first sign is overdue, which counts against the replica.
         # Time of the next check whether the replica works; infinity: content has come.
         self.work_due = inf
         # Time by which the attempt must be connected; set if the request's class has its own
         # connect timeout.
         self.connect_due = inf
-        # Predicted seconds from `began` to the first content; 0: no prediction.
-        self.predicted_s = 0.0
-        # Uncached prompt tokens that waited at the replica at dispatch, including those of this
-        # attempt; -1: unknown.
-        self.ahead = -1
-        # Time at which the request's class asks for a hedge; infinity: only the policy does.
-        self.copy_by = inf
-        # Whether a hedge was sent because the replica shows no work.
-        self.is_silent = False
-        # The share of the tokens of this hedge that the hedging budget paid, 0 to 1.
-        self.copy_price = 1.0
-        # Time at which a hedge that was counted but not sent (`dry_run`) would have answered; 0:
-        # there was no such hedge.
-        self.copy_due = 0.0
+        self.is_overdue = False  # The first sign is overdue, which counts against the replica.
+        # Set by the hedger at the dispatch; `None`: the hedger does not know the attempt.
+        self.lateness: Lateness | None = None
         # The status of the attempt's error answer; 0: it has none, or the comparison of its answer
         # with those of other replicas has ended (`fleet/error_answers.py`).
         self.error_status = 0
@@ -303,7 +298,7 @@ class AttemptState:
         replica: Replica,
         now: float,
         tokens: int = 0,
-        held: int = 0,
+        held_blocks: int = 0,
         streamed: bool = True,
         *,
         hedge: bool = False,
@@ -312,7 +307,7 @@ class AttemptState:
     ) -> Attempt:
         """Begin an attempt and take its lease.
 
-        `tokens`, `held`, `rest`: see `Attempt`; `light`: see `Lease`.
+        `tokens`, `held_blocks`, `rest`: see `Attempt`; `light`: see `Lease`.
         """
         kind = Kind.RETRY if self.attempts else Kind.PRIMARY
         if self._falls_back:
@@ -322,8 +317,9 @@ class AttemptState:
             kind = Kind.HEDGE
         elif rest is not None:
             kind = Kind.REST
-        lease = Lease(replica, tokens, streamed, light)
-        attempt = Attempt(len(self.attempts), kind, replica, lease, now, tokens, held)
+        attempt = Attempt(
+            len(self.attempts), kind, replica, now, tokens, held_blocks, streamed, light
+        )
         attempt.rest = rest
         if self.attempts:
             self.attempts.append(attempt)
@@ -360,7 +356,7 @@ class AttemptState:
         """
         if attempt.phase == Phase.ENDED or self.over:
             return False
-        attempt.lease.begun()
+        attempt.begun()
         winner = self.winner
         if winner is None or (attempt.rest is not None and winner.phase == Phase.ENDED):
             self.winner = attempt
@@ -508,7 +504,7 @@ class AttemptState:
             attempt.phase = Phase.ENDED
             attempt.ended = now
             attempt.reason = reason
-            attempt.lease.release()
+            attempt.release()
 
 
 # Maximum number of attempts of one request at one model, including failed connects, so that in a

@@ -44,13 +44,13 @@ def content_shown(
         else:
             estimate.shown(now)
     if request.route.is_known:
-        context.chooser.shown(request.view, replica, attempt.held, ttft_s, now)
+        context.chooser.shown(request.view, replica, attempt.held_blocks, ttft_s, now)
         context.hedger.shown(request.view, attempt, now)
 
 
 def refusal_shown(request: Request, context: Context, attempt: Attempt, now: float) -> None:
     """Report that the winner's answer is an error, so the replica has prefilled nothing."""
-    context.chooser.withdrawn(request.view, attempt.at, attempt.held)
+    context.chooser.withdrawn(request.view, attempt.at, attempt.held_blocks)
     context.hedger.failed(request.view, attempt, now)
 
 
@@ -61,7 +61,7 @@ def ended_unshown(request: Request, context: Context, attempt: Attempt, now: flo
     may not hold the prompt. The winner is reported with its token count when the request ends.
     """
     sample_cut(attempt, now)
-    context.chooser.withdrawn(request.view, attempt.at, attempt.held)
+    context.chooser.withdrawn(request.view, attempt.at, attempt.held_blocks)
     context.chooser.finished(request.view, attempt.at, None, now)
 
 

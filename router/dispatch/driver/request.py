@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
@@ -46,6 +47,9 @@ from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.intake.routes import Route
+
+if TYPE_CHECKING:
+    from router.dispatch.driver.request_driver import RequestDriver
 
 
 class Work:
@@ -81,13 +85,12 @@ class Work:
         # The speed measurement (`Cadence`) of the replica whose stream is relayed now.
         self._cadence: Cadence | None = None
 
-    def shown(self, replica: Replica, now: float) -> Replica | None:
-        """Note a replica's first content. Returns the replica that answered the request before."""
-        before, self.replica = self.replica, replica
-        if before is None:
+    def shown(self, replica: Replica, now: float) -> None:
+        """Note a replica's first content."""
+        if self.replica is None:
             self.first_at = now
+        self.replica = replica
         self.broke_at = 0.0
-        return before
 
     # -- the speed of a stream ----------------------------------------------------------------
 
@@ -119,6 +122,7 @@ class Request(ABC):
         "body",
         "concurrency",
         "deadlines",
+        "driver",
         "estimate",
         "fleet",
         "flow",
@@ -166,6 +170,7 @@ class Request(ABC):
         # The client's body; `None`: it is not kept, so the request cannot be sent again.
         self.body: list[bytes] | None = body
         self.deadlines = deadlines
+        self.driver: RequestDriver  # Set by the subclass, after its own fields.
         self.work = Work()
         # The estimated time to first token, made at the arrival; `None`: nothing was known, or the
         # request is not a stream.
@@ -197,6 +202,11 @@ class Request(ABC):
     @property
     def arrived(self) -> float:
         return self.view.arrived
+
+    def priced_model(self) -> str | None:
+        """Return the model whose price the request has. A model in a pool has the model's price."""
+        target = self.target
+        return target.model if target is not None and target.pool else self.view.model
 
     # -- which replicas it may use ----------------------------------------------------------------
 
@@ -268,24 +278,6 @@ class Request(ABC):
         """Return the hash that identifies the request if an engine dies; b"": it has none."""
         return b""
 
-    # -- its driver, as the queue uses it ---------------------------------------------------------
-
-    @abstractmethod
-    def prepare(self, replica: Replica, now: float) -> Attempt:
-        """Take the lease of another attempt, and do nothing else. `go` sends the attempt."""
-
-    @abstractmethod
-    def go(self, attempt: Attempt) -> None:
-        """Send a prepared attempt, unless the request has ended in the meantime."""
-
-    @abstractmethod
-    def recall(self, now: float) -> None:
-        """Preempt the request: end its running attempts, which have shown no content."""
-
-    @abstractmethod
-    def answer(self, err: RouterError) -> None:
-        """End the request with an error of the router (`placing.answer`)."""
-
     # -- the port of the engines ------------------------------------------------------------------
 
     @abstractmethod
@@ -336,6 +328,10 @@ class Request(ABC):
         return None
 
     # -- the port of the client -------------------------------------------------------------------
+
+    @abstractmethod
+    def answer(self, err: RouterError) -> None:
+        """End the request with an error of the router (`placing.answer`)."""
 
     @abstractmethod
     def fail(self, err: RouterError) -> None:

@@ -30,7 +30,7 @@ from router.core.scheduling import Alarm
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.deadlines import NOT_SINCE
-from router.dispatch.driver.reports import blame, contradicted, ended_unshown
+from router.dispatch.driver.reports import answered_badly, blame, contradicted, ended_unshown
 from router.dispatch.driver.request import Request
 from router.dispatch.driver.speed_samples import sample_dispatched
 from router.fleet.replica import Replica
@@ -201,11 +201,12 @@ class RequestDriver:
         context.hedger.sent(view, hedge, now)
         request.open(hedge, False)
 
-    def won(self, attempt: Attempt, now: float) -> bool:
-        """Handle the first content of an attempt.
+    def won(self, attempt: Attempt, now: float, has_comments: bool = False) -> bool:
+        """Handle the first content of an attempt, or its error answer that is relayed.
 
         Returns True if the attempt wins; the other attempts are then cancelled, also at their
         engines. Returns False if the attempt lost; none of its bytes may reach the client.
+        `has_comments`: the client's stream may get comments between two events.
         """
         if not self.state.content(attempt):
             return False
@@ -233,6 +234,8 @@ class RequestDriver:
             sample = attempt.speed_sample
             prefill_s = 0.0 if sample is None else sample.ttft_s
             queue.pools.shown(ticket, attempt.at, now, prefill_s)
+        request.work.shown(attempt.at, now)
+        request.deadlines.content(now, has_comments)
         return True
 
     # -- another attempt -------------------------------------------------------------------------
@@ -312,11 +315,24 @@ class RequestDriver:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def completed(self, attempt: Attempt, reason: Reason, now: float) -> None:
-        """End the winner, whose response is complete; its connection can be reused."""
+    def completed(
+        self, attempt: Attempt, reason: Reason, now: float, *, blames_replica: bool = False
+    ) -> None:
+        """End the winner, whose response is complete, and report it; its connection can be reused.
+
+        `blames_replica`: the response contains an error that is the replica's fault.
+        """
+        request, fleet = self.request, self.context.fleet
         self.state.completed(attempt, now, reason)
-        self.request.free_connection(attempt)
-        self.context.fleet.attempt_ended(attempt.at, attempt.began)
+        request.free_connection(attempt)
+        fleet.attempt_ended(attempt.at, attempt.began)
+        if reason is Reason.SERVER_ERROR or blames_replica:
+            answered_badly(request, self.context, attempt, reason)
+        elif reason is Reason.OK and not attempt.error_status:
+            generates = request.route.inference and not request.route.light
+            fleet.outcomes.succeeded(attempt.at, attempt.began, content=generates)
+            if not fleet.suspects.is_empty:
+                fleet.suspects.answered(request.digest())
 
     def end_attempt(self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool) -> int:
         """End an attempt that gave no complete response. Returns the next `Step`."""

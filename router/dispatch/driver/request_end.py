@@ -65,7 +65,7 @@ def end_request(
             metrics.estimated(label, estimate.is_kept, estimate.high_s - estimate.low_s)
     if replica is not None:
         winner = state.winner
-        if winner is not None and winner.held and reason is Reason.OK:
+        if winner is not None and winner.held_blocks and reason is Reason.OK:
             replica.reports.should_have_hit(winner.began)
         _learn(request, context, replica, label, events, tpot_s, now, counts)
     if request.view.stream:

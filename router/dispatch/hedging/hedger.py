@@ -13,9 +13,8 @@ The hedger learns the usual time to first content from all requests, hedgeable o
 
 For each attempt, the hedger gets a call of `dispatched` or `sent`, then exactly one call of
 `shown`, `outrun` or `failed`. The hedger's data about an attempt is stored in the attempt
-(`predicted_s`, `ahead`, `is_silent`, `copy_by`, `copy_due`, `copy_price`), so the hedger keeps no
-data of ended attempts. An attempt without the first call (it is asked for the rest of a stream) may
-have the second call, which then does nothing.
+(`Lateness`), so the hedger keeps no data of ended attempts. An attempt without the first call (it
+is asked for the rest of a stream) may have the second call, which then does nothing.
 
 Must never: do I/O, set a timer, read a clock, choose the replica, or check more replicas in one
 call than `backups.WINDOW` and `backups.HOLDERS` allow.
@@ -30,7 +29,7 @@ from typing import Final
 from policies.contract import RequestView
 from policies.hedging.contract import HedgingPolicy, make_policy
 from router.config.model import Hedging
-from router.dispatch.driver.attempt_state import Attempt, Kind
+from router.dispatch.driver.attempt_state import Attempt, Kind, Lateness
 from router.dispatch.hedging.backups import ENOUGH, HOLDERS, RANK, WINDOW, apart, obstacle, window
 from router.dispatch.hedging.copy_price import EMPTY_BUSY, price
 from router.dispatch.hedging.hedge_budget import HedgeBudget
@@ -155,8 +154,7 @@ class Hedger:
         if now >= ttfts.refresh_at:
             ttfts.refresh(now)
             self._plan(ttfts)
-        attempt.ahead = attempt.at.pending_tokens
-        attempt.predicted_s = self.times.predict(ttfts, attempt)
+        late = self._expected(ttfts, attempt)
         self.times.dispatched(view.model, attempt, now)
         may_be = hedges_as in self._classes
         self._budget.deposit(attempt.tokens, may_be)
@@ -165,10 +163,10 @@ class Hedger:
         longest = self._rules.prompt_tokens
         if longest and view.prompt_tokens > longest:
             return self._never(Refusal.LONG)
-        due = self._late_at(ttfts, attempt, attempt.predicted_s)
+        due = self._late_at(ttfts, attempt, late.predicted_s)
         if self._delays and hedges_as in self._delays:
-            attempt.copy_by = now + self._delays[hedges_as]
-            due = min(due, attempt.copy_by)
+            late.copy_by = now + self._delays[hedges_as]
+            due = min(due, late.copy_by)
         if self._watches and self.times.busy_share(attempt.at, now) < EMPTY_BUSY:
             # Under load no replica is idle, so this time would be useless.
             first_s, _ = self.times.usual_s(view.model, attempt, view.stream)
@@ -176,6 +174,13 @@ class Hedger:
         if due == NEVER:
             return self._never(Refusal.GAIN)
         return due
+
+    def _expected(self, ttfts: Ttfts, attempt: Attempt) -> Lateness:
+        """Record when an attempt is expected to show content."""
+        ahead = attempt.at.pending_tokens
+        predicted_s = self.times.predict_at(ttfts, attempt.at, ahead)
+        attempt.lateness = late = Lateness(ahead, predicted_s)
+        return late
 
     def _late_at(self, ttfts: Ttfts, attempt: Attempt, predicted_s: float) -> float:
         """Return when an attempt is late by the plan of the policy."""
@@ -203,7 +208,8 @@ class Hedger:
         again. With `dry_run` the result is always empty, and the copy is only counted.
         """
         self._refused = None
-        if self._idle or primary.copy_due:
+        late = primary.lateness
+        if self._idle or late is None or late.copy_due:
             return ()
         replica = primary.at
         if not pool or (len(pool) == 1 and pool[0] is replica):
@@ -211,7 +217,7 @@ class Hedger:
         ttfts = self.times.of(view.model, view.stream, now)
         predicted_s = self.times.predict(ttfts, primary)
         silent_at = self._silent_from(view, primary)
-        causes = self._causes_now(ttfts, primary, predicted_s, silent_at, now)
+        causes = self._causes_now(ttfts, primary, late.copy_by, predicted_s, silent_at, now)
         if not causes:
             return self._refuse(Refusal.COLD if ttfts.is_cold else Refusal.GAIN)
         self._turn += 1
@@ -237,14 +243,20 @@ class Hedger:
                 why = Refusal.COLD
             return self._refuse(why)
         if self._rules.dry_run:
-            self._would_fire(primary, found[0], now)
+            self._would_fire(late, found[0], now)
             return ()
         self._offers, self._cause = found, cause
-        primary.is_silent = cause is Cause.SILENT
+        late.is_silent = cause is Cause.SILENT
         return apart(replica, [offer.replica for offer in found])
 
     def _causes_now(
-        self, ttfts: Ttfts, primary: Attempt, predicted_s: float, silent_at: float, now: float
+        self,
+        ttfts: Ttfts,
+        primary: Attempt,
+        copy_by: float,
+        predicted_s: float,
+        silent_at: float,
+        now: float,
     ) -> list[Cause]:
         """Return why a copy is due now, and set when to call `backup` again without one.
 
@@ -253,10 +265,10 @@ class Hedger:
         """
         causes = []
         again_at = now + TICK_S  # The plan may change each second.
-        if now >= primary.copy_by:
+        if now >= copy_by:
             causes.append(Cause.CLASS)
         else:
-            again_at = min(again_at, primary.copy_by)
+            again_at = min(again_at, copy_by)
         if not self._watches:
             pass
         elif now >= silent_at:
@@ -391,7 +403,7 @@ class Hedger:
         self.metrics.suppressed[why] += 1
         return ()
 
-    def _would_fire(self, primary: Attempt, offer: Offer, now: float) -> None:
+    def _would_fire(self, late: Lateness, offer: Offer, now: float) -> None:
         """Count a copy that `dry_run` does not send.
 
         Withdraws the tokens of the copy, and records when the copy would answer.
@@ -401,7 +413,7 @@ class Hedger:
         metrics.would_fire_tokens += offer.tokens
         self._budget.take(offer.tokens, offer.price)
         metrics.budget_tokens = self._budget.level
-        primary.copy_due = now + offer.takes_s
+        late.copy_due = now + offer.takes_s
 
     # -- events of an attempt -----------------------------------------------------------------
 
@@ -411,36 +423,36 @@ class Hedger:
         metrics.fired += 1
         metrics.fired_tokens += hedge.tokens
         metrics.causes[self._cause] += 1
+        late = self._expected(self.times.of(view.model, view.stream, now), hedge)
         for offer in self._offers:
             if offer.replica is hedge.at:
-                hedge.copy_price = offer.price
+                late.copy_price = offer.price
         self._offers = []
-        metrics.idle += hedge.copy_price == 0.0
-        metrics.idle_tokens += hedge.tokens * (1.0 - hedge.copy_price)
-        self._budget.take(hedge.tokens, hedge.copy_price)
+        metrics.idle += late.copy_price == 0.0
+        metrics.idle_tokens += hedge.tokens * (1.0 - late.copy_price)
+        self._budget.take(hedge.tokens, late.copy_price)
         metrics.budget_tokens = self._budget.level
         self.times.dispatched(view.model, hedge, now)
-        hedge.ahead = hedge.at.pending_tokens
-        ttfts = self.times.of(view.model, view.stream, now)
-        hedge.predicted_s = self.times.predict(ttfts, hedge)
 
     def shown(self, view: RequestView, attempt: Attempt, now: float) -> None:
         """Learn from the first attempt of a request that shows content or its whole answer."""
-        if attempt.ahead < 0:
+        late = attempt.lateness
+        if late is None:
             return
         if attempt.is_timed:
             self.times.shown(self.times.of(view.model, view.stream, now), attempt, now)
         if attempt.kind == Kind.HEDGE:
             self.metrics.won += 1
-        elif attempt.copy_due:
-            self._would_have(attempt, now)
+        elif late.copy_due:
+            self._would_have(late.copy_due, now)
 
     def outrun(self, view: RequestView, attempt: Attempt, computed: int, now: float) -> None:
         """Learn from an attempt that is cancelled because another one showed content first.
 
         `computed`: prompt tokens that the engine has computed for the attempt; below 0: unknown.
         """
-        if attempt.ahead < 0:
+        late = attempt.lateness
+        if late is None:
             return
         metrics, times = self.metrics, self.times
         ttfts = times.of(view.model, view.stream, now)
@@ -452,7 +464,7 @@ class Hedger:
         if attempt.kind == Kind.HEDGE:
             metrics.lost += 1
             if not attempt.is_sent:
-                self._refund(attempt)
+                self._refund(attempt.tokens, late.copy_price)
             return
         waited_s = now - attempt.began
         metrics.saved_s += predicted_s * ttfts.curve.remaining(waited_s / predicted_s)
@@ -464,7 +476,8 @@ class Hedger:
 
         Examples: an error, a timeout, or the client left.
         """
-        if attempt.ahead < 0:
+        late = attempt.lateness
+        if late is None:
             return
         times = self.times
         times.cut(times.of(view.model, view.stream, now), attempt, now)
@@ -474,23 +487,23 @@ class Hedger:
             if attempt.is_sent:
                 metrics.wasted_tokens += times.computed_tokens(view.model, attempt, now)
             else:
-                self._refund(attempt)
-        elif attempt.copy_due:
-            self._would_have(attempt, now)
+                self._refund(attempt.tokens, late.copy_price)
+        elif late.copy_due:
+            self._would_have(late.copy_due, now)
 
-    def _refund(self, hedge: Attempt) -> None:
+    def _refund(self, tokens: int, its_price: float) -> None:
         """Refund the tokens of a copy that never reached its replica."""
         metrics = self.metrics
-        self._budget.give_back(hedge.tokens, hedge.copy_price)
-        metrics.fired_tokens -= hedge.tokens
-        metrics.returned_tokens += hedge.tokens
+        self._budget.give_back(tokens, its_price)
+        metrics.fired_tokens -= tokens
+        metrics.returned_tokens += tokens
         metrics.budget_tokens = self._budget.level
 
-    def _would_have(self, primary: Attempt, now: float) -> None:
+    def _would_have(self, copy_due: float, now: float) -> None:
         """Count a `dry_run` copy as useful if the first attempt ended after the copy's answer."""
-        if now > primary.copy_due:
+        if now > copy_due:
             self.metrics.would_win += 1
-            self.metrics.would_save_s += now - primary.copy_due
+            self.metrics.would_save_s += now - copy_due
 
     # -- the policy's plan --------------------------------------------------------------------
 

@@ -93,10 +93,10 @@ class LearnedTimes:
 
         The round-trip time to the replica is included.
         """
-        return self.predict_at(ttfts, attempt.at, attempt.ahead)
+        return self.predict_at(ttfts, attempt.at, _ahead(attempt))
 
     def predict_at(self, ttfts: Ttfts, replica: Replica, tokens: int) -> float:
-        """Return the prediction of `predict` for a replica. `tokens`: see `Attempt.ahead`."""
+        """Return the prediction of `predict` for a replica. `tokens`: see `Lateness.ahead`."""
         factor = self.factor(replica, ttfts.is_streamed)
         return ttfts.predict(tokens, factor) + replica.speed.rtt_s
 
@@ -158,7 +158,7 @@ class LearnedTimes:
         waited_s = now - attempt.began
         if waited_s >= predicted_s:
             return tokens
-        left = int(attempt.ahead * (1.0 - waited_s / predicted_s))
+        left = int(_ahead(attempt) * (1.0 - waited_s / predicted_s))
         return max(0, tokens - left)
 
     # -- the work of each replica ---------------------------------------------------------------
@@ -183,20 +183,22 @@ class LearnedTimes:
         """Learn from an attempt that shows its first content now."""
         took_s = _without_network(now - attempt.began, attempt.at)
         speed = self._speed(attempt.at, ttfts.is_streamed)
-        line_s = ttfts.predict(attempt.ahead, 1.0)
-        ttfts.shown(attempt.ahead, took_s, speed.factor, now)
+        ahead = _ahead(attempt)
+        line_s = ttfts.predict(ahead, 1.0)
+        ttfts.shown(ahead, took_s, speed.factor, now)
         if not ttfts.is_cold:
             speed.shown(took_s, line_s, now)
 
     def cut(self, ttfts: Ttfts, attempt: Attempt, now: float) -> None:
         """Learn from an attempt that ends now, before it showed content."""
-        if not attempt.is_timed:
+        late = attempt.lateness
+        if late is None or not attempt.is_timed:
             return
         waited_s = _without_network(now - attempt.began, attempt.at)
         speed = self._speed(attempt.at, ttfts.is_streamed)
-        line_s = ttfts.predict(attempt.ahead, 1.0)
-        ttfts.cut(attempt.ahead, waited_s, speed.factor, attempt.is_silent, now)
-        if not (ttfts.is_cold or attempt.is_silent):
+        line_s = ttfts.predict(late.ahead, 1.0)
+        ttfts.cut(late.ahead, waited_s, speed.factor, late.is_silent, now)
+        if not (ttfts.is_cold or late.is_silent):
             speed.cut(waited_s, line_s, now)
 
     def _speed(self, replica: Replica, is_streamed: bool) -> Speed:
@@ -210,6 +212,12 @@ class LearnedTimes:
             if not replica.removed:
                 self._speeds[replica] = speeds
         return speeds
+
+
+def _ahead(attempt: Attempt) -> int:
+    late = attempt.lateness
+    assert late is not None, "the hedger was not told of the attempt"
+    return late.ahead
 
 
 def _without_network(seconds: float, replica: Replica) -> float:

@@ -14,10 +14,10 @@ from typing import cast
 from policies.facts import RequestView
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
+from router.admission.due import Expired
+from router.admission.evictions import GIVE_WAY
 from router.admission.pools import Pools
 from router.admission.queue import Queue
-from router.admission.timers import Expired
-from router.admission.waiting.wait_lists import GIVE_WAY
 from router.core.scheduling import Scheduler
 from router.dispatch.driver.request import Request
 

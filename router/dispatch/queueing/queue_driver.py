@@ -8,8 +8,8 @@ attempts for the rest of a broken stream bypass the queue and count only as load
 
 Usually no request waits. Then a request gets no ticket: the routing policy chooses a replica, and
 the driver checks that this replica accepts one more request (`_fast_path`). The queue is used only
-if the replica does not accept the request, or if every request must be counted (reservations,
-preemption).
+if the replica does not accept the request, or if an extra counts every request
+(`router/admission/extra.py`).
 
 Each change of a replica's state is recorded (`changed`). If requests wait, the queue is updated at
 the end of the same turn of the event loop (`_settle`). So no call of the queue happens inside
@@ -212,14 +212,15 @@ class QueueDriver:
                 _count(x, now)
             self.changed(replica)
             return
+        queue: Queue = ticket.queue
         if ticket.state == NEW:
-            self.pools.sent(ticket, replica, now)
+            queue.sent(ticket, replica, now)
         elif ticket.state == SENT:
             run = ticket.run
             if run is not None and (run.is_away or run.place is not replica):
                 self.pools.moved(ticket, replica, now)
         if not x.may_move():
-            self.pools.stays(ticket)
+            queue.runs.shown(ticket)
 
     def pauses(self, x: Request) -> None:
         """Note that a request has failed at a replica and pauses before its retry."""
@@ -266,11 +267,12 @@ class QueueDriver:
             return
         x.ticket = None
         ticket.request = None
+        queue: Queue = ticket.queue
         if ticket.state != SENT:
-            self.pools.leave(ticket)
+            queue.leave(ticket)
             self._arm()
             return
-        self.pools.settle(ticket, tokens, output, now, end)
+        queue.runs.settle(ticket, tokens, output, now, end)
 
     # -- events of the fleet ------------------------------------------------------------------
 
@@ -336,7 +338,7 @@ class QueueDriver:
         """Apply changed context lengths of the fleet to all waiting requests."""
         self._limited_at = self._fleet.context_levels.version
         for queue in self.pools.queues:
-            for ticket in queue.tickets():
+            for ticket in queue.wait_lists.tickets():
                 x = cast(Request, ticket.request)
                 if x.limit_context():
                     self.limits_changed(x)
@@ -376,7 +378,7 @@ class QueueDriver:
             try:
                 self._metrics.waited(x.urgency.name, now - x.deadlines.waits_since)
                 x.deadlines.granted(now)
-                prepared = x.prepare(cast(Replica, ticket.place), now)
+                prepared = x.driver.prepare(cast(Replica, ticket.place), now)
             except Exception as err:  # `_go` ends this request after all leases are taken.
                 prepared = err
             begun.append((x, prepared))
@@ -477,7 +479,7 @@ class QueueDriver:
             except RouterError:
                 return False
             if other is not None:
-                x.go(x.prepare(other, now))
+                x.driver.begin(other, now)
             return True
         ticket.excluded = ()
         if not self.pools.requeue(ticket, now):
@@ -524,7 +526,7 @@ class QueueDriver:
         if ticket is not None:
             if ticket.state != SENT or ticket.run is None:
                 return False
-            x.recall(now)
+            x.driver.recall(now)
             if self.pools.requeue(ticket, now):
                 x.deadlines.queued(now)
             self.changed(replica)
@@ -533,9 +535,9 @@ class QueueDriver:
         found = self.open_among(x, others)
         if not found:
             return self._queue_instead(x, tried, now)
-        x.recall(now)
+        x.driver.recall(now)
         _uncount(x, now)
-        x.go(x.prepare(self._chooser.choose(x.view, found, now), now))
+        x.driver.begin(self._chooser.choose(x.view, found, now), now)
         return True
 
     def _queue_instead(self, x: Request, tried: Sequence[Replica], now: float) -> bool:
@@ -551,9 +553,9 @@ class QueueDriver:
             if was_counted:
                 _count(x, now)
             return False
-        x.recall(now)
+        x.driver.recall(now)
         if replica is not None:
-            x.go(x.prepare(replica, now))
+            x.driver.begin(replica, now)
         return True
 
     def recall(self, ticket: Ticket, now: float) -> None:
@@ -563,8 +565,8 @@ class QueueDriver:
             return  # The request has ended or shown content in this turn of the event loop.
         x, place = cast(Request, request), cast(Replica, run.place)
         try:
-            x.recall(now)
-            if self.pools.requeue(ticket, now):
+            x.driver.recall(now)
+            if self.pools.requeue(ticket, now, is_preempted=True):
                 x.deadlines.queued(now)
                 # The replica may have capacity for both the preempted and the more urgent request.
                 self.changed(place)
@@ -578,7 +580,7 @@ def _go(begun: _Begun) -> None:
             x.crashed(prepared)
             continue
         try:
-            x.go(prepared)
+            x.driver.go(prepared)
         except Exception as err:
             x.crashed(err)
 

@@ -70,9 +70,11 @@ class UsageTap:
     __slots__ = (
         "_closing",
         "_drops_lf",
+        "_errors",
         "_event",
         "_events",
         "_first",
+        "_holds_end",
         "_is_aligned",
         "_is_response",
         "_is_withheld",
@@ -87,7 +89,6 @@ class UsageTap:
         "_size",
         "_takes_out",
         "_whole",
-        "errors",
         "has_done",
     )
 
@@ -106,10 +107,12 @@ class UsageTap:
         object whose `events` is increased with every event.
         """
         self._meter = Cadence() if meter is None else meter
-        self.errors = ErrorWatch()
+        # Examines the stream for errors, since the first read that may contain a part of one.
+        self._errors: ErrorWatch | None = None
         self.has_done = False  # Whether [DONE] has come, so the client has the whole answer.
         self._takes_out = takes_out
-        self._closing = Closing() if takes_out else None
+        self._holds_end = takes_out  # Whether the event with the `finish_reason` is held.
+        self._closing: Closing | None = None  # Holds it, from that event on.
         self._whole = False
         self._mark = mark
         self._quiet = quiet
@@ -151,7 +154,7 @@ class UsageTap:
         The engine's fingerprint is not kept: such a stream must not hold back its last event.
         """
         self._whole = self._is_withheld = True
-        self._closing = None
+        self._holds_end = False
 
     def feed(self, data: bytes) -> bytes:
         """Return the bytes to relay, given the bytes of one read. This runs for every token."""
@@ -167,7 +170,9 @@ class UsageTap:
             and data.find(self._mark) < 0
         ):
             closing = self._closing
-            if closing is None or not (closing.held or data.find(FINISH) >= 0):
+            if not self._holds_end or (
+                (closing is None or not closing.held) and data.find(FINISH) < 0
+            ):
                 if self._events >= self._sample_at:
                     self._take_sample(data)
                 self._size += len(data)
@@ -175,7 +180,12 @@ class UsageTap:
                 self._meter.events += 1
                 return data
         data = self._look(data)
-        return data if self._closing is None else self._closing.pass_on(data)
+        closing = self._closing
+        if closing is None:
+            if not self._holds_end or data.find(FINISH) < 0:
+                return data
+            closing = self._closing = Closing()
+        return closing.pass_on(data)
 
     def flush(self) -> bytes:
         """Return the held bytes at the end of the stream: an incomplete last event."""
@@ -189,6 +199,16 @@ class UsageTap:
     def release(self, data: bytes = b"") -> bytes:
         """Return the held whole events and the bytes after them; no more bytes will come."""
         return data if self._closing is None else self._closing.release(data)
+
+    @property
+    def has_seen_error(self) -> bool:
+        """Whether the stream has reported an error."""
+        return self._errors is not None and self._errors.has_seen
+
+    @property
+    def blames_server(self) -> bool:
+        """Whether the stream has reported an error that the engine caused."""
+        return self._errors is not None and self._errors.blames_server
 
     @property
     def content_events(self) -> int:
@@ -270,7 +290,11 @@ class UsageTap:
                 return b""
         end = self._end_of_events(data)
         is_cut = end < len(data)
-        self.errors.feed(data, is_cut)
+        errors = self._errors
+        if errors is None and (is_cut or b'"error"' in data):
+            errors = self._errors = ErrorWatch()
+        if errors is not None:
+            errors.feed(data, is_cut)
         if not end:
             event = self._event
             if event is None:
@@ -452,8 +476,11 @@ class UsageTap:
 
     def _keep_fingerprint(self, body: dict[str, Any]) -> None:
         fingerprint = body.get("system_fingerprint")
-        if self._closing is not None and isinstance(fingerprint, str):
-            self._closing.fingerprint = msgspec.json.encode(fingerprint)
+        if self._holds_end and isinstance(fingerprint, str):
+            closing = self._closing
+            if closing is None:  # The event with the `finish_reason` came in the same read.
+                closing = self._closing = Closing()
+            closing.fingerprint = msgspec.json.encode(fingerprint)
 
 
 def _count(events: bytes) -> int:

@@ -36,8 +36,9 @@ class Hooks:
         # replicas; the second one returns whether they are being read.
         self.doubted_list: Callable[[Replica], None] = ignore
         self.unknown_model: Callable[[], bool] = _not_read
-        # Called with a replica that may have free capacity now. Called with `None` if fleet
-        # membership or fitness changed, so that everything must be recomputed.
+        # Records a replica that may have free capacity now, or `None` if fleet membership or
+        # fitness changed. The queue reads these records at the end of the event loop's turn, so a
+        # call decides nothing.
         self.room: Callable[[Replica | None], None] = _no_room
         # Called with a replica whose process may have died, because it has lost a request.
         self.lost: Callable[[Replica], None] = ignore

@@ -175,7 +175,6 @@ class SimulatedExchange(Request):
         "_port",
         "arrival",
         "context",
-        "driver",
         "engine_priority",
         "number",
         "outcome",
@@ -241,15 +240,6 @@ class SimulatedExchange(Request):
 
     def crashed(self, err: Exception) -> None:
         raise err
-
-    def prepare(self, replica: Replica, now: float) -> Attempt:
-        return self.driver.prepare(replica, now)
-
-    def go(self, attempt: Attempt) -> None:
-        self.driver.go(attempt)
-
-    def recall(self, now: float) -> None:
-        self.driver.recall(now)
 
     def answer(self, err: RouterError) -> None:
         answer(self.driver, err)
@@ -342,7 +332,6 @@ class SimulatedExchange(Request):
         if attempt not in driver.state.live or not self._wins(attempt, now):
             return
         self.outcome.first = now
-        self.deadlines.content(now, False)
         ttft_s = now - attempt.began if self.view.stream else None
         if self.view.stream:
             self.work.flows(attempt.at.learned.cadence, now)
@@ -356,7 +345,6 @@ class SimulatedExchange(Request):
             return False
         self._record_attempt(attempt)
         self.outcome.wasted_tokens += wasted
-        self.work.shown(attempt.at, now)
         return True
 
     def _record_attempt(self, attempt: Attempt) -> None:
@@ -364,7 +352,7 @@ class SimulatedExchange(Request):
         outcome = self.outcome
         outcome.replica = attempt.replica_id
         outcome.dispatched = attempt.began
-        outcome.expected_tokens = int(attempt.held * self.view.block_tokens)
+        outcome.expected_tokens = int(attempt.held_blocks * self.view.block_tokens)
 
     def completed(self, io: SimulatedAttempt, now: float) -> None:
         """Process the end of an attempt's complete answer."""
@@ -374,7 +362,6 @@ class SimulatedExchange(Request):
         if driver.state.winner is None:
             self.content(io, now)
         driver.completed(attempt, Reason.OK, now)
-        self.context.fleet.outcomes.succeeded(attempt.at, attempt.began)
         self._finish(Reason.OK, now, io)
 
     def refused(self, io: SimulatedAttempt, now: float) -> None:

@@ -33,7 +33,7 @@ def test_the_rest_of_the_slots_stays_free_of_batch(share: float, most: int) -> N
         world.come(**ONE, output=1000)
     assert running(world, spot, batch=True) == most
     if share < 1.0:
-        assert world.queue.why_closed(spot, BATCH) == "share"
+        assert world.queue.gates.why_closed(spot, BATCH) == "share"
     for _ in range(8 - most):
         assert world.come(tokens=10, output=10) in world.started
     world.run(3000.0)
@@ -47,7 +47,7 @@ def test_other_classes_are_not_limited() -> None:
     for _ in range(8):
         world.come(tokens=10, output=1000)
     assert running(world, spot, batch=False) == 8
-    assert world.queue.why_closed(spot, NORMAL) != "share"
+    assert world.queue.gates.why_closed(spot, NORMAL) != "share"
 
 
 def test_batch_needs_a_ticket_only_if_its_slots_are_limited() -> None:

@@ -146,7 +146,7 @@ def test_a_replica_that_left_is_counted_no_more() -> None:
 def test_who_is_open_is_remembered_only_as_long_as_no_door_moves() -> None:
     one, two, three = Spot("one"), Spot("two"), Spot("three")
     world = World([one, two, three], config(gates={"prefill_tokens": 0}))
-    gates = world.queue._gates
+    gates = world.queue.gates
     everybody = (one, two, three)
     assert gates.open_of(everybody, 2) is everybody
     one.waiting = 3
@@ -165,36 +165,3 @@ def test_who_is_open_is_remembered_only_as_long_as_no_door_moves() -> None:
     world.free(one)
     world.free(two)
     assert gates.open_of(everybody, 2) is everybody
-
-
-# -- capacity ---------------------------------------------------------------------------------
-
-
-def test_a_full_cache_of_unknown_size_shows_its_size() -> None:
-    spot = Spot("a")
-    gates = cache(spot)
-    gate = gates.of(spot)
-    gate.used = 700
-    spot.inflight = spot.load = 5
-    spot.kv_usage = 0.99
-    gates.look(gate)
-    assert gates.capacity() == 700.0
-
-
-@pytest.mark.parametrize("slots", [None, 64])
-def test_a_replica_that_is_closed_but_not_full_shows_no_capacity(slots: int | None) -> None:
-    """A value that is too small would limit the classes, so that it could never grow again."""
-    spot = Spot("a", slots=slots)
-    gates = cache(spot)
-    gate = gates.of(spot)
-    gate.used = 700
-    wait(spot, 3)  # the first burst: three requests wait for their prefill
-    gates.look(gate)
-    assert not gate.mask & (1 << NORMAL)
-    assert gates.capacity() == 0.0
-    wait(spot, 0)
-    gates.look(gate)
-    spot.slots, spot.polls_heard = 2, spot.polls_heard + 1
-    spot.inflight = spot.load = 2  # both slots are in use, but the gate is closed by a pause
-    gates.shut(gate, 10.0)
-    assert gates.capacity() == 0.0

@@ -137,8 +137,8 @@ def test_without_a_new_plan_one_event_reads_one_gate() -> None:
     world, pool, first, second = planned()
     pool.closed = {first: 0, second: 0}
     world.free(second)
-    assert world.queue.is_open(second, LOW)
-    assert not world.queue.is_open(first, LOW)
+    assert world.queue.gates.is_open(second, LOW)
+    assert not world.queue.gates.is_open(first, LOW)
 
 
 def test_age_opens_no_replica_that_the_policy_keeps_for_more_urgent_classes() -> None:

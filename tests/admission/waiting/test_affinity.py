@@ -222,7 +222,7 @@ def test_memory_of_prefix_lookups_is_bounded() -> None:
         world.come(**known)
         free_one(world, one)
     assert short.held() < 3 * 16 * 64
-    for ticket in world.queue.tickets():
+    for ticket in world.queue.wait_lists.tickets():
         world.leave(ticket)
     assert short.held() == 0
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from policies.queueing.ticket import Ticket
+from router.admission.extra import Extra
+from router.core.urgency import CLASSES
 from tests.admission.parts import PATIENT, Parts
 from tests.admission.world import Spot, every_class, holds
 
@@ -116,9 +118,9 @@ def test_batch_keeps_its_share_of_the_slots_in_its_turn() -> None:
     parts.waits(number=4.0)
     low = parts.waits(number=3.0)
     parts.choice.stride.passes[3] = 1e9
-    parts.gates.of(spot).batch = 4
+    parts.gates.of(spot).facts.batch = 4
     assert parts.chosen(spot) is low
-    parts.gates.of(spot).batch = 3
+    parts.gates.of(spot).facts.batch = 3
     assert parts.chosen(spot) is not low
 
 
@@ -168,28 +170,39 @@ def test_a_starving_ticket_goes_first_where_the_policy_may_pass_it_over() -> Non
     assert parts.served(spot, 100.0) == [long, short]
 
 
-# -- reservations -----------------------------------------------------------------------------
+# -- extras -----------------------------------------------------------------------------------
 
 
-def test_a_class_beyond_its_share_does_not_go() -> None:
+class Refuses(Extra):
+    """Allows tickets of a class up to a number of tokens; other classes without a limit."""
+
+    def __init__(self, **most: int) -> None:
+        self.most = {CLASSES.index(name): tokens for name, tokens in most.items()}
+
+    def allows(self, ticket: Ticket) -> bool:
+        return ticket.view.prompt_tokens <= self.most.get(ticket.urgency, 10**9)
+
+
+def test_a_class_that_an_extra_does_not_allow_does_not_go() -> None:
     spot = Spot("a")
-    parts = Parts(spot, **{**STRICT, "reservations": {"enabled": True, "strict": True}})
-    parts.reservations.capacity = 1000.0
+    parts = Parts(spot, **STRICT)
+    refuses = Refuses()
+    parts.use(refuses)
     normal, low = parts.waits(number=2.0, tokens=10), parts.waits(number=3.0, tokens=10)
     assert parts.chosen(spot) is normal
-    parts.reservations.used[2] = 400  # the class's whole share
+    refuses.most[2] = 9
     assert parts.chosen(spot) is low
-    parts.reservations.used[3] = 1000
+    refuses.most[3] = 0
     assert parts.chosen(spot) is None
 
 
-def test_a_ticket_that_is_chosen_for_its_prefix_must_fit_too() -> None:
+def test_a_ticket_that_is_chosen_for_its_prefix_must_be_allowed_too() -> None:
     spot = Spot("a")
-    parts = Parts(spot, **{**STRICT, "reservations": {"enabled": True}})
-    parts.reservations.capacity = 1000.0
-    parts.reservations.used[2] = 900
+    parts = Parts(spot, **STRICT)
+    refuses = Refuses(normal=100)
+    parts.use(refuses)
     small = parts.waits(tokens=10)
     large = parts.waits(tokens=500, look=holds({spot: 40}), block_tokens=10.0)
     assert parts.chosen(spot) is small
-    parts.reservations.used[2] = 0
+    refuses.most[2] = 500
     assert parts.chosen(spot) is large

@@ -71,7 +71,7 @@ def test_the_longest_wait_and_the_number_of_skips_are_reported() -> None:
     world.run(3.0)
     world.come(number=1.0, tokens=10, output=1)
     world.run(2.0)
-    assert world.queue.ages_s(world.now) == pytest.approx([0.0, 2.0, 5.0, 0.0, 0.0])
+    assert world.queue.wait_lists.ages_s(world.now) == pytest.approx([0.0, 2.0, 5.0, 0.0, 0.0])
     assert world.queue.counts.inverted == [0] * 5
     world.pool.spots[0].prefills = False
     for _ in range(20):
@@ -81,7 +81,7 @@ def test_the_longest_wait_and_the_number_of_skips_are_reported() -> None:
     world.run(20.0)
     assert world.queue.counts.inverted[2] > 0  # class low was served while high requests waited
     assert world.queue.counts.inverted[0] == world.queue.counts.inverted[1] == 0
-    assert world.queue.ages_s(world.now) == [0.0] * 5
+    assert world.queue.wait_lists.ages_s(world.now) == [0.0] * 5
 
 
 @pytest.mark.parametrize(("rate", "after_s"), [(0.1, 20.0), (1 / 300, 600.0)])

@@ -85,7 +85,9 @@ def test_ten_tenants_that_always_wait_share_the_tokens(name: str) -> None:
     for ticket in world.order:
         served[ticket.flow.account] += ticket.view.prompt_tokens + (2 * 10 if name != "drr" else 0)
     assert len(served) == 10
-    assert world.queue.flows().keys() == {(f"k{n}", "") for n in range(10)}  # all still wait
+    assert world.queue.wait_lists.holders.by_flow().keys() == {
+        (f"k{n}", "") for n in range(10)
+    }  # all still wait
     assert jain([float(each) for each in served.values()]) >= 0.95
 
 
@@ -134,7 +136,7 @@ def test_the_bound_of_vtc_holds_while_many_run_and_predictions_are_wrong() -> No
             served[ticket.flow.account] += ticket.view.prompt_tokens + 2 * world.truth[ticket]
         if len(served) == 5:
             assert max(served.values()) - min(served.values()) <= bound
-    assert len({ticket.flow.account for ticket in world.queue.tickets()}) == 5
+    assert len({ticket.flow.account for ticket in world.queue.wait_lists.tickets()}) == 5
     assert min(served.values()) > 3 * bound
 
 
@@ -154,8 +156,8 @@ def test_ten_thousand_flows_leak_no_memory() -> None:
     world.run(200.0)
     world.assert_empty()
     assert len(world.queue.runs.outputs) <= 4096
-    assert len(world.queue._wait_lists._deadlines) == 0
-    order = world.queue._rules.order
+    assert len(world.queue.wait_lists._deadlines) == 0
+    order = world.queue.rules.order
     assert sum(len(book.keys) for book in getattr(order, "books", [])) <= IDLE_KEPT
 
 

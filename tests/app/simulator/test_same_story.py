@@ -28,6 +28,7 @@ from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.scenario import Fault
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.traffic import Arrival
+from tests.addons.needed import needs
 from tests.harness.behaviours import (
     chat_either,
     hang,
@@ -51,6 +52,8 @@ from tests.harness.queueing import of_each, of_normal
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually, rest
 from tests.harness.running import Line, Router, running, scenario
 from tests.lab.simulator.worlds import Kept, Script, world
+
+pytestmark = needs("preemption")
 
 
 class End(NamedTuple):

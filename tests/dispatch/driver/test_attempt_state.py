@@ -37,5 +37,5 @@ def test_an_attempt_that_has_ended_stays_ended() -> None:
     assert state.live == [second]
     assert state.content(second)
     state.end(Reason.CLIENT_GONE, 3.0)
-    assert (state.live, second.lease.held) == ([], False)
+    assert (state.live, second.held) == ([], False)
     assert not state.content(second)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from random import Random
 from time import monotonic
 from typing import Any, cast
@@ -33,6 +34,7 @@ from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.driver.attempt_state import Phase
+from router.dispatch.ending import shut
 from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
 from router.fleet.prefix.lookup import PrefixLookup
@@ -327,7 +329,7 @@ class Fire(RuleBasedStateMachine):
     @rule()
     def shuts(self) -> None:
         if self.exchange in self.dispatcher.exchanges:
-            self.feed(self.exchange.shut)
+            self.feed(partial(shut, self.exchange))
 
     @precondition(lambda self: bool(self.others))
     @rule()
@@ -363,14 +365,15 @@ class Fire(RuleBasedStateMachine):
         driver = self.exchange.driver
         assert driver.state.live == []
         attempts = driver.state.attempts
-        assert not any(a.lease.held for a in attempts)
+        assert not any(a.held for a in attempts)
         copies = sum(a.kind == "hedge" for a in attempts)
         assert copies <= 1
         counts, bucket = self.counts, self.hedger._budget
         assert counts.fired == counts.won + counts.lost + counts.failed == copies
         # Every deposit is still in the budget or was spent on copies that reached a replica.
         kept = bucket.level
-        paid = sum(a.tokens * a.copy_price for a in attempts if a.kind == "hedge" and a.is_sent)
+        hedges = [a for a in attempts if a.kind == "hedge" and a.is_sent]
+        paid = sum(a.tokens * a.lateness.copy_price for a in hedges if a.lateness is not None)
         assert kept + paid == pytest.approx(bucket._all, rel=0.1)
         self._check_response()
         self.close()

@@ -33,8 +33,12 @@ from router.core.errors import Reason
 from router.core.urgency import CLASSES
 from router.dispatch.driver.attempt_state import Attempt
 from router.fleet.names import NamedModel
+from tests.addons.needed import needs
+from tests.admission.extras import used_tokens
 from tests.dispatch.driven import TOKENS, Driven, World
 from tests.examples import examples
+
+pytestmark = needs("preemption", "reservations")
 
 # Classes by name, so that a failure is easy to read.
 HEDGINGS = {
@@ -381,7 +385,7 @@ class Walk(RuleBasedStateMachine):
         counts, bucket = self.world.counts, self.world.hedger._budget
         copies = [a for r in self.world.all for a in r.driver.state.attempts if a.kind == "hedge"]
         assert counts.fired == len(copies)
-        paid = sum(a.tokens for a in copies if a.lease.held or a.is_sent)
+        paid = sum(a.tokens for a in copies if a.held or a.is_sent)
         assert counts.fired_tokens == paid
         assert counts.fired_tokens + counts.returned_tokens == sum(a.tokens for a in copies)
         assert bucket.level >= 0.0
@@ -431,7 +435,7 @@ class Walk(RuleBasedStateMachine):
         if world.queue is not None:
             assert world.queue.pools.waiting == 0
             for queue in world.queue.pools.queues:
-                assert [queue.used_tokens(rank) for rank in range(len(CLASSES))] == [0] * 5
+                assert [used_tokens(queue, rank) for rank in range(len(CLASSES))] == [0] * 5
         assert (self.concurrency.own, self.concurrency.batch) == (0, 0)
         world.check_empty()
 

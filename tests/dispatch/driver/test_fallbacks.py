@@ -192,3 +192,17 @@ def test_the_fallback_stays_in_the_allowed_regions() -> None:
     request.driver.recall(at.time.at)
     at.fleet.set_duty(at.replicas[1], Duty.CORDONED)
     assert not falls_back(request.driver, Reason.SERVER_ERROR)
+
+
+def test_a_fallback_waits_for_its_replicas_as_long_as_any_request() -> None:
+    """The time for which the first model could not be reached does not count."""
+    at = world(Queue())
+    at.refusing = {"r0", "r1"}
+    request = falling(at, route={"fall_back_on": [NO_REPLICA]})
+    began = request.unreached_since
+    at.time.passes(5.2)
+    assert request.unreached_since == began >= 0.0, "it has waited all the time"
+    while request.driver.state.live:
+        at.time.passes(0.1)
+    assert falls_back(request.driver, Reason.NO_REPLICA)
+    assert request.unreached_since != began

@@ -28,6 +28,7 @@ from router.config.model import (
 from router.dispatch.driver.attempt_state import Attempt
 from router.fleet.replica import Replica
 from router.intake.flow import Flow
+from tests.addons.needed import needs
 from tests.dispatch.driven import BODY, Driven, World
 from tests.dispatch.driver.driver_tables import (
     HEDGED,
@@ -37,6 +38,8 @@ from tests.dispatch.driver.driver_tables import (
     run,
     stories,
 )
+
+pytestmark = needs("preemption")
 
 # -- the queue ------------------------------------------------------------------------------------
 

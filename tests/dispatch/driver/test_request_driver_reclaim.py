@@ -10,8 +10,11 @@ from router.config.model import Preemption, Queue, QueueLimits
 from router.core.errors import Reason
 from router.dispatch.driver.retries import leave
 from router.fleet.membership import Duty
+from tests.addons.needed import needs
 from tests.dispatch.driven import Driven, World
 from tests.dispatch.driver.driver_tables import run, stories
+
+pytestmark = needs("preemption")
 
 TICKETS = Queue(preemption=Preemption(enabled=True))  # every request has a ticket
 

@@ -17,8 +17,11 @@ from router.config.model import Classes, ClassSettings, Preemption, Queue, Retry
 from router.core.errors import Reason
 from router.dispatch.driver.retries import leave
 from router.fleet.membership import Duty
+from tests.addons.needed import needs
 from tests.dispatch.driven import World
 from tests.dispatch.driver.driver_tables import run, stories
+
+pytestmark = needs("preemption")
 
 US = Allowed(["us"])
 REGIONS = ("eu", "us")

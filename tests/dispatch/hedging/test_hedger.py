@@ -21,7 +21,7 @@ from router.fleet.health import RACES
 from router.fleet.signals import Signals
 from router.observe.hedge_counts import HedgeCounts, Refusal
 from router.wire.sweep import NEVER
-from tests.dispatch.hedging.world import TOKENS, TOOK_S, World, played
+from tests.dispatch.hedging.world import TOKENS, TOOK_S, World, expected, played
 
 # -- the time of a copy -----------------------------------------------------------------------
 
@@ -55,7 +55,7 @@ def test_the_distance_is_a_part_of_the_prediction_and_not_of_the_line() -> None:
     predicted = []
     for w, replica in ((near, near.a), (far, far.b), (far, far.a)):
         state, attempt, _ = w.dispatch(replica)
-        predicted.append(attempt.predicted_s)
+        predicted.append(expected(attempt).predicted_s)
         state.end(Reason.CLIENT_GONE, w.now)
     assert predicted[1] == pytest.approx(predicted[0], rel=0.02)
     assert predicted[2] == pytest.approx(predicted[0] + 0.5, rel=0.02)
@@ -84,7 +84,7 @@ def test_a_prediction_and_a_time_to_ask() -> None:
     w = World()
     w.learn()
     _, attempt, due = w.dispatch(w.a)
-    assert attempt.predicted_s == pytest.approx(TOOK_S, rel=0.01)
+    assert expected(attempt).predicted_s == pytest.approx(TOOK_S, rel=0.01)
     # just after the time of most answers, whose times are all equal
     assert due - w.now == pytest.approx(TOOK_S, rel=0.05)
 
@@ -98,7 +98,7 @@ def test_a_request_that_may_not_be_hedged_gets_no_copy(hedges_as: str) -> None:
     _, attempt, due = w.dispatch(w.a, hedges_as)
     assert due == NEVER
     assert w.refused == before  # not counted as suppressed, because the request is not hedgeable
-    assert attempt.predicted_s > 0.0  # and its time is learned like that of any request
+    assert expected(attempt).predicted_s > 0.0  # and its time is learned like that of any request
 
 
 @played
@@ -120,7 +120,7 @@ def test_a_long_prompt_is_not_hedged() -> None:
 def test_the_policy_off_measures_nothing() -> None:
     w = World(policy="off")
     state, attempt, due = w.dispatch(w.a)
-    assert (due, attempt.predicted_s, attempt.ahead) == (NEVER, 0.0, -1)
+    assert (due, attempt.lateness) == (NEVER, None)
     assert w.ask(attempt) == []
     w.answer(state, attempt)
     assert vars(w.counts) == vars(HedgeCounts())
@@ -142,7 +142,7 @@ def test_streams_and_whole_answers_are_apart() -> None:
     w.learn()
     w.view.stream = False
     _, attempt, due = w.dispatch(w.a)
-    assert attempt.predicted_s > 1.0  # assumed, because a whole answer takes seconds
+    assert expected(attempt).predicted_s > 1.0  # assumed, because a whole answer takes seconds
     assert w.now + 1.0 < due < NEVER
 
 
@@ -154,12 +154,12 @@ def test_what_waits_ahead_makes_it_later() -> None:
         lives = [w.dispatch(w.a) for _ in range(number % 3 + 1)]
         for behind, (state, attempt, _) in enumerate(lives):
             w.now += TOOK_S
-            assert attempt.ahead == (behind + 1) * TOKENS
+            assert expected(attempt).ahead == (behind + 1) * TOKENS
             w.answer(state, attempt)
     _, one, _ = w.dispatch(w.a)
     _, two, _ = w.dispatch(w.a)
-    assert one.predicted_s == pytest.approx(TOOK_S, rel=0.05)
-    assert two.predicted_s == pytest.approx(2 * TOOK_S, rel=0.05)
+    assert expected(one).predicted_s == pytest.approx(TOOK_S, rel=0.05)
+    assert expected(two).predicted_s == pytest.approx(2 * TOOK_S, rel=0.05)
 
 
 # -- the replica of a copy --------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_a_copy_that_wins() -> None:
     state, _, hedge = copied(w)
     counts = w.counts
     assert (counts.fired, counts.fired_tokens) == (1, TOKENS)
-    assert hedge.predicted_s == pytest.approx(TOOK_S, rel=0.01)
+    assert expected(hedge).predicted_s == pytest.approx(TOOK_S, rel=0.01)
     assert counts.budget_tokens == pytest.approx(level - TOKENS, abs=100)
     w.now += TOOK_S
     w.answer(state, hedge)
@@ -322,8 +322,8 @@ def test_what_waits_before_a_copy_is_computed_first() -> None:
     others = [Lease(w.b, TOKENS) for _ in range(2)]
     _, hedge = w.begin(w.b, state, hedge=True)
     w.hedger.sent(w.view, hedge, w.now)
-    assert hedge.ahead == 3 * TOKENS
-    w.now += hedge.predicted_s / 2
+    assert expected(hedge).ahead == 3 * TOKENS
+    w.now += expected(hedge).predicted_s / 2
     w.answer(state, primary)
     assert w.counts.wasted_tokens == 0
     for lease in others:
@@ -441,7 +441,7 @@ def test_a_reload_changes_the_rules_and_keeps_what_was_learned() -> None:
     w.hedger.adopt(Hedging(policy="fixed", options={"delay_s": 3.0}, classes=("low",)))
     state, attempt, due = w.dispatch(w.a, "low")
     assert due == w.now + 3.0
-    assert attempt.predicted_s == pytest.approx(TOOK_S, rel=0.01)
+    assert expected(attempt).predicted_s == pytest.approx(TOOK_S, rel=0.01)
     state.end(Reason.CLIENT_GONE, w.now)
     with pytest.raises(PolicyConfigError):
         w.hedger.adopt(Hedging(policy="sometimes"))

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, Protocol
 from policies.contract import RequestView
 from router.config.model import Hedging
 from router.core.errors import Reason
-from router.dispatch.driver.attempt_state import Attempt, AttemptState
+from router.dispatch.driver.attempt_state import Attempt, AttemptState, Lateness
 from router.dispatch.hedging.copy_price import WINDOW_S
 from router.dispatch.hedging.hedger import Hedger
 from router.fleet.replica import Replica
@@ -53,6 +53,12 @@ def new_table() -> Table:
     table = Table()
     opened.append(table)
     return table
+
+
+def expected(attempt: Attempt) -> Lateness:
+    """What the hedger has recorded for an attempt."""
+    assert attempt.lateness is not None
+    return attempt.lateness
 
 
 def work_much(hedger: Hedger, replica: Replica, now: float) -> None:

@@ -15,6 +15,7 @@ from router.config.model import (
 )
 from router.core.errors import Reason
 from router.fleet.replica import Replica
+from tests.addons.needed import needs
 from tests.dispatch.driven import World
 
 ABSENT_S = 3.0
@@ -71,6 +72,7 @@ def test_a_key_at_its_limit_does_not_pass() -> None:
     assert ask(world, concurrency=world.concurrency) is None
 
 
+@needs("reservations")
 def test_rules_that_count_every_request_need_a_ticket_for_each() -> None:
     assert ask(front(queue=Queue(reservations=Reservations(enabled=True)))) is None
 

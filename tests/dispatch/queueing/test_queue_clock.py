@@ -35,7 +35,7 @@ def test_a_wait_ends_in_time_under_heavy_traffic(step_s: float) -> None:
 
 
 @pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
-@pytest.mark.parametrize("where", ["age", "urge", "poll_early"])
+@pytest.mark.parametrize("where", ["age", "poll_early", "the driver"])
 def test_a_wait_ends_after_a_defect_in_a_tick(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception in a tick must not stop the timer, or waiting requests would never expire."""
     classes = Classes(low=LowClass(wait_s=5.0))
@@ -49,7 +49,7 @@ def test_a_wait_ends_after_a_defect_in_a_tick(where: str, monkeypatch: pytest.Mo
         raise RuntimeError("a defect")
 
     with monkeypatch.context() as patch:
-        if where != "poll_early":
+        if where != "the driver":
             patch.setattr(QueueTimers, where, fails)
         else:
             ticked = Ticked()
@@ -80,7 +80,7 @@ def test_a_request_that_expired_before_a_defect_is_answered(
 
     world.time.passes(0.495)
     with monkeypatch.context() as patch:
-        patch.setattr(QueueTimers, "urge", fails)
+        patch.setattr(QueueTimers, "poll_early", fails)
         with pytest.raises(RuntimeError):
             world.time.passes(0.01)
     assert expired.ended is Reason.QUEUE_TIMEOUT

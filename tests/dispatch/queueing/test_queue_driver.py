@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from router.config.model import Preemption, Queue
+from tests.addons.needed import needs
 from tests.dispatch.driven import World
 
 
+@needs("preemption")
 def test_each_wait_is_measured_without_the_time_at_replicas() -> None:
     """Before the fix, the wait after a preemption also contained the time since the arrival."""
     queue = Queue(

@@ -10,7 +10,6 @@ import pytest
 from policies.facts import RequestView
 from router.config.model import Limits, Timeouts
 from router.core.errors import RouterError
-from router.core.lease import Lease
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.driver.request import Work
@@ -67,7 +66,7 @@ def attempt(cadence_s: float | None = None, tpot_s: float | None = None) -> Atte
     replica = bare("r")
     replica.cadence_s, replica.tpot_s = cadence_s, tpot_s
     replica.progress.first_s = 0.5
-    return Attempt(0, "primary", replica, Lease(replica), 10.0, MEASURED, 0)
+    return Attempt(0, "primary", replica, 10.0, MEASURED)
 
 
 @pytest.mark.parametrize(

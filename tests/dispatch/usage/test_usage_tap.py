@@ -373,9 +373,9 @@ def test_an_error_is_seen_on_its_way(report: bytes, takes_out: bool) -> None:
     tap = UsageTap(takes_out=takes_out)
     for calm in (role(), token("a"), b"event: x\n" + token('data: {"error"'), STAYS[2]):
         assert tap.feed(calm) == calm
-        assert not tap.errors.has_seen
+        assert not tap.has_seen_error
     assert tap.feed(report) == report
-    assert tap.errors.has_seen
+    assert tap.has_seen_error
 
 
 # -- counts -------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ async def test_what_fails_first_does_not_win(who: int, failure: str) -> None:
 
 def live(router: Router) -> list[object]:
     (exchange,) = router.app.parts.dispatcher.exchanges
-    return [a for a in exchange.driver.state.attempts if a.lease.held]
+    return [a for a in exchange.driver.state.attempts if a.held]
 
 
 @pytest.mark.parametrize("early", [0, 1])

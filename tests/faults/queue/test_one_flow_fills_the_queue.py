@@ -240,7 +240,7 @@ async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> N
             for gone in driver._evictions._evicted:
                 exchange: Any = gone.ticket.request
                 left.append(Reason.CLIENT_GONE)
-                exchange._client.abort(Reason.CLIENT_GONE)
+                exchange.client.abort(Reason.CLIENT_GONE)
             if not counts(router, Reason.QUEUE_EVICTED)[NORMAL]:
                 loop.call_soon(leave)
 

@@ -12,6 +12,7 @@ import pytest
 
 from router.config.model import Classes, Preemption
 from router.core.errors import Reason
+from tests.addons.needed import needs
 from tests.harness.behaviours import chat_either, in_turn, until_closed
 from tests.harness.messages import chat
 from tests.harness.queueing import (
@@ -102,6 +103,7 @@ async def test_a_granted_stream_is_kept_awake_though_its_wait_was_limited() -> N
             assert (await client.recv_response()).status == 200
 
 
+@needs("preemption")
 @virtual_scenario
 async def test_a_stream_with_an_early_200_does_not_wait_under_its_limit_again() -> None:
     async def never(connection: ReplicaConnection) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from router.config.model import Reservations
 from router.core.urgency import NORMAL
+from tests.addons.needed import needs
 from tests.harness.client import RawClient
 from tests.harness.crowd import Crowd, reaches
 from tests.harness.messages import chat, completion, json_response
@@ -64,6 +65,7 @@ async def test_one_that_only_says_that_he_is_done_is_served_where_that_is_allowe
         assert await second.expect_close() == "fin"
 
 
+@needs("reservations")
 @virtual_scenario
 async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
     """The request keeps its place in the queue's counts until it leaves, and then releases it."""
@@ -94,7 +96,9 @@ async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
         (line,) = await router.log()
         assert (line["reason"], line["attempts"]) == ("client_gone", 1)
         (only,) = router.app.parts.queue.pools.queues  # type: ignore[union-attr]
-        assert only.places() and all(only.is_open(place, NORMAL) for place in only.places())
+        assert list(only.gates.by_place) and all(
+            only.gates.is_open(place, NORMAL) for place in list(only.gates.by_place)
+        )
 
 
 @virtual_scenario

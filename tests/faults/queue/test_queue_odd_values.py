@@ -10,6 +10,7 @@ import pytest
 
 from router.admission.runs import MOST_PREDICTED
 from router.config.model import Keys, Queue, Reservations
+from tests.addons.needed import needs
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat_body, completion, post_json, request, without_priority
 from tests.harness.queueing import ONE, Turnstile, queue, send
@@ -39,7 +40,7 @@ def ticket_of(router: Router) -> Any:
     driver = router.app.parts.queue
     assert driver is not None
     (only,) = driver.pools.queues
-    (ticket,) = only.tickets()
+    (ticket,) = only.wait_lists.tickets()
     return ticket
 
 
@@ -49,6 +50,7 @@ def body_of(**raw: bytes) -> bytes:
     return json.dumps(chat_body()).encode()[:-1] + members + b"}"
 
 
+@needs("reservations")
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens", "n", "best_of"])
 @pytest.mark.parametrize("name", list(ODD))
 @virtual_scenario

@@ -13,6 +13,8 @@ import pytest
 from router.admission.queue import Queue as AdmissionQueue
 from router.config.model import BatchClass, Classes, Reservations
 from router.core.urgency import HIGH
+from tests.addons.needed import needs
+from tests.admission.extras import held_tokens, used_tokens
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
 from tests.harness.peer import WAIT_S
@@ -38,6 +40,7 @@ def prompt(tokens: float) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": content}], "max_tokens": TOKENS // 4}
 
 
+@needs("reservations")
 @virtual_scenario
 async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
     sizes: dict[str, Any] = {
@@ -71,12 +74,12 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
         # Class high wants more than its share, and its demand is remembered for a minute.
         eager = await send(router, "eager", queued=False, priority="high", **prompt(0.7 * TOKENS))
         eager.close()
-        await eventually(lambda: not only.used_tokens(HIGH), "it has left")
+        await eventually(lambda: not used_tokens(only, HIGH), "it has left")
 
         async def held() -> float:
             """The capacity reserved for high, after the queue's next update."""
             assert (await router.ask(chat(max_tokens=1))).status == 200
-            return only.held_tokens(HIGH)
+            return held_tokens(only, HIGH)
 
         async def becomes(tokens: float) -> None:
             try:

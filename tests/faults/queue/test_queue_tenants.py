@@ -183,12 +183,12 @@ def held(router: Router) -> dict[str, int]:
     queue = router.app.parts.queue
     assert queue is not None
     (only,) = queue.pools.queues
-    order = only._rules.order
+    order = only.rules.order
     assert isinstance(order, SharedByFlow)
     keys = [key for book in order.books for key in book.keys.by_name.values()]
     return {
-        "flows": only._wait_lists.holders._parties,
-        "deadlines": len(only._wait_lists._deadlines),
+        "flows": only.wait_lists.holders._parties,
+        "deadlines": len(only.wait_lists._deadlines),
         "outputs": len(only.runs.outputs),
         "pending": len(dispatcher.tenants.pending),
         "accounts": sum(1 + len(key.users or ()) for key in keys),

@@ -9,6 +9,7 @@ import pytest
 
 from router.config.model import Preemption, Queue, Replica, Upstream
 from router.core.errors import Reason
+from tests.addons.needed import needs
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import (
     DONE,
@@ -22,6 +23,8 @@ from tests.harness.messages import (
 from tests.harness.queueing import waiting
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, assert_cut_stream, running, scenario
+
+pytestmark = needs("preemption")
 
 VLLM = {"engine": "vllm"}
 FIRST = "round_robin"  # the first request goes to the first replica

@@ -30,6 +30,7 @@ from router.lab.simulator.simulation import simulate
 from router.lab.simulator.totals import Totals
 from router.lab.simulator.traffic import Arrival
 from router.lab.simulator.workloads import Lengths, Mix, Shared, Unique
+from tests.addons.needed import needs
 from tests.lab.simulator.worlds import CORE, Kept, Script, world
 
 # One request at a time waits at a replica, batch requests included.
@@ -94,6 +95,7 @@ def _crowd(rate: float, seconds: float) -> Mix:
     )
 
 
+@needs("preemption")
 @pytest.mark.parametrize("policy", order_names())
 def test_a_crowd_ends_with_nothing_held_under_every_policy(policy: str) -> None:
     """`simulate` raises if a lease, a ticket or a flow is left."""

@@ -10,6 +10,7 @@ import pytest
 
 from policies.queueing.contract import QUEUEING, OrderPolicy, TicketQueue, make_order, order_policy
 from policies.queueing.ticket import Ticket
+from tests.addons.needed import needs
 from tests.admission.world import Spot, World, config
 from tests.tickets import make_ticket
 
@@ -121,12 +122,13 @@ def test_a_third_party_line_fails(what: str, nonsense: object, after: int) -> No
     for number in range(40):
         look = (lambda: held) if number % 3 else None
         world.come(tokens=1000, output=10, number=float(number % 5), look=look, block_tokens=100.0)
-    for ticket in world.queue.tickets()[::4]:
+    for ticket in world.queue.wait_lists.tickets()[::4]:
         world.leave(ticket)
     world.run(60.0)
     world.assert_empty(fails=True)
 
 
+@needs("preemption")
 @pytest.mark.parametrize("what", ["line", "passed", "settled", "refunded", "sized"])
 def test_a_third_party_policy_fails(what: str) -> None:
     def fails(*_: object) -> Any:

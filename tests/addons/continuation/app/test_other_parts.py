@@ -137,10 +137,10 @@ async def test_a_stream_that_waits_for_its_rest_is_silent_since_its_last_content
         await client.send(chat(stream=True, priority="high"))
         await client.recv_until(b'"b"')
         (x,) = router.app.parts.dispatcher.exchanges
-        last = x.shown_at()
+        last = x.last_content_at()
         go.set()
         await eventually(lambda: x.driver.state.resumptions == 1, "another replica is asked")
-        assert x.shown_at() == last
+        assert x.last_content_at() == last
         assert silences(router, AHEAD_S)["high"] > AHEAD_S
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from router.config.model import Preemption, Queue, Replica, Spot, SpotMetadata
 from router.fleet.notice import Notice
+from tests.addons.needed import needs
 from tests.addons.spot_notices.app.test_watcher import body
 from tests.app.fleet.servers import serving
 from tests.faults.replicas.test_spot_reclaimed import FIRST, VLLM, Held, moved, reclaim, spot
@@ -14,6 +15,8 @@ from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import Router, running, scenario
+
+pytestmark = needs("preemption")
 
 PREEMPTED = "/computeMetadata/v1/instance/preempted"
 

@@ -9,20 +9,30 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from policies.queueing.ticket import CLASSES, Ticket
-from router.admission.rules import Rules
-from router.admission.waiting.reservations import WINDOW_S, Reservations
+from router.addons.reservations.reservations import WINDOW_S, Reservations
+from router.admission.gates.gate_cache import CachedGate
+from router.admission.queue import Queue
 from router.config.model import Config
-from tests.admission.world import Spot, World, config
+from router.core.urgency import NORMAL
+from tests.admission.extras import held_tokens, reservations, used_tokens
+from tests.admission.world import Spot, Stand, World, config
 from tests.examples import examples
+from tests.tickets import make_ticket
 
 SHARES = (0.1, 0.3, 0.4, 0.15, 0.05)
 CAPACITY = 100_000
 
 
-def reservations(*, strict: bool = False) -> Reservations:
-    made = Reservations(Rules(config(reservations={"enabled": True, "strict": strict})))
-    made.capacity = float(CAPACITY)
+def table_of(*spots: Spot) -> Reservations:
+    """The reservations of a queue without requests."""
+    rules = config(reservations={"enabled": True}, gates={"waiting": 3, "prefill_tokens": 0})
+    made = reservations(Queue(rules, Stand(spots)))
+    assert isinstance(made, Reservations)
     return made
+
+
+def allows(table: Reservations, urgency: int, tokens: int) -> bool:
+    return table.allows(make_ticket(number=float(urgency), tokens=tokens, output=0))
 
 
 def reserved(*, strict: bool = False, kv_tokens: int = CAPACITY, **fields: object) -> World:
@@ -37,32 +47,35 @@ def reserved(*, strict: bool = False, kv_tokens: int = CAPACITY, **fields: objec
         ),
     )
     world.free(spot)
-    assert world.queue._reservations.capacity == kv_tokens
+    assert reservations(world.queue).capacity == kv_tokens
     return world
 
 
 def test_demand_is_held_for_a_minute_and_no_further_than_it_went() -> None:
-    table = reservations()
-    table.waits(1, 5000, 0.0)
+    table = table_of()
+    table.capacity = float(CAPACITY)
+    demands = table.demands
+    demands.waits(1, 5000, 0.0)
     assert table.held(1) == 5000
-    table.waits(1, 50_000, 0.0)
+    demands.waits(1, 50_000, 0.0)
     assert table.held(1) == pytest.approx(30_000)
-    table.left(1, 55_000)
-    table.tick(WINDOW_S - 1.0)
+    demands.waiting[1] -= 55_000
+    demands.tick(WINDOW_S - 1.0)
     assert table.held(1) == pytest.approx(30_000)
-    table.tick(WINDOW_S + 11.0)
+    demands.tick(WINDOW_S + 11.0)
     assert table.held(1) == 0.0
 
 
 def test_an_idle_share_is_lent_and_returned_first() -> None:
-    table = reservations()
-    table.sent(4, 90_000, 0.0)
-    table.waits(1, 30_000, 1.0)
-    assert not table.allows(4, 1)  # class 4 has borrowed, and the owning class is active again
-    assert table.allows(1, 10_000)
-    table.ended(4, 50_000)
-    assert table.allows(4, 10_000)
-    assert not table.allows(4, 40_000)
+    table = table_of()
+    table.capacity = float(CAPACITY)
+    table.demands.sent(4, 90_000, 0.0)
+    table.demands.waits(1, 30_000, 1.0)
+    assert not allows(table, 4, 1)  # class 4 has borrowed, and the owning class is active again
+    assert allows(table, 1, 10_000)
+    table.demands.used[4] -= 50_000
+    assert allows(table, 4, 10_000)
+    assert not allows(table, 4, 40_000)
 
 
 def test_recent_urgent_demand_keeps_its_share() -> None:
@@ -73,14 +86,14 @@ def test_recent_urgent_demand_keeps_its_share() -> None:
     for _ in range(300):
         world.come(number=4.0, tokens=400, output=600)
     world.run(3.0)
-    assert world.queue.used_tokens(4) <= CAPACITY - 20_000
+    assert used_tokens(world.queue, 4) <= CAPACITY - 20_000
     late = [world.come(number=1.0, tokens=400, output=600) for _ in range(20)]
     world.run(1.0)
     assert all(ticket in world.first for ticket in late)
     world.run(60.0)
-    more = world.queue.used_tokens(4)
+    more = used_tokens(world.queue, 4)
     world.run(20.0)
-    assert world.queue.used_tokens(4) >= more
+    assert used_tokens(world.queue, 4) >= more
 
 
 class Watched(World):
@@ -129,13 +142,13 @@ class Borrowing(RuleBasedStateMachine):
         )
         self.world = Watched(self.spots, rules, self.check)
         self.capacity = capacity
-        self.world.queue._reservations.capacity = float(capacity)
+        reservations(self.world.queue).capacity = float(capacity)
 
     def check(self, granted: list[Ticket]) -> None:
         """Check tickets sent in one step, in this order; all are already counted."""
         queue = self.world.queue
-        used = [queue.used_tokens(urgency) for urgency in range(CLASSES)]
-        held = [queue.held_tokens(urgency) for urgency in range(CLASSES)]
+        used = [used_tokens(queue, urgency) for urgency in range(CLASSES)]
+        held = [held_tokens(queue, urgency) for urgency in range(CLASSES)]
         for ticket in reversed(granted):
             urgency = ticket.urgency
             if used[urgency] - ticket.reserved >= SHARES[urgency] * self.capacity:
@@ -171,7 +184,7 @@ class Borrowing(RuleBasedStateMachine):
         if wait_lists:
             for urgency in range(CLASSES):
                 if queue.depth[urgency]:
-                    assert queue.used_tokens(urgency) >= SHARES[urgency] * self.capacity
+                    assert used_tokens(queue, urgency) >= SHARES[urgency] * self.capacity
 
 
 class NoBorrowing(Borrowing):
@@ -182,3 +195,62 @@ TestBorrowing = Borrowing.TestCase
 TestBorrowing.settings = examples(40, steps=40)
 TestNoBorrowing = NoBorrowing.TestCase
 TestNoBorrowing.settings = examples(20, steps=40)
+
+
+# -- the capacity -----------------------------------------------------------------------------
+
+
+def running(table: Reservations, spot: Spot, tokens: int) -> CachedGate:
+    """A request of so many tokens runs at a replica. Returns the gate of the replica."""
+    queue = table._queue
+    gate = queue.gates.of(spot)
+    queue.runs.begin(make_ticket(number=2.0, tokens=tokens, output=0), gate, 0.0, False, 0.0)
+    return gate
+
+
+def test_a_full_cache_of_unknown_size_shows_its_size() -> None:
+    spot = Spot("a")
+    table = table_of(spot)
+    gate = running(table, spot, 700)
+    spot.inflight = spot.load = 5
+    spot.kv_usage = 0.99
+    table._queue.gates.look(gate)
+    table.ticks(0.0)
+    assert table.capacity == 700.0
+
+
+@pytest.mark.parametrize("slots", [None, 64])
+def test_a_replica_that_is_closed_but_not_full_shows_no_capacity(slots: int | None) -> None:
+    """A value that is too small would limit the classes, so that it could never grow again."""
+    spot = Spot("a", slots=slots)
+    table = table_of(spot)
+    gate = running(table, spot, 700)
+    gates = table._queue.gates
+    spot.inflight = spot.waiting = spot.load = 3  # the requests wait for their prefill
+    gates.look(gate)
+    assert not gate.mask & (1 << NORMAL)
+    table.ticks(0.0)
+    assert table.capacity == 0.0
+    spot.inflight = spot.waiting = spot.load = 0
+    gates.look(gate)
+    spot.slots, spot.polls_heard = 2, spot.polls_heard + 1
+    spot.inflight = spot.load = 2  # both slots are in use, but the gate is closed by a pause
+    gates.shut(gate, 10.0)
+    table.ticks(0.0)
+    assert table.capacity == 0.0
+
+
+def test_what_a_full_replica_has_shown_moves_with_it_to_another_queue() -> None:
+    spot = Spot("a")
+    table, other = table_of(spot), table_of(spot)
+    gate = running(table, spot, 700)
+    spot.inflight = spot.load = 5
+    spot.kv_usage = 0.99
+    table._queue.gates.look(gate)
+    table.ticks(0.0)
+    assert isinstance(table._queue, Queue) and isinstance(other._queue, Queue)
+    table._queue.give_place(spot, other._queue)
+    other.ticks(0.0)
+    assert other.capacity == 700.0
+    table.ticks(0.0)
+    assert (table.capacity, table._peaks) == (0.0, {})

@@ -10,6 +10,7 @@ import pytest
 from policies.queueing.ticket import SENT, WAITING, Ticket
 from router.admission.queue import Queue
 from router.core.replica_load import ReplicaLoad
+from tests.admission.extras import asked, listed
 from tests.admission.world import Spot, Stand, World, config
 
 
@@ -145,7 +146,7 @@ def test_a_request_that_ends_before_its_preemption_is_not_put_back() -> None:
     queue.runs.settle(low[2], 10, 10, world.now)
     world._ended(low[2])
     assert not queue.requeue(low[2], world.now)
-    assert queue.runs.preemption.asked == 0
+    assert asked(queue) == 0
     world.free(job.spot)
     world.run(60.0)
     world.assert_empty()
@@ -158,7 +159,7 @@ def test_preemption_is_off_by_default() -> None:
     high = world.come(**HIGH)
     world.run(1.0)
     assert high not in world.started
-    assert world.queue.runs.preemption.listed() == 0
+    assert listed(world.queue) == 0
 
 
 def preemptions(ticket: Ticket) -> int:
@@ -260,3 +261,31 @@ def test_a_victim_is_searched_at_another_replica_if_the_policy_keeps_one_closed(
     world.run(0.5)
     assert preemptions(low[5]) == 0
     assert high.place is first
+
+
+def test_a_request_between_two_attempts_is_not_preempted_and_a_retried_one_is() -> None:
+    """Between two attempts a request holds no capacity. A reload finds retried requests, too."""
+    world = preempting()
+    low = [world.come(**LOW) for _ in range(3)]
+    spot = world.pool.spots[0]
+    queue = world.queue
+    queue.runs.failed(low[1])
+    queue.runs.failed(low[2])
+    assert listed(queue) == 1
+    queue.adopt(preempting(gap=1).queue.config)
+    assert listed(queue) == 1
+    queue.runs.moved(low[2], spot, world.now)
+    assert listed(queue) == 2
+    queue.adopt(preempting().queue.config)
+    assert listed(queue) == 2
+    world.come(**HIGH)
+    assert queue.tick(world.now + 0.3).preempt == [low[2]]
+
+
+def test_another_queue_preempts_a_retried_request_that_it_takes_over() -> None:
+    world, other = preempting(), preempting()
+    low = world.come(**LOW)
+    world.queue.runs.failed(low)
+    world.queue.runs.moved(low, world.pool.spots[0], world.now)
+    world.queue.runs.hand_over(low, other.queue.runs, world.now)
+    assert (listed(world.queue), listed(other.queue)) == (0, 1)
