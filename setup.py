@@ -95,6 +95,7 @@ HOT = (
     "router/fleet/model_speeds.py",
     "router/fleet/regions/*.py",
     "router/fleet/data_parallel.py",
+    "router/fleet/state/*.py",
     "router/fleet/replica.py",
     "router/fleet/suspects.py",
     "router/fleet/utilisation.py",

@@ -46,7 +46,7 @@ def measure(world: World, seed: int) -> Row:
     recorder = _WarmUp(WARM * world.seconds)
     simulation = Simulation(world.scenario(seed), world.traffic(seed), recorder)
     recorder.learners = [
-        replica.speed_learner
+        replica.learned.speeds
         for router in simulation.routers
         for replica in router.fleet.replicas.values()
     ]

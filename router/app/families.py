@@ -115,7 +115,7 @@ def _up(parts: Parts) -> dict[str, float]:
 def _keys_refused(parts: Parts) -> dict[str, float]:
     """The router needs no key for a replica whose models are configured."""
     return {
-        r.id: float(r.list_status in KEY_STATUS)
+        r.id: float(r.endpoint.list_status in KEY_STATUS)
         for r in _replicas(parts)
         if r.config.models is None or parts.upstream.has_key_for(r)
     }
@@ -268,7 +268,7 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
     gauge(
         "replica_rtt_seconds",
         "Measured round-trip time from the router to a replica.",
-        lambda parts: {r.id: s for r in _replicas(parts) if (s := r.round_trip.seconds)},
+        lambda parts: {r.id: s for r in _replicas(parts) if (s := r.learned.round_trip.seconds)},
         "replica",
     ),
     gauge(

@@ -102,8 +102,7 @@ def _adopt(parts: Parts, replica: Replica, entry: ReplicaConfig | None) -> bool:
         return False
     has_moved = entry.region != replica.region
     for rank in replica.ranks:
-        rank.adopt(rank_config(entry, rank), config.health)
-        rank.access = parts.upstream.access.get(replica.id)
+        rank.adopt(rank_config(entry, rank), config.health, parts.upstream.access.get(replica.id))
     if entry.data_parallel_ranks is not None:
         parts.fleet.set_ranks(replica, entry.data_parallel_ranks)
     replica.pool.adopt(config.limits, pool_timeouts(config))

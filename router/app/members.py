@@ -83,10 +83,10 @@ class Members:
     def set_duty(self, replica_id: str, action: str) -> Mapping[str, Any]:
         parts = self._parts
         replica = self._member(replica_id)
-        before = replica.duty
+        before = replica.standing.duty
         parts.reclaims.decided(replica, action)
         parts.fleet.set_duty(replica, duty_after(action, before))
-        if replica.duty != before:
+        if replica.standing.duty != before:
             _log(f"replica {action}", replica)
         return report.replica(parts, replica)
 

@@ -163,11 +163,11 @@ class Parts:
 
     def _connect(self) -> None:
         """Sets the functions by which the fleet and the queue ask for a probe or a poll."""
-        fleet, queue = self.fleet, self.queue
-        fleet.on_ranks = self._ranks_changed
-        fleet.on_doubted_list = self.prober.read_list
-        fleet.on_unknown_model = self.prober.read_lists
-        fleet.on_lost = self.prober.look_for_death
+        hooks, queue = self.fleet.hooks, self.queue
+        hooks.ranks = self._ranks_changed
+        hooks.doubted_list = self.prober.read_list
+        hooks.unknown_model = self.prober.read_lists
+        hooks.lost = self.prober.look_for_death
         if queue is not None:
             queue.poll_early = self.poller.poll_early
 
@@ -246,11 +246,10 @@ class Parts:
             self.metrics,
             self.front.outbox,
         )
-        made = Replica(replica, config.health, pool)
-        made.access = upstream.access.get(replica.id)
+        made = Replica(replica, config.health, pool, upstream.access.get(replica.id))
         made.health.await_probe()
         if config.polling.interval_s and not own.external:
-            made.polls_awaited = POLLS_AWAITED
+            made.reports.await_polls(POLLS_AWAITED)
         return made
 
     def watch(self, replica: Replica) -> None:

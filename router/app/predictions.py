@@ -53,7 +53,7 @@ def _by_model(replicas: Iterable[Replica], *, is_signed: bool) -> Labelled:
 
 
 def _kinds(replica: Replica) -> tuple[tuple[str, PredictionError], ...]:
-    learner = replica.speed_learner
+    learner = replica.learned.speeds
     return (
         ("ttft", learner.ttft_error),
         ("tpot", learner.tpot_error),
@@ -70,7 +70,7 @@ def report(replica: Replica) -> dict[str, Any]:
 
     The end of each name states the unit: milliseconds, tokens or percent.
     """
-    speed, learner = replica.speed, replica.speed_learner
+    speed, learner = replica.speed, replica.learned.speeds
     return {
         "is_known": speed.is_known,
         "samples": {"ttft": learner.prefill.samples, "tpot": learner.decode.samples},

@@ -115,7 +115,7 @@ class Reclaims:
             self.notices[source] += 1
             known = self._reclaims.get(replica)
             if known is None:
-                known = self._reclaims[replica] = Reclaim(due, replica.duty)
+                known = self._reclaims[replica] = Reclaim(due, replica.standing.duty)
             known.due = due if known.due <= now else min(known.due, due)
             known.is_over = known.is_over and known.due <= now
             known.sources.add(source)
@@ -168,7 +168,7 @@ class Reclaims:
     def duty_before(self, replica: Replica) -> int:
         """Return the duty that the replica has without a notice."""
         known = self._reclaims.get(replica)
-        return replica.duty if known is None else known.before
+        return replica.standing.duty if known is None else known.before
 
     def passes(self, replica: Replica, successor: Replica) -> None:
         """Applies the notice for a replica to the object that replaces it at a reload."""

@@ -82,7 +82,7 @@ def _one(
         # hedged copy was faster.
         "weight": r.weight,
         "weight_configured": r.config.weight,
-        "served": r.served,
+        "served": r.health.served,
         "failed": sum(n for reason, n in failures.items() if reason not in _NO_FAULT),
         "failures": failures,  # Number of attempts that the replica failed, by reason.
         "failures_in_a_row": r.health.failures,
@@ -97,7 +97,7 @@ def _one(
 def _state(parts: Parts, r: Replica, now: float) -> dict[str, Any]:
     """Return what the replica is, and its state."""
     state, left = r.state(now), parts.reclaims.seconds_left(r)
-    age_s = max(0.0, now - r.state_since)
+    age_s = max(0.0, now - r.standing.since)
     reclaimed = None if left is None else "a notice says that its machine is reclaimed"
     return {
         "id": r.id,
@@ -135,7 +135,7 @@ def _served(r: Replica) -> dict[str, Any]:
         "region": r.region or None,
         "zone": r.config.zone or None,
         # The measured round-trip time from the router.
-        "rtt_ms": round(r.round_trip.seconds * 1000.0, 3) or None,
+        "rtt_ms": round(r.learned.round_trip.seconds * 1000.0, 3) or None,
     }
 
 
@@ -147,7 +147,7 @@ def _load(parts: Parts, r: Replica, closed: Mapping[str, str], now: float) -> di
         "max_inflight": r.config.max_inflight,
         # How many requests the replica runs at once, as reported by the engine or learned.
         "slots": slots_of(r),
-        "slots_reported": r.signals.slots,
+        "slots_reported": r.reports.signals.slots,
         "closed_to": closed,
         "waiting": r.waiting,
         "load": r.load,
@@ -158,7 +158,7 @@ def _load(parts: Parts, r: Replica, closed: Mapping[str, str], now: float) -> di
         "kv_tokens": r.kv_tokens,
         "prefix_blocks": knowledge.prefixes.holding(r),
         "exact_blocks": None if knowledge.exact is None else knowledge.exact.blocks(r),
-        "signals_age_s": round(now - r.signals_at, 3) if r.signals_at else None,
+        "signals_age_s": round(now - r.reports.at, 3) if r.reports.at else None,
         "ttft_s": r.ttft_s,
         "tpot_s": r.tpot_s,
         "speed": predictions.report(r),  # The learned speed, and the error of predictions.

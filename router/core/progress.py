@@ -20,6 +20,11 @@ from typing import Final
 SMOOTHING: Final = 0.1
 
 
+def smoothed(usual: float | None, seen: float) -> float:
+    """Return the mean after one more observation. `usual`: the mean before; `None`: unknown."""
+    return seen if usual is None else usual + (seen - usual) * SMOOTHING
+
+
 class Progress:
     """The work that one replica has shown."""
 

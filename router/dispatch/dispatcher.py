@@ -509,7 +509,7 @@ class Dispatcher(Handler, ExchangeOwner):
             replica = kept.at  # The client got an error of this replica.
         if exchange.asked.flow.within and replica is not None:
             status = exchange.reply.status
-            if replica.checks_keys or status == 401:
+            if replica.errors.checks_keys or status == 401:
                 self._learn_keys(exchange, replica, status, reason)
         self.completion.close(exchange, client.peer, reason, charge, now)
 
@@ -525,10 +525,11 @@ class Dispatcher(Handler, ExchangeOwner):
             return
         head, flow = exchange.asked.head, exchange.asked.flow
         if status == 401:
-            replica.checks_keys = True
+            replica.errors.showed_keys(True)
         elif status == 200 and reason is Reason.OK:
             if not flow.tenant:
-                replica.checks_keys = False  # The replica served a request that had no credential.
+                # The replica served a request that had no credential.
+                replica.errors.showed_keys(False)
             elif head.authorization is None or head.api_key is None:
                 # If a request has two credentials, it is unknown which one the engine checked.
                 self.tenants.flows.confirm(flow)

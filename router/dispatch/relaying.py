@@ -62,12 +62,12 @@ def watch(x: Exchange, io: AttemptIO, before: Replica | None, now: float) -> Non
         takes_out=io.asks_for_usage,
         mark=replica.descriptor.counts_mark,
         quiet=io.quiet_events,
-        meter=replica.cadence,
+        meter=replica.learned.cadence,
     )
     if not x.deadlines.is_paused:
         # The following events are not counted as tokens: the first content, the events before
         # it, and the end.
-        x.work.flows(replica.cadence, now, io.quiet_events + 2)
+        x.work.flows(replica.learned.cadence, now, io.quiet_events + 2)
     if stream is not None and before is not None:
         x.context.chooser.finished(x.view, before, stream.resumes(tap), now)
     elif resumption is not None and x.body is not None:
@@ -199,7 +199,7 @@ def resume(x: Exchange, now: float) -> None:
     x.deadlines.resumed(now)
     is_relayed = reply.is_counted and not x.work.broke_at
     if replica is not None and is_relayed and not x.work.is_flowing:
-        x.work.flows(replica.cadence, now)
+        x.work.flows(replica.learned.cadence, now)
     for attempt in x.driver.state.live:
         conn = io_of(attempt).conn
         if conn is not None:

@@ -171,11 +171,11 @@ def _path_here(reference: bytes, replica: Replica) -> bytes | None:
     path = reference
     absolute = _ABSOLUTE.fullmatch(reference)
     if absolute is not None:
-        if not replica.address.has_authority(absolute.group(1).decode("latin-1")):
+        if not replica.endpoint.address.has_authority(absolute.group(1).decode("latin-1")):
             return None
         # More than one slash at the beginning would make the path an authority.
         path = _SLASH + absolute.group(2).lstrip(b"/\\")
-    base = replica.base_path
+    base = replica.endpoint.base_path
     if base and path.startswith(base + _SLASH):
         path = path[len(base) :]
     return path

@@ -62,24 +62,23 @@ class Access:
         if not gets_any:
             credential = None
         # Whether streams are asked for token counts; `None`: as the engine's description says.
-        self._asks_usage = pool.include_usage
-        if self._asks_usage is None and pool.external:
-            self._asks_usage = True
+        asks = pool.include_usage
+        self._asks_usage = True if asks is None and pool.external else asks
         # The header fields that are added to each request. The values are secret.
         own = pool.headers if gets_any else {}
         self.fields = {name.lower(): value for name, value in own.items()}
-        self.has_credential = credential is not None and token is not None
+        self.has_credential = False
         self._forwards_key = credential is not None and credential.forward_client_key
         # The credential, which is hidden in answers; `None`: there is none to hide.
         self.secret: Secret | None = None
         if credential is not None and token is not None:
+            self.has_credential = True
             name = credential.header.lower()
             self.fields[name] = f"Bearer {token}" if name == "authorization" else token
             self.secret = secret_of(token)
-        dropped = frozenset(name.encode() for name in self.fields)
-        if self.has_credential or not self.gets_usual:
-            dropped |= _CREDENTIALS
-        self._dropped = dropped
+        gets_clients = self.gets_usual and not self.has_credential
+        dropped = frozenset([name.encode() for name in self.fields])
+        self._dropped = dropped if gets_clients else dropped | _CREDENTIALS
 
     def secret_in(self, usual: Secret | None) -> Secret | None:
         """Return what is hidden in the replica's answers. `usual`: the credential of `upstream`."""

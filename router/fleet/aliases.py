@@ -82,8 +82,8 @@ class Aliases:
         self._extended = listed - plain - {ANY}
         self._adapters = {}
         for replica in replicas:
-            own = (replica.models or _NONE) - replica.adapters
-            for adapter in replica.adapters & self._extended:
+            own = (replica.models or _NONE) - replica.listed.adapters
+            for adapter in replica.listed.adapters & self._extended:
                 self._adapters[adapter] = self._adapters.get(adapter, _NONE) | own
         self._stand_in = ""
         if ANY in listed:

@@ -47,14 +47,35 @@ def with_ranks(leads: Iterable[Replica]) -> list[Replica]:
     return found
 
 
+def resized(
+    lead: Replica, count: int, first: int | None
+) -> tuple[Sequence[Replica], Sequence[Replica]] | None:
+    """Set the number of ranks of an address. Returns the ranks that leave and those that are new.
+
+    `first`: the engine's number of the first rank; `None`: as before. The result is `None` if the
+    ranks stay as they are.
+    """
+    before = lead.ranks
+    stays = min(count, len(before))
+    if first is not None and first != lead.first_rank:
+        lead.first_rank = first
+        stays = 1
+    if stays == len(before) == count:
+        if lead.first_rank:
+            join(before)  # Another front end may answer now.
+        return None
+    lead.rank_count = count
+    lead.ranks = before[:stays]
+    return before[stays:], with_ranks((lead,))[stays:]
+
+
 def _made(lead: Replica, rank: int) -> Replica:
     config = msgspec.structs.replace(lead.config, id=f"{lead.config.id}@{lead.first_rank + rank}")
-    made = Replica(config, lead.health.rules, lead.connections)
+    made = Replica(config, lead.health.rules, None, lead.access, lead.endpoint)
     made.rank = rank
-    made.access = lead.access
     made.continues(lead)
     made.rank_count = 1
-    made.polls_awaited = lead.polls_awaited
+    made.reports.await_polls(lead.reports.polls_awaited)
     return made
 
 
@@ -62,7 +83,7 @@ def join(ranks: Sequence[Replica]) -> None:
     """Make these replicas the ranks of one address. The first one is the lead."""
     joined, lead = tuple(ranks), ranks[0]
     local_at = lead.descriptor.local_ranks_at
-    first = 0 if local_at and lead.server == local_at else lead.first_rank
+    first = 0 if local_at and lead.endpoint.server == local_at else lead.first_rank
     for replica in ranks:
         replica.ranks = joined
         replica.rank_line = b""

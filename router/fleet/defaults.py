@@ -51,16 +51,16 @@ class Defaults:
         owns: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}
         found: dict[tuple[frozenset[str], ModelsOfReplica], None] = {}
         for replica in self._replicas.values():
-            models, adapters = replica.models, replica.adapters
-            if models is None or not (replica.listed or models - {ANY}):
+            models, adapters = replica.models, replica.listed.adapters
+            if models is None or not (replica.listed.names or models - {ANY}):
                 continue  # The replica's models are unknown.
             own = owns.get((models, adapters))
             if own is None:
                 # A configured model counts as the replica's own model, unless the engine lists it
                 # as an adapter. Several configured names may mean the same model.
                 own = owns[models, adapters] = models - adapters - {ANY}
-            if not own and replica.listed is not None:
-                own = replica.listed - adapters
+            if not own and replica.listed.names is not None:
+                own = replica.listed.names - adapters
             found[models, (replica.engine or "", own, adapters)] = None
         by_model: dict[str, list[ModelsOfReplica]] = {}
         for models, entry in found:

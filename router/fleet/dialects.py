@@ -39,7 +39,7 @@ def dialect_of_engine(replica: Replica) -> Dialect:
     """Return the dialect of a replica's engine, regardless of the configuration."""
     engine = replica.descriptor
     low_first = engine.low_first
-    return low_first if low_first is not None and replica.low_first else engine.dialect
+    return low_first if low_first is not None and replica.endpoint.low_first else engine.dialect
 
 
 def common(dialects: Iterable[str]) -> str:

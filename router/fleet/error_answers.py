@@ -62,7 +62,11 @@ def kind_of(status: int) -> int:
 
 
 class ErrorAnswers:
-    """The recent error answers of one replica. `kind`: an `ErrorKind`."""
+    """The recent error answers of one replica. `kind`: an `ErrorKind`.
+
+    Only results of requests write it: `table/outcomes.py`, and the driver and the dispatcher, which
+    compare answers.
+    """
 
     __slots__ = (
         "_busy_count",
@@ -71,7 +75,9 @@ class ErrorAnswers:
         "_is_various",
         "_patience",
         "_row",
+        "checks_keys",
         "is_clean",
+        "refuses_priority",
         "share",
     )
 
@@ -79,6 +85,10 @@ class ErrorAnswers:
         self.is_clean = True  # True: nothing is recorded, so a success changes nothing.
         # The share of the last answers that another replica contradicted.
         self.share = 0.0
+        # True: the engine has answered 401 to a request without a valid API key.
+        self.checks_keys = False
+        # True: the engine has rejected a request because it does not support priorities.
+        self.refuses_priority = False
         # For each kind: how many errors in a row were not confirmed, and how many may pass without
         # a comparison.
         self._row = [0.0] * _KINDS
@@ -127,6 +137,14 @@ class ErrorAnswers:
         self.is_clean = False
         self._row[kind] = 0.0
         self._patience[kind] = min(max(1.0, 2.0 * self._patience[kind]), PATIENCE_MAX)
+
+    def takes_priorities(self, does: bool) -> None:
+        """Record whether the engine may get priorities. It may again after it has restarted."""
+        self.refuses_priority = not does
+
+    def showed_keys(self, does_check: bool) -> None:
+        """Record whether the engine checks API keys."""
+        self.checks_keys = does_check
 
     def worked(self) -> None:
         """Record a successful answer."""

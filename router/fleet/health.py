@@ -90,9 +90,13 @@ BREAKERS: Final = ("closed", "suspect", "half_open", "open")
 
 
 class Health:
-    """The health state of one replica. `now` is in monotonic seconds."""
+    """The health state of one replica. `now` is in monotonic seconds.
+
+    Only the results in `table/` (`outcomes.py`, `probe_results.py`) and the table itself write it.
+    """
 
     __slots__ = (
+        "before_trial",
         "busy_since",
         "busy_until",
         "ejected_at",
@@ -108,6 +112,7 @@ class Health:
         "races_lost",
         "refusals",
         "rules",
+        "served",
         "suspect_factor",
         "suspect_min_s",
         "suspected_at",
@@ -133,6 +138,9 @@ class Health:
         self.ejected_at = 0.0
         self.ejected_until = 0.0
         self.half_open = False  # True: the ejection is over, and one trial request is allowed.
+        # Number of attempts in progress that were sent before the half-open trial began.
+        self.before_trial = 0
+        self.served = 0  # Number of attempts that succeeded.
         # The kind of the error answers (`ErrorKind`) that caused the last ejection; 0: another
         # cause.
         self.ejected_by = 0
@@ -161,6 +169,12 @@ class Health:
         self.rules = rules
         self.suspect_min_s = rules.suspect_min_s
         self.suspect_factor = rules.suspect_factor
+
+    def continues(self, other: Health) -> None:
+        """Copy from `other` whether the replica is up. Both objects stand for the same engine."""
+        self.up = other.up
+        self.is_new = other.is_new
+        self.why_down = other.why_down
 
     @property
     def known_dead(self) -> bool:

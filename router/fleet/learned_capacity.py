@@ -121,63 +121,61 @@ class LearnedCapacity:
         if running is None or waiting is None:
             self._queued = 0
             return
-        self._most = max(self._most, running)
-        if kv_usage is not None and kv_usage >= KV_LEAST and running:
-            self._fit = _smoothed(self._fit, running / kv_usage)
-        if self._full is not None and running > self._full:
-            # A difference of less than one request is caused by averaging.
-            is_little = running < self._full + 1.0 or running <= MUCH_MORE * self._full
-            self._is_sure = self._is_sure and is_little
-            self._full = float(running)
-        if not waiting:
-            if running >= SHOWN * sent:
-                self.guess = max(self.guess, GROWTH * running)
-            self._queued = 0
-            return
-        if not running:
-            self._queued = 0  # A queue without running requests means that the engine hangs.
-            return
-        has_room = kv_usage is None or kv_usage < KV_FULL
-        if (
-            running < STEADY * self._most
-            and kv_usage is not None
-            and has_room
-            and not has_preempted
-        ):
-            # The engine has run more requests, and its cache has room, so it has free slots: the
-            # queue waits for prefills.
-            self._queued = 0
-            return
-        if (
-            self._is_sure
-            and self._full is not None
-            and 0 < sent <= self._full + 0.5
-            and running + waiting <= self._full + 0.5
-            and has_room
-            and not has_preempted
-        ):
-            # All requests fit into the engine at once; the waiting ones wait for its next step.
+        self._measure(running, kv_usage)
+        if not waiting and running >= SHOWN * sent:
+            self.guess = max(self.guess, GROWTH * running)
+        is_tight = has_preempted or (kv_usage is not None and kv_usage >= KV_FULL)
+        # A queue without running requests means that the engine hangs.
+        shows_full = waiting > 0 and running > 0
+        if shows_full and not is_tight:
+            shows_full = not self._has_free_slots(running, waiting, kv_usage, sent)
+        if not shows_full:
             self._queued = 0
             return
         is_short = waiting < SHORT * running
         least = float(self._peak) if is_short else STEADY * self._peak
-        is_steady = self._queued > 0 and least <= running <= self._peak
-        if is_steady:
+        if self._queued > 0 and least <= running <= self._peak:
             self._queued += 1
         else:
             self._queued = 1
             self._peak = running
-        needed = POLLS
-        if not has_room or has_preempted:
-            needed = 1
-        elif tokens >= PREFILL_TOKENS:
-            # The queue may last as long as the prefill of its batches.
-            needed = min(POLLS_PREFILL * (tokens // PREFILL_TOKENS), POLLS_MOST)
-        elif is_short:
-            needed = POLLS_SHORT
-        if self._queued >= needed:
+        if self._queued >= _needed(is_tight, is_short, tokens):
             self._full = _smoothed(self._full, running)
             self._is_sure = True
+
+    def _measure(self, running: int, kv_usage: float | None) -> None:
+        """Learn from the running requests of a poll, whether or not the engine has a queue."""
+        self._most = max(self._most, running)
+        if kv_usage is not None and kv_usage >= KV_LEAST and running:
+            self._fit = _smoothed(self._fit, running / kv_usage)
+        full = self._full
+        if full is not None and running > full:
+            # A difference of less than one request is caused by averaging.
+            is_little = running < full + 1.0 or running <= MUCH_MORE * full
+            self._is_sure = self._is_sure and is_little
+            self._full = float(running)
+
+    def _has_free_slots(
+        self, running: int, waiting: int, kv_usage: float | None, sent: int
+    ) -> bool:
+        """Whether the engine has free slots, although requests wait. Its cache has space."""
+        if running < STEADY * self._most and kv_usage is not None:
+            return True  # It has run more requests: the queue waits for prefills.
+        if not self._is_sure or self._full is None:
+            return False
+        # If all requests fit into the engine at once, the waiting ones wait for its next step.
+        most = self._full + 0.5
+        return 0 < sent <= most and running + waiting <= most
+
+
+def _needed(is_tight: bool, is_short: bool, tokens: int) -> int:
+    """Return how many polls in a row show a full engine. Arguments: see `observed`."""
+    if is_tight:
+        return 1
+    if tokens >= PREFILL_TOKENS:
+        # The queue may last as long as the prefill of its batches.
+        return min(POLLS_PREFILL * (tokens // PREFILL_TOKENS), POLLS_MOST)
+    return POLLS_SHORT if is_short else POLLS
 
 
 def _smoothed(known: float | None, seen: float) -> float:

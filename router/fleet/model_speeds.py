@@ -34,7 +34,7 @@ class ModelSpeeds:
 
         If the replica has learned none, copy the common coefficients to it.
         """
-        learner, models = replica.speed_learner, replica.models
+        learner, models = replica.learned.speeds, replica.models
         if learner.prefill.samples >= LEAST:
             _blend(self._prefill, models, learner.prefill.coefficients())
         if learner.decode.samples >= LEAST:

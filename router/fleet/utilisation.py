@@ -20,12 +20,12 @@ _USUAL_KV_TOKENS: Final = 500_000
 
 def capacity(replica: Replica) -> float | None:
     """Return the number of requests that can run at once; `None` if the number is unknown."""
-    configured, slots = replica.configured_slots, replica.slots
+    configured, slots = replica.config.max_inflight, replica.slots
     if configured is not None and slots is not None:
         return min(configured, slots)
     if configured is not None:
         return configured
-    return slots if slots is not None else replica.learned.requests
+    return slots if slots is not None else replica.learned.capacity.requests
 
 
 def slots_of(replica: Replica) -> float | None:
@@ -35,7 +35,7 @@ def slots_of(replica: Replica) -> float | None:
     `max_inflight` is not used here, because it may be far above the number of requests that the
     engine runs.
     """
-    return replica.learned.slots if replica.slots is None else replica.slots
+    return replica.learned.capacity.slots if replica.slots is None else replica.slots
 
 
 def utilisation(replicas: Iterable[Replica]) -> float | None:

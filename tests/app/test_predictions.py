@@ -17,9 +17,9 @@ def replica(id: str, *models: str) -> Replica:
 
 def test_a_models_error_is_the_mean_over_its_replicas() -> None:
     one, other, silent = replica("a", "m"), replica("b", "m", "n"), replica("c", "o")
-    one.speed_learner.ttft_error.add(1.2, 1.0)
-    other.speed_learner.ttft_error.add(0.6, 1.0)
-    other.speed_learner.tpot_error.add(1.1, 1.0)
+    one.learned.speeds.ttft_error.add(1.2, 1.0)
+    other.learned.speeds.ttft_error.add(0.6, 1.0)
+    other.learned.speeds.tpot_error.add(1.1, 1.0)
     fleet = [one, other, silent]
     assert predictions.errors(fleet) == pytest.approx(
         {("m", "ttft"): 0.3, ("n", "ttft"): 0.4, ("m", "tpot"): 0.1, ("n", "tpot"): 0.1}
@@ -31,14 +31,14 @@ def test_a_models_error_is_the_mean_over_its_replicas() -> None:
 
 def test_a_replica_without_models_has_an_empty_label() -> None:
     one = replica("a")
-    one.speed_learner.ttft_error.add(1.5, 1.0)
+    one.learned.speeds.ttft_error.add(1.5, 1.0)
     assert predictions.errors([one]) == {("", "ttft"): 0.5}
 
 
 def test_models_beyond_the_limit_share_a_label() -> None:
     fleet = [replica(f"r{n}", f"m{n}") for n in range(MODELS_MAX + 5)]
     for one in fleet:
-        one.speed_learner.ttft_error.add(1.5, 1.0)
+        one.learned.speeds.ttft_error.add(1.5, 1.0)
     found = predictions.errors(fleet)
     assert len(found) == MODELS_MAX + 1
     assert found[OTHER, "ttft"] == 0.5
@@ -53,7 +53,7 @@ def test_a_replicas_report_has_plain_units() -> None:
     assert report["ttft_ms"]["per_1000_tokens"] == pytest.approx(100.0)
     assert report["tpot_ms"]["base"] == pytest.approx(20.0)
     assert report["error_percent"] == {"ttft": None, "tpot": None, "step": None}
-    one.speed_learner.ttft_error.add(1.2, 1.0)
+    one.learned.speeds.ttft_error.add(1.2, 1.0)
     report = predictions.report(one)
     assert report["error_percent"]["ttft"] == pytest.approx(20.0)
     assert report["bias_percent"]["tpot"] is None

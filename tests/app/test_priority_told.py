@@ -121,7 +121,7 @@ async def test_an_sglang_without_metrics_gets_numbers_that_follow_the_time() -> 
         running(engine.url, polling={"interval_s": 0.02}) as router,
     ):
         (replica,) = router.app.parts.fleet.replicas.values()
-        await eventually(lambda: replica.metrics_on is False, "it is known")
+        await eventually(lambda: replica.endpoint.metrics_on is False, "it is known")
         for name in ("high", "normal", "batch"):
             assert (await ask(router, priority=name)).status == 200
         assert [class_in("sglang", number) for number in engine.told] == ["high", "normal", "batch"]
@@ -188,7 +188,7 @@ async def test_an_old_server_is_detected_once_and_gets_no_priority(
             assert (await ask(router, priority="high", stream=stream)).status == 200
         assert engine.told == [None] * 3, "a refused request never got that far"
         (replica,) = router.app.parts.fleet.replicas.values()
-        assert replica.refuses_priority
+        assert replica.errors.refuses_priority
         assert router.app.metrics.priority_refused == 1
         lines = await router.log(3)
         assert [line["attempts"] for line in lines] == [2, 1, 1]
@@ -215,7 +215,7 @@ async def test_a_client_cannot_make_the_router_stop_sending_priorities() -> None
     async with running(complains(b"evil"), replica={"engine": "trtllm"}) as router:
         assert (await ask(router, priority="high", evil=1)).status == 400
         (replica,) = router.app.parts.fleet.replicas.values()
-        assert not replica.refuses_priority
+        assert not replica.errors.refuses_priority
         assert (await ask(router, priority="high")).status == 200
         assert [b'"priority":0.7' in bytes(r.body) for r in asked(router)] == [
             True,
@@ -409,7 +409,7 @@ def learned(settings: dict[str, Any], told: list[Any], shown: str) -> None:
             running(engine.url, polling={"interval_s": 0.02}) as router,
         ):
             (replica,) = router.app.parts.fleet.replicas.values()
-            await eventually(lambda: replica.by_priority is not None, "it is known")
+            await eventually(lambda: replica.endpoint.by_priority is not None, "it is known")
             assert (await ask(router, priority="high")).status == 200
             assert engine.told == told
             (entry,) = router.app.replicas()

@@ -61,7 +61,7 @@ async def test_an_error_is_noticed_wherever_it_is_cut(report: bytes, size: int) 
         assert found.body == stream
         assert await router.reason() == "stream_error"
         (replica,) = router.app.parts.fleet.replicas.values()
-        assert replica.served == 0
+        assert replica.health.served == 0
 
 
 @pytest.mark.parametrize(("code", "ejected"), [(500, True), (400, False)])

@@ -561,14 +561,16 @@ class World:
     def moves(self, id: str, region: str) -> None:
         """A reload changes the region of a replica."""
         replica = self.fleet.replicas[id]
-        replica.adopt(msgspec.structs.replace(replica.config, region=region), self.config.health)
+        replica.adopt(
+            msgspec.structs.replace(replica.config, region=region), self.config.health, None
+        )
         self.fleet.rebuild()
 
     def grows(self, id: str) -> None:
         """A reload removes the request limit of a replica."""
         replica = self.fleet.replicas[id]
         config = msgspec.structs.replace(replica.config, max_inflight=None)
-        replica.adopt(config, self.config.health)
+        replica.adopt(config, self.config.health, None)
         self.fleet.rebuild()
 
     # -- requests ---------------------------------------------------------------------------------

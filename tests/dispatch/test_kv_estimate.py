@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from policies.contract import Context, RequestView, make_policy
-from router.admission.gates.gate import OBSTACLES, Facts, obstacle
+from router.admission.gates.gate import OBSTACLES, Facts, obstacle as closes
 from router.admission.rules import Rules
 from router.config.model import Config, Hedging
 from router.core.lease import Lease, poll_begins
@@ -57,7 +57,7 @@ def gate(replica: Replica) -> str:
     facts = Facts()
     facts.slots = 1000.0
     facts.read(replica)
-    return OBSTACLES[obstacle(facts, RULES)]
+    return OBSTACLES[closes(facts, RULES)]
 
 
 def hedger(primary: Replica, replica: Replica) -> Refusal | None:

@@ -58,7 +58,7 @@ class Fleet(World):
     def __init__(self, replicas: int, **settings: Any) -> None:
         super().__init__(replicas, models=("m", "sql", "fr"), **settings)
         for replica in self.replicas:
-            replica.adapters = frozenset({"sql", "fr"})
+            replica.listed.adapters = frozenset({"sql", "fr"})
             replica.loaded_adapters.reported((), 1)
         self.fleet.rebuild()
 

@@ -64,7 +64,7 @@ def test_it_follows_what_is_learned(table: Table) -> None:
     fleet.polls.unobserved(replica, "status", 0.0)
     assert fleet.models.routed("x") == "x"
     assert not fleet.serving.of("x", None)
-    replica.adopt(replace(replica.config, unknown_models="forward"), table.rules)
+    replica.adopt(replace(replica.config, unknown_models="forward"), table.rules, None)
     fleet.rebuild()
     assert fleet.models.routed("x") == "*"
     assert fleet.listing.of(None).entry("a") == b'{"id":"a"}'

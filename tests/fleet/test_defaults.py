@@ -75,9 +75,9 @@ def replica(
     made = Replica(ReplicaConfig(url=f"http://{name}:1", id=name, **config), Health(), None)
     made.engine = engine
     if listed:
-        made.listed = frozenset(listed)
-        made.models = served(made.config, made.listed)
-        made.adapters = frozenset(adapters)
+        made.listed.names = frozenset(listed)
+        made.models = served(made.config, made.listed.names)
+        made.listed.adapters = frozenset(adapters)
     return made
 
 
@@ -98,7 +98,7 @@ def table(*replicas: Replica) -> Defaults:
 )
 def test_a_replicas_own_model(made: Replica, own: set[str]) -> None:
     for model in made.models or ():
-        assert table(made).of(model) == [("", own, made.adapters)]
+        assert table(made).of(model) == [("", own, made.listed.adapters)]
 
 
 @pytest.mark.parametrize("made", [replica("r"), replica("r", unknown_models="forward")])
@@ -126,10 +126,10 @@ def test_it_follows_what_is_learned() -> None:
     found = table(one)
     assert found.of("lora") == [("", {"base", "lora"}, frozenset())]
     one.engine = "sglang"
-    one.adapters = frozenset({"lora"})
+    one.listed.adapters = frozenset({"lora"})
     found.changed()
     assert found.of("lora") == [("sglang", {"base"}, {"lora"})]
-    one.models = one.listed = frozenset({"base"})
+    one.models = one.listed.names = frozenset({"base"})
     found.changed()
     assert list(found.of("lora")) == []
 

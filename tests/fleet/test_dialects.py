@@ -39,7 +39,7 @@ def test_a_replicas_dialect(engine: str | None, configured: Any, dialect: str) -
 
 def test_sglang_may_take_lower_numbers_first() -> None:
     made = replica("r", "sglang")
-    made.low_first = True
+    made.endpoint.low_first = True
     assert spoken(made) == "sglang-low-first"
 
 

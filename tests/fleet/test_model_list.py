@@ -82,7 +82,7 @@ def test_a_list_for_some_regions_follows_the_fleet(table: Table) -> None:
     table.add("b", ("n",), region="us")
     assert names_in(table, "eu") == ["m"]
     settings = {"region": "us", "url": "http://127.0.0.1:9", "id": "a", "models": ("m",)}
-    replica.adopt(type(replica.config)(**settings), table.rules)
+    replica.adopt(type(replica.config)(**settings), table.rules, None)
     table.fleet.rebuild()
     assert names_in(table, "eu") == []
     assert names_in(table, "us") == ["m", "n"]

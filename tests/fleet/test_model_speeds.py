@@ -18,7 +18,7 @@ def replica(id: str, model: str = "m") -> Replica:
 def serve(place: Replica, ttft_s: float, streams: int = LEAST) -> None:
     for number in range(streams):
         lease = Lease(place, 1000)
-        learner = place.speed_learner
+        learner = place.learned.speeds
         sample = learner.dispatched(place, 1000, 0, -1.0, float(number))
         lease.begun()
         learner.shown(place, sample, ttft_s, True, number + ttft_s)

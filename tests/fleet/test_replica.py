@@ -11,8 +11,8 @@ NOW = 1000.0
 
 
 def told(replica: Replica, at: float, **signals: int) -> None:
-    replica.signals = Signals(**signals)
-    replica.signals_at = at
+    replica.reports.signals = Signals(**signals)
+    replica.reports.at = at
 
 
 def test_what_is_hidden_is_given_time(table: Table) -> None:

@@ -24,7 +24,7 @@ def test_configured_told_or_learned(table: Table) -> None:
     b.slots = 64
     assert capacity(b) == 10
     a.slots = None
-    polls(a.learned, *queue(6))
+    polls(a.learned.capacity, *queue(6))
     assert capacity(a) == 6.0
 
 

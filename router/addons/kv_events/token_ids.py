@@ -87,8 +87,8 @@ class TokenIds:
         """
         if model is not None:
             for replica in self._fleet.serving.ready:
-                if model in replica.objects:
-                    return model if model in adapters(replica.objects) else ""
+                if model in replica.listed.objects:
+                    return model if model in adapters(replica.listed.objects) else ""
         return ""
 
     def _target(self, model: str | None, allowed: Allowed | None) -> Target | None:
@@ -105,7 +105,7 @@ class TokenIds:
         self._turn += 1
         replica = able[self._turn % len(able)]
         address = replica.pool.address
-        name = address.server_name if replica.address.is_tls else None
+        name = address.server_name if replica.endpoint.address.is_tls else None
         url = replica.config.url.rstrip("/") + replica.descriptor.tokenize
         return Target(url, name, address.host, address.resolve, address.tls, replica.access)
 

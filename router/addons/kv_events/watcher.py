@@ -242,7 +242,7 @@ class KvWatcher:
     async def _sources(self, replica: Replica) -> list[Source] | None:
         """Return the publishers of a replica; `None`: no answer, so its known publishers are
         kept."""
-        host = replica.address.host
+        host = replica.endpoint.address.host
         if replica.config.kv_events is not None:
             first = replica.first_rank
             ranks = range(first, first + len(replica.ranks))

@@ -68,26 +68,26 @@ _DROPPED: Final = PriorityParts(b"", b"", True, 0)
 
 def dialect_of(replica: Replica) -> Dialect:
     """Return the dialect in which priorities are sent to the replica; SILENT: none are sent."""
-    if replica.refuses_priority:
+    if replica.errors.refuses_priority:
         return SILENT
     configured = replica.config.priority
     if configured is not None:
         return DIALECTS.get(configured, SILENT)
-    if replica.by_priority is False and replica.descriptor.tells_scheduling:
+    if replica.endpoint.by_priority is False and replica.descriptor.tells_scheduling:
         return SILENT
     return dialect_of_engine(replica)
 
 
 def keeps_numbers(replica: Replica) -> bool:
     """Whether the engine may store every number that it receives, as a label of its metrics."""
-    return replica.metrics_on is not False
+    return replica.endpoint.metrics_on is not False
 
 
 def is_honoured(replica: Replica) -> bool | None:
     """Whether the engine follows priorities; `None`: the engine does not report whether it does."""
     if dialect_of(replica) is SILENT:
         return False if replica.engine is not None or replica.config.priority else None
-    return True if replica.config.priority is not None else replica.by_priority
+    return True if replica.config.priority is not None else replica.endpoint.by_priority
 
 
 def priority_parts(

@@ -138,8 +138,8 @@ def head_and_body(io: AttemptIO) -> tuple[bytes, list[bytes]]:
         common = common + replica.rank_line
     made = attempt_head(
         asked.head,
-        replica.base_path,
-        replica.host_line,
+        replica.endpoint.base_path,
+        replica.endpoint.host_line,
         common,
         asked.name,
         attempt.index,

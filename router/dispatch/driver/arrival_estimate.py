@@ -40,7 +40,7 @@ def sent_at_once(
     )
     uncached = chooser.uncached_at(view, replica)
     cached = max(0, view.prompt_tokens - uncached)
-    predicted_s = replica.speed_learner.expected_s(replica, uncached, cached, now)
+    predicted_s = replica.learned.speeds.expected_s(replica, uncached, cached, now)
     if predicted_s <= 0.0:
         return None
     idle_s = replica.speed.ttft_s(0.0, uncached, cached, 0.0)
@@ -64,7 +64,7 @@ def if_it_waits(
     count = len(replicas)
     for number in range(min(SAMPLE, count)):
         replica = replicas[number * count // SAMPLE if count > SAMPLE else number]
-        predicted_s = replica.speed_learner.expected_s(replica, uncached, cached, now)
+        predicted_s = replica.learned.speeds.expected_s(replica, uncached, cached, now)
         if predicted_s > 0.0:
             known += 1
             service_s += predicted_s

@@ -42,7 +42,7 @@ class FirstProbes:
         self._scheduler = scheduler
         self._waiting: dict[Request, _Wait] = {}
         self._is_woken = False
-        fleet.on_first_probe = self._decided
+        fleet.hooks.first_probe = self._decided
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -66,7 +66,7 @@ def end_request(
     if replica is not None:
         winner = state.winner
         if winner is not None and winner.held_blocks and reason is Reason.OK:
-            replica.should_have_hit(winner.began)
+            replica.reports.should_have_hit(winner.began)
         _learn(request, context, replica, label, events, tpot_s, now, counts)
     if request.view.stream:
         usage = work.usage
@@ -147,9 +147,9 @@ def _learn(
             context.metrics.paced(label, tpot_s)
             # The pause of a stream that broke would falsify the measured speed of both replicas.
             if request.deadlines.state.resumptions == 0:
-                replica.paced(tpot_s)
+                context.fleet.outcomes.paced(replica, tpot_s)
                 if is_exact and events > 0:
-                    replica.cadence.learn(output, events)
+                    replica.learned.cadence.learn(output, events)
     context.chooser.finished(view, replica, usage.output_tokens, now)
 
 

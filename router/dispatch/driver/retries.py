@@ -142,7 +142,7 @@ def ask_without_priority(driver: RequestDriver, attempt: Attempt) -> bool:
 def went_without_priority(driver: RequestDriver, replica: Replica) -> None:
     """Stop sending priorities to a replica that accepted the same request without one."""
     driver.priority_rejected_by = None
-    replica.refuses_priority = True
+    replica.errors.takes_priorities(False)
     driver.context.metrics.priority_refused += 1
     log_event(
         logging.WARNING,

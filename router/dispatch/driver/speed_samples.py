@@ -19,7 +19,7 @@ def sample_dispatched(attempt: Attempt, prompt_tokens: int, now: float) -> None:
     """Report a streamed attempt that has just got its lease."""
     replica = attempt.at
     slots = slots_of(replica)
-    attempt.speed_sample = replica.speed_learner.dispatched(
+    attempt.speed_sample = replica.learned.speeds.dispatched(
         replica,
         attempt.tokens,
         max(0, prompt_tokens - attempt.tokens),
@@ -33,14 +33,14 @@ def sample_shown(attempt: Attempt, ttft_s: float, now: float) -> None:
     sample = attempt.speed_sample
     if sample is not None:
         replica = attempt.at
-        replica.speed_learner.shown(replica, sample, ttft_s, attempt.is_timed, now)
+        replica.learned.speeds.shown(replica, sample, ttft_s, attempt.is_timed, now)
 
 
 def sample_cut(attempt: Attempt, now: float) -> None:
     """Report an attempt that has ended without content."""
     sample = attempt.speed_sample
     if sample is not None and attempt.is_sent and attempt.is_timed:
-        attempt.at.speed_learner.cut(sample, now - attempt.began, now)
+        attempt.at.learned.speeds.cut(sample, now - attempt.began, now)
 
 
 def samples_ended(
@@ -59,4 +59,4 @@ def samples_ended(
         is_whole = is_exact and reason is Reason.OK and attempt.reason is Reason.OK
         tokens = output if is_whole and output is not None else 0
         replica = attempt.at
-        replica.speed_learner.ended(replica, sample, tokens, attempt.is_timed, now)
+        replica.learned.speeds.ended(replica, sample, tokens, attempt.is_timed, now)

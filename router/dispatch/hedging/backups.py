@@ -68,10 +68,10 @@ def same_engine(one: Replica, other: Replica) -> bool:
     (`SameEngine`), and they are not configured as different nodes. Data-parallel
     ranks of one address are different engines.
     """
-    started = one.last_signals.started_at
-    if not started or started != other.last_signals.started_at:  # 0: the start time is unknown.
+    started = one.reports.last.started_at
+    if not started or started != other.reports.last.started_at:  # 0: the start time is unknown.
         return False
-    if other in one.apart or other.ranks is one.ranks:
+    if other in one.reports.apart or other.ranks is one.ranks:
         return False
     nodes = one.config.node, other.config.node
     return one.models == other.models and (not all(nodes) or nodes[0] == nodes[1])
@@ -97,7 +97,7 @@ def is_sound(replica: Replica, now: float) -> bool:
 
 def is_silent(replica: Replica, now: float) -> bool:
     """Whether streams run at a replica, and none of them has had content for `SILENT_S`."""
-    return replica.cadence.streams > 0 and now - replica.progress.at > SILENT_S
+    return replica.learned.cadence.streams > 0 and now - replica.progress.at > SILENT_S
 
 
 def obstacle(primary: Replica, other: Replica, kv_usage: float, now: float) -> Refusal | None:

@@ -47,8 +47,8 @@ def silent_from(
     silent = worked_at + limit_s(first_s)
     if is_streamed:
         return silent
-    if replica.descriptor.counts_live and replica.signals.generated_tokens is not None:
-        if replica.signals_at >= silent and replica.signals_at > progress.polled_at:
+    if replica.descriptor.counts_live and replica.reports.signals.generated_tokens is not None:
+        if replica.reports.at >= silent and replica.reports.at > progress.polled_at:
             return silent
         if worked_at > began:
             return inf

@@ -118,14 +118,14 @@ class Places(Pool):
 
     def guess(self, place: ReplicaLoad) -> float:
         assert isinstance(place, Replica)
-        return place.learned.guess
+        return place.learned.capacity.guess
 
     def is_blind(self, place: ReplicaLoad) -> bool:
         assert isinstance(place, Replica)
-        signals = place.signals
+        signals = place.reports.signals
         if signals.running is not None or signals.waiting is not None:
             return False
-        return not place.polls_awaited
+        return not place.reports.polls_awaited
 
     def changed(self) -> None:
         """Drop the cached sets of replicas after a change of the fleet.

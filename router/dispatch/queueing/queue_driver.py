@@ -95,7 +95,7 @@ class QueueDriver:
         self._limited_at = 0  # The version of the context lengths that limit waiting requests.
         self._due = INFINITY  # The time for which the timer is set.
         self._settling: Final = self._settle  # The bound method is created once, not at every use.
-        fleet.on_room = self.changed
+        fleet.hooks.room = self.changed
         self.changed(None)
 
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:

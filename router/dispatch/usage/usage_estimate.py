@@ -67,7 +67,7 @@ def usage_at_end(
             usage = Usage(None, output, None, False)
     elif not usage.exact and replica is not None and reply.is_counted:
         # An event may have several tokens.
-        least, token_bytes = replica.cadence.least, ratio.of_account(account, model)
+        least, token_bytes = replica.learned.cadence.least, ratio.of_account(account, model)
         output = max(usage.output_tokens or 0, reply.estimated_stream(token_bytes, least, is_whole))
         usage = Usage(usage.prompt_tokens, output, usage.cached_tokens, False)
     if usage.prompt_tokens is None and usage is not UNKNOWN and not measured:
@@ -87,7 +87,7 @@ def learn_stream(
     replica = work.replica
     if replica is not None and reply.is_counted:
         size, events = reply.text_so_far()
-        tokens = int(events * replica.cadence.least)
+        tokens = int(events * replica.learned.cadence.least)
         ratio.learn_stream(view.model, asked.flow.account, size, tokens)
 
 

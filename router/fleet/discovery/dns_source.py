@@ -67,13 +67,7 @@ class DnsSource(Source):
             self._found = found_by(name, cache, services)
         found = self._found
         self._had_found = self._had_found or bool(found)
-        if found or not cache.is_empty(questions):
-            self._empty_lookups = 0
-        elif is_new:
-            self._empty_lookups += 1
-            if self._empty_lookups < _EMPTY_LOOKUPS:
-                cache.ask_again(questions, monotonic())
-        is_empty = self._empty_lookups >= _EMPTY_LOOKUPS
+        is_empty = self._is_empty(questions, is_new)
         if not (found or problems or (is_empty and self._had_found)):
             problems = ["no record names a replica"]
         return Look(
@@ -82,6 +76,19 @@ class DnsSource(Source):
             all(cache.is_settled(question) for question in questions),
             problems[0] if problems else "",
         )
+
+    def _is_empty(self, questions: Sequence[Question], is_new: bool) -> bool:
+        """Count the lookups without an address. Returns whether the name has no replicas.
+
+        `is_new`: this look has asked.
+        """
+        if self._found or not self._cache.is_empty(questions):
+            self._empty_lookups = 0
+        elif is_new:
+            self._empty_lookups += 1
+            if self._empty_lookups < _EMPTY_LOOKUPS:
+                self._cache.ask_again(questions, monotonic())
+        return self._empty_lookups >= _EMPTY_LOOKUPS
 
     async def _ask(self, questions: Sequence[Question]) -> list[str]:
         """Ask those questions that are due. Returns the texts of the problems."""

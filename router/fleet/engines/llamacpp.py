@@ -30,7 +30,7 @@ from router.fleet.engines.common.base import (
     text,
     times,
 )
-from router.fleet.engines.common.descriptor import Engine, native
+from router.fleet.engines.common.descriptor import Blocked, Engine, native, paths
 from router.fleet.engines.common.exposition import Samples
 from router.fleet.signals import Signals
 
@@ -102,8 +102,9 @@ def _is_props(document: Any) -> bool:
 
 ENGINE: Final = Engine(
     "llamacpp",
-    order=5,
-    marks=Marks(owned_by="llamacpp", metrics=(b"llamacpp:",), answers={"/props": _is_props}),
+    marks=Marks(
+        order=5, owned_by="llamacpp", metrics=(b"llamacpp:",), answers={"/props": _is_props}
+    ),
     sources=(
         TextSource("/metrics", NAMES, read, timeout_s=PATIENCE_S),
         JsonSource("/slots", read_slots, timeout_s=PATIENCE_S),
@@ -115,20 +116,13 @@ ENGINE: Final = Engine(
         *native("rerank", "/rerank", "/reranking"),
         *native("tokenize", "/tokenize", "/detokenize", light=True),
     ],
-    control=frozenset(
-        {
-            b"/lora-adapters",
-            b"/metrics",
-            b"/models/load",
-            b"/models/unload",
-            b"/props",
-            b"/slots",
-            b"/v1/stream",
-            b"/v1/streams/lookup",
-        }
+    blocked=Blocked(
+        control=paths(
+            "/lora-adapters /metrics /models/load /models/unload /props /slots /v1/stream",
+            "/v1/streams/lookup",
+        ),
+        control_below=(b"/slots/",),
+        private_headers=frozenset({b"x-conversation-id"}),
     ),
-    control_below=(b"/slots/",),
-    private_headers=frozenset({b"x-conversation-id"}),
     counts_mark=b'"timings"',
-    reserves_output=True,
 )

@@ -58,7 +58,15 @@ from router.fleet.engines.common.base import (
     times,
     whole,
 )
-from router.fleet.engines.common.descriptor import Abort, Adapters, Engine, UsageAsk, native
+from router.fleet.engines.common.descriptor import (
+    Abort,
+    Adapters,
+    Blocked,
+    Engine,
+    UsageAsk,
+    native,
+    paths,
+)
 from router.fleet.engines.common.exposition import Sample, Samples
 from router.fleet.engines.common.priority import (
     CRITICAL_AHEAD_S,
@@ -322,7 +330,6 @@ _UNIT_S: Final = 15.0
 _CLASS: Final = 20.0
 # The range of the priority numbers in one class. It is below the preemption threshold of 10.
 _WITHIN: Final = 8.0
-_DISPLACES_BY: Final = 10
 
 
 def number(urgency: float, arrived: float, level: float) -> int:
@@ -397,8 +404,8 @@ def read_kv_events(raw: bytes, host: str) -> list[Source]:
 
 ENGINE: Final = Engine(
     "sglang",
-    order=2,
     marks=Marks(
+        order=2,
         owned_by="sglang",
         metrics=(b"sglang:", b"sglang_"),
         answers={"/server_info": _is_server_info},
@@ -420,75 +427,47 @@ ENGINE: Final = Engine(
         *native("tokenize", "/detokenize", "/v1/detokenize", light=True),
         *native("generate", "/generate", "/api/generate", "/invocations"),
     ],
-    control=frozenset(
-        {
-            b"/abort_request",
-            b"/clear_hicache_storage_backend",
-            b"/close_session",
-            b"/configure_logging",
-            b"/continue_generation",
-            b"/destroy_weights_update_group",
-            b"/dump_expert_distribution_record",
-            b"/flush_cache",
-            b"/freeze_gc",
-            b"/get_internal_state",
-            b"/get_load",
-            b"/get_server_info",
-            b"/get_weights_by_name",
-            b"/init_weights_send_group_for_remote_instance",
-            b"/init_weights_update_group",
-            b"/load_lora_adapter",
-            b"/load_lora_adapter_from_tensors",
-            b"/metrics",
-            b"/open_session",
-            b"/pause_generation",
-            b"/release_memory_occupation",
-            b"/resume_memory_occupation",
-            b"/send_weights_to_remote_instance",
-            b"/server_info",
-            b"/set_internal_state",
-            b"/set_trace_level",
-            b"/slow_down",
-            b"/start_expert_distribution_record",
-            b"/start_profile",
-            b"/stop_expert_distribution_record",
-            b"/stop_profile",
-            b"/unload_lora_adapter",
-            b"/update_weight_version",
-            b"/update_weights_from_disk",
-            b"/update_weights_from_distributed",
-            b"/update_weights_from_ipc",
-            b"/update_weights_from_tensor",
-            b"/v1/loads",
-        }
+    blocked=Blocked(
+        control=paths(
+            "/abort_request /clear_hicache_storage_backend /close_session /configure_logging",
+            "/continue_generation /destroy_weights_update_group /dump_expert_distribution_record",
+            "/flush_cache /freeze_gc /get_internal_state /get_load /get_server_info",
+            "/get_weights_by_name /init_weights_send_group_for_remote_instance",
+            "/init_weights_update_group /load_lora_adapter /load_lora_adapter_from_tensors",
+            "/metrics /open_session /pause_generation /release_memory_occupation",
+            "/resume_memory_occupation /send_weights_to_remote_instance /server_info",
+            "/set_internal_state /set_trace_level /slow_down /start_expert_distribution_record",
+            "/start_profile /stop_expert_distribution_record /stop_profile /unload_lora_adapter",
+            "/update_weight_version /update_weights_from_disk /update_weights_from_distributed",
+            "/update_weights_from_ipc /update_weights_from_tensor /v1/loads",
+        ),
+        control_below=(b"/hicache/",),
+        # SGLang obeys these headers if SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES is set.
+        private_headers=frozenset(
+            {
+                b"x-data-parallel-rank",
+                b"x-override-priority",
+                b"x-override-rid",
+                b"x-override-routed-dp-rank",
+            }
+        ),
+        # The prefill replica of a request, the data-parallel ranks that serve it, and the socket to
+        # which its output is sent. Batches of prompts have lists of them.
+        private_members=frozenset(
+            {
+                "bootstrap_host",
+                "bootstrap_pair_key",
+                "bootstrap_port",
+                "bootstrap_room",
+                "data_parallel_rank",
+                "decode_tp_size",
+                "disagg_prefill_dp_rank",
+                "http_worker_ipc",
+                "routed_dp_rank",
+            }
+        ),
+        member_nests=frozenset({"parameters"}),  # On /vertex_generate.
     ),
-    control_below=(b"/hicache/",),
-    # SGLang obeys these headers if SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES is set.
-    private_headers=frozenset(
-        {
-            b"x-data-parallel-rank",
-            b"x-override-priority",
-            b"x-override-rid",
-            b"x-override-routed-dp-rank",
-        }
-    ),
-    # The prefill replica of a request, the data-parallel ranks that serve it, and the socket to
-    # which its output is sent. Batches of prompts have lists of them.
-    private_members=frozenset(
-        {
-            "bootstrap_host",
-            "bootstrap_pair_key",
-            "bootstrap_port",
-            "bootstrap_room",
-            "data_parallel_rank",
-            "decode_tp_size",
-            "disagg_prefill_dp_rank",
-            "http_worker_ipc",
-            "routed_dp_rank",
-        }
-    ),
-    member_nests=frozenset({"parameters"}),  # On /vertex_generate.
-    lists_adapters=True,
     names_adapters=True,
     # SGLang clients name an adapter as `model:adapter`. If `model` has only the adapter's name,
     # SGLang serves the replica's own model. /encode and /classify support adapters since 2025.
@@ -518,6 +497,4 @@ ENGINE: Final = Engine(
     continues=True,
     tokenize="/tokenize",
     publisher=Publisher("/server_info", read_kv_events),
-    displaces_by=_DISPLACES_BY,
-    has_ranks=True,
 )

@@ -26,7 +26,7 @@ from router.fleet.engines.common.base import (
     mapping,
     text,
 )
-from router.fleet.engines.common.descriptor import Adapters, Engine, native
+from router.fleet.engines.common.descriptor import Adapters, Blocked, Engine, native
 from router.fleet.engines.common.exposition import Samples
 from router.fleet.signals import NO_SIGNALS, Signals
 
@@ -89,8 +89,7 @@ _ADAPTER: Final = "parameters.adapter_id"
 
 ENGINE: Final = Engine(
     "tgi",
-    order=4,
-    marks=Marks(metrics=(b"tgi_",), answers={"/info": _is_info}),
+    marks=Marks(order=4, metrics=(b"tgi_",), answers={"/info": _is_info}),
     sources=(TextSource("/metrics", NAMES, read),),
     facts=FactsSource("/info", read_info),
     native=[
@@ -98,12 +97,13 @@ ENGINE: Final = Engine(
         *native("generate", "/generate", "/invocations"),
         *native("generate", "/generate_stream", events=True),
     ],
-    control=frozenset({b"/metrics"}),
+    blocked=Blocked(
+        control=frozenset({b"/metrics"}),
+    ),
     # TGI does not read `model`.
     adapters=Adapters(
         {b"/generate": _ADAPTER, b"/generate_stream": _ADAPTER, b"/invocations": _ADAPTER},
         unknown=_ADAPTER,
     ),
     counts_natively=frozenset({b"/generate"}),
-    reserves_output=True,
 )

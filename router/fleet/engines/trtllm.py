@@ -43,7 +43,7 @@ from router.fleet.engines.common.base import (
     share,
     times,
 )
-from router.fleet.engines.common.descriptor import Engine, UsageAsk
+from router.fleet.engines.common.descriptor import Blocked, Engine, UsageAsk, paths
 from router.fleet.engines.common.exposition import Samples
 from router.fleet.engines.common.priority import Dialect
 from router.fleet.signals import NO_SIGNALS, Signals
@@ -164,8 +164,8 @@ DIALECT: Final = _Share(
 
 ENGINE: Final = Engine(
     "trtllm",
-    order=3,
     marks=Marks(
+        order=3,
         owned_by="tensorrt_llm",
         metrics=(b"trtllm_",),
         answers={"/metrics": _is_iterations},
@@ -175,20 +175,13 @@ ENGINE: Final = Engine(
         TextSource("/prometheus/metrics", NAMES, read),
     ),
     keeps_alive=False,
-    control=frozenset(
-        {
-            b"/kv_cache_events",
-            b"/metrics",
-            b"/perf_metrics",
-            b"/prometheus/metrics",
-            b"/release_memory",
-            b"/resume_memory",
-            b"/server_info",
-            b"/update_weights",
-            b"/v1/kv_cache_hints",
-        }
+    blocked=Blocked(
+        control=paths(
+            "/kv_cache_events /metrics /perf_metrics /prometheus/metrics /release_memory",
+            "/resume_memory /server_info /update_weights /v1/kv_cache_hints",
+        ),
+        private_members=frozenset({"disaggregated_params"}),
     ),
-    private_members=frozenset({"disaggregated_params"}),
     dialect=DIALECT,
     # TensorRT-LLM's defaults of StreamOptions: include_usage True, continuous_usage_stats True.
     usage_ask=UsageAsk(
@@ -196,5 +189,4 @@ ENGINE: Final = Engine(
         asks_by_default=True,
         continuous_needs_usage=True,
     ),
-    reserves_output=True,
 )

@@ -35,7 +35,14 @@ from router.fleet.engines.common.base import (
     whole,
 )
 from router.fleet.engines.common.counters import Counters
-from router.fleet.engines.common.descriptor import Adapters, Engine, UsageAsk, native
+from router.fleet.engines.common.descriptor import (
+    Adapters,
+    Blocked,
+    Engine,
+    UsageAsk,
+    native,
+    paths,
+)
 from router.fleet.engines.common.exposition import Sample, Samples
 from router.fleet.engines.common.priority import Deadlines
 from router.fleet.engines.common.publishers import (
@@ -240,8 +247,7 @@ def read_event_sources(raw: bytes, host: str) -> list[Source]:
 
 ENGINE: Final = Engine(
     "vllm",
-    order=1,
-    marks=Marks(owned_by="vllm", metrics=(b"vllm:",)),
+    marks=Marks(order=1, owned_by="vllm", metrics=(b"vllm:",)),
     sources=(
         TextSource("/metrics", NAMES, read, ranks=Ranks("engine", _ranks, frozenset({LORA}))),
     ),
@@ -255,45 +261,23 @@ ENGINE: Final = Engine(
         *native("tokenize", "/tokenize", "/detokenize", light=True),
         *native("generate", "/inference/v1/generate", "/invocations"),
     ],
-    control=frozenset(
-        {
-            b"/abort_requests",
-            b"/collective_rpc",
-            b"/finish_weight_update",
-            b"/get_world_size",
-            b"/inference/v1/abort_requests",
-            b"/init_weight_transfer_engine",
-            b"/is_paused",
-            b"/is_scaling_elastic_ep",
-            b"/is_sleeping",
-            b"/kv_event_sources",
-            b"/load",
-            b"/metrics",
-            b"/pause",
-            b"/reset_encoder_cache",
-            b"/reset_mm_cache",
-            b"/reset_prefix_cache",
-            b"/resume",
-            b"/scale_elastic_ep",
-            b"/server_info",
-            b"/sleep",
-            b"/start_profile",
-            b"/start_weight_update",
-            b"/stop_profile",
-            b"/update_weights",
-            b"/v1/load_lora_adapter",
-            b"/v1/unload_lora_adapter",
-            b"/wake_up",
-        }
+    blocked=Blocked(
+        control=paths(
+            "/abort_requests /collective_rpc /finish_weight_update /get_world_size",
+            "/inference/v1/abort_requests /init_weight_transfer_engine /is_paused",
+            "/is_scaling_elastic_ep /is_sleeping /kv_event_sources /load /metrics /pause",
+            "/reset_encoder_cache /reset_mm_cache /reset_prefix_cache /resume /scale_elastic_ep",
+            "/server_info /sleep /start_profile /start_weight_update /stop_profile /update_weights",
+            "/v1/load_lora_adapter /v1/unload_lora_adapter /wake_up",
+        ),
+        control_below=(b"/fault_tolerance/",),
+        private_headers=frozenset({b"x-vllm-priority", b"x-data-parallel-rank"}),
+        private_members=frozenset({"kv_transfer_params", "ec_transfer_params"}),
+        # `sampling_params.extra_args` on /inference/v1/generate, `vllm_xargs` elsewhere; in a form,
+        # `vllm_xargs` is a JSON text.
+        member_nests=frozenset({"vllm_xargs", "sampling_params", "extra_args"}),
     ),
-    control_below=(b"/fault_tolerance/",),
-    private_headers=frozenset({b"x-vllm-priority", b"x-data-parallel-rank"}),
-    private_members=frozenset({"kv_transfer_params", "ec_transfer_params"}),
-    # `sampling_params.extra_args` on /inference/v1/generate, `vllm_xargs` elsewhere; in a form,
-    # `vllm_xargs` is a JSON text.
-    member_nests=frozenset({"vllm_xargs", "sampling_params", "extra_args"}),
     refuses_models=True,
-    lists_adapters=True,
     adapters=Adapters({}),  # vLLM reads `model` on every path.
     dialect=DIALECT,
     # vLLM's defaults of StreamOptions: include_usage True, continuous_usage_stats False (see its
@@ -314,8 +298,6 @@ ENGINE: Final = Engine(
         waiting_by_model=True,
         running="vllm:num_requests_running",
     ),
-    gauges_lag=True,
-    has_ranks=True,
     # The Python front end of 0.32 does; the front end in Rust does not.
     local_ranks_at="uvicorn",
 )

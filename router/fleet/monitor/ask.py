@@ -106,7 +106,7 @@ class Asker:
         headers = own_fields(replica, self._headers)
         with _in_one_word(replica):
             async with asyncio.timeout(timeout_s):
-                if replica.refuses:
+                if replica.endpoint.refuses:
                     await _knock(replica)
                 async with self._request(
                     "GET", replica, path, headers, keep_alive=keep_alive
@@ -117,7 +117,7 @@ class Asker:
                     except NoAnswer:
                         response.close()  # Discard the rest of the answer.
                         raise
-                    replica.server = response.headers.get("server", "")
+                    replica.endpoint.server = response.headers.get("server", "")
                     return response.status
 
     async def post(
@@ -229,7 +229,7 @@ def own_fields(replica: Replica, usual: dict[str, str]) -> dict[str, str]:
 def tls_of(replica: Replica) -> tuple[ssl.SSLContext | bool, str | None]:
     """Return the TLS context and the server name for connections to a replica."""
     address = replica.pool.address
-    return address.tls or True, address.server_name if replica.address.is_tls else None
+    return address.tls or True, address.server_name if replica.endpoint.address.is_tls else None
 
 
 @contextmanager
@@ -239,7 +239,7 @@ def _in_one_word(replica: Replica) -> Iterator[None]:
 
     try:
         yield
-        replica.refuses = False
+        replica.endpoint.refuses = False
     except TimeoutError:
         raise NoAnswer("timeout", "no answer in time") from None
     except aiohttp.ClientConnectorDNSError as err:
@@ -250,7 +250,7 @@ def _in_one_word(replica: Replica) -> Iterator[None]:
             raise NoAnswer("refused", tls_failure(tls, replica)) from None
         number = getattr(err, "errno", None)
         detail = os.strerror(number).lower() if number else str(err) or type(err).__name__
-        replica.refuses = is_refused = connect_reason(number) is Reason.CONNECT_FAILED
+        replica.endpoint.refuses = is_refused = connect_reason(number) is Reason.CONNECT_FAILED
         raise NoAnswer("refused" if is_refused else "local", detail[:200]) from None
     except (aiohttp.ClientError, ValueError):
         raise NoAnswer("garbage") from None

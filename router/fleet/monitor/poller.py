@@ -183,7 +183,7 @@ class Poller:
         """Poll once, and report the result or the problem to the fleet."""
         replica = turn.replica
         try:
-            if replica.refuses and not replica.health.up:
+            if replica.endpoint.refuses and not replica.health.up:
                 raise NoAnswer("refused")  # The probes find out when it accepts connections again.
             engine = await self._engine(turn)
             await self._learn_facts(turn, engine)
@@ -222,8 +222,7 @@ class Poller:
         for index in range(turn.source, len(engine.sources)):
             now = monotonic()
             numbers = [poll_begins(rank, now) for rank in turn.replica.ranks]
-            for rank in turn.replica.ranks:
-                rank.asked_at = now
+            turn.replica.endpoint.asked_at = now
             try:
                 signals = await self._read(turn, engine, engine.sources[index])
             except NoAnswer as none:
@@ -302,7 +301,7 @@ class Poller:
         replica = turn.replica
         name = replica.config.engine or replica.engine
         if name is None:
-            name = detect(owned_by=owners(replica.objects))
+            name = detect(owned_by=owners(replica.listed.objects))
             if name is None and monotonic() >= turn.engine_at:
                 turn.engine_at = monotonic() + self._refresh_s
                 name = await self._find_out(turn)
@@ -366,10 +365,10 @@ class Poller:
             return
         if body is not None and (facts := engine.facts.parse(body)) != NO_FACTS:
             turn.facts = facts
-            for rank in turn.replica.ranks:
-                rank.by_priority = facts.by_priority
-                rank.low_first = facts.low_first
-                rank.metrics_on = facts.metrics_on
+            endpoint = turn.replica.endpoint
+            endpoint.by_priority = facts.by_priority
+            endpoint.low_first = facts.low_first
+            endpoint.metrics_on = facts.metrics_on
 
 
 class _Turn:

@@ -38,6 +38,7 @@ from router.fleet.monitor.ask import Asker, NoAnswer, Sink, keep
 from router.fleet.monitor.nap import Nap
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
+from router.fleet.table.hooks import ignore
 
 _MODELS_BYTES: Final = 4 * 1024 * 1024
 _FACTS_BYTES: Final = 1024 * 1024
@@ -163,7 +164,7 @@ class Prober:
                 task.cancel()
 
     async def stop(self) -> None:
-        self._fleet.on_lost = None
+        self._fleet.hooks.lost = ignore
         tasks = [turn.task for turn in self._turns.values() if turn.task is not None]
         tasks += self._looks.values()
         for task in tasks:
@@ -207,7 +208,7 @@ class Prober:
         if replica in self._unread:
             self._unread.discard(replica)
             if not self._unread:
-                self._fleet.first_probe_done()
+                self._fleet.hooks.first_probe()
 
     async def _read_early(self, replica: Replica) -> None:
         try:
@@ -227,8 +228,7 @@ class Prober:
                 if await self._probe(replica, is_due=monotonic() >= models_at):
                     models_at = monotonic() + self._rules.models_interval_s
             except NoAnswer as none:
-                for rank in replica.ranks:
-                    rank.health.why_down = none.detail
+                self._fleet.probes.explained(replica, none.detail)
             except Exception as err:
                 self._on_error(err)
             if not first.done():
@@ -266,13 +266,12 @@ class Prober:
             # The replica may serve another model than before, so its model list is read first.
             entries = await self._read_models(replica)
             good = entries is not None or len(self._fleet.members) == 1
-            why = replica.models_problem
+            why = replica.listed.problem
             is_due = False
         is_excused = is_late and self._fleet.probes.is_excused(replica)
         if is_excused:
             why = f"{why}, but it works for requests"
-        for rank in replica.ranks:
-            rank.health.why_down = "" if good else why
+        self._fleet.probes.explained(replica, "" if good else why)
         if not is_excused:
             self._fleet.probes.probed(replica, good, at_start=self._at_start)
         if good and is_due:
@@ -330,7 +329,7 @@ class Prober:
         began = monotonic()
         status = await self._asker.get(replica, path, timeout_s, sink, size)
         # TCP and TLS 1.3 need one round trip each before the request.
-        trips = 3.0 if replica.address.is_tls else 2.0
+        trips = 3.0 if replica.endpoint.address.is_tls else 2.0
         if status < 500:
             ended = monotonic()
             replica.timed((ended - began) / trips, ended)
@@ -354,8 +353,7 @@ class Prober:
             is_final = none.problem in ("garbage", "too_large")
             probes.unlisted(replica, f"{path}: {none.detail}", is_final=is_final)
             return {} if is_final else None
-        for rank in replica.ranks:
-            rank.list_status = status
+        replica.endpoint.list_status = status
         if status != 200:
             hint = _KEY_HINT if status in KEY_STATUS else ""
             is_final = status not in _LATER

@@ -83,9 +83,9 @@ class SameEngine:
     def observed(self, replica: Replica, before: Signals) -> None:
         """Compare a replica with others after a poll.
 
-        `replica.last_signals` has the new signals, `before` the previous ones.
+        `replica.reports.last` has the new signals, `before` the previous ones.
         """
-        signals = replica.last_signals
+        signals = replica.reports.last
         moment = signals.started_at
         if moment != before.started_at:
             self._leave(replica, before.started_at)
@@ -96,16 +96,16 @@ class SameEngine:
         for other in islice(self._begun.get(moment, ()), MOST):
             if (
                 other is not replica
-                and other not in replica.apart
-                and other.signals_at <= replica.asked_at
-                and went_back(other.last_signals, signals)
+                and other not in replica.reports.apart
+                and other.reports.at <= replica.endpoint.asked_at
+                and went_back(other.reports.last, signals)
             ):
-                replica.apart.add(other)
-                other.apart.add(replica)
+                replica.reports.apart.add(other)
+                other.reports.apart.add(replica)
 
     def remove(self, replica: Replica) -> None:
         """Forget a replica that has left the fleet."""
-        self._leave(replica, replica.last_signals.started_at)
+        self._leave(replica, replica.reports.last.started_at)
 
     def _leave(self, replica: Replica, moment: float | None) -> None:
         group = self._begun.get(moment) if moment else None
@@ -114,6 +114,6 @@ class SameEngine:
         del group[replica]
         if not group and moment:
             del self._begun[moment]
-        for other in replica.apart:
-            other.apart.discard(replica)
-        replica.apart.clear()
+        for other in group:
+            other.reports.apart.discard(replica)
+        replica.reports.apart.clear()

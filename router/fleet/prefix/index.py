@@ -20,7 +20,7 @@ The states of a block at a replica:
    order of arrival, and one bit "used since the hand (the ring's eviction pointer) passed". The
    last block of a prompt enters the ring first, so the end of a prompt is evicted before its
    beginning.
-5. `clear` when the engine restarts, `remove_replica` when the replica is removed. Both take effect
+5. `clear` when the engine restarts, `remove_replicas` when the replica is removed. Both take effect
    at once for every later lookup. The memory is freed in pieces (`tend`), so that no call takes
    long.
 
@@ -100,26 +100,12 @@ class PrefixIndex(Generic[K]):
 
     # -- replicas -----------------------------------------------------------------------------
 
-    def add_replica(self, key: K, blocks: int | None = None) -> None:
-        """Add a replica.
-
-        `blocks`: the number of blocks that fit into the replica's KV cache. `None`: unknown; only
-        the replica's share of all entries then limits its blocks.
-        """
-        if key in self._slots:
-            return
-        self._open(key, maxsize if blocks is None else blocks)
-        self._share_out()
-
     def add_replicas(self, keys: Iterable[K]) -> None:
         """Add several replicas at once, because dividing the entries costs O(replicas)."""
         for key in keys:
             if key not in self._slots:
                 self._open(key, maxsize)
         self._share_out()
-
-    def remove_replica(self, key: K) -> None:
-        self.remove_replicas((key,))
 
     def remove_replicas(self, keys: Iterable[K]) -> None:
         """Remove several replicas at once, because dividing the entries costs O(replicas)."""

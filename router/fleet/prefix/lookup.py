@@ -41,6 +41,8 @@ class PrefixLookup:
         self._recent: PrefixIndex[Replica] | None = (
             PrefixIndex(rules.entries // _RECENT, shards) if rules.exact else None
         )
+        # Both, for what concerns a replica.
+        self._indexes = [self.prefixes] if self._recent is None else [self.prefixes, self._recent]
         self.ratio = TokenRatio()
         self.exact: ExactPrefixes | None = None  # None: `prefix.exact` is off
         self._capacities: dict[Replica, int] = {}
@@ -51,24 +53,21 @@ class PrefixLookup:
         self.add_all((replica,))
 
     def add_all(self, replicas: Sequence[Replica]) -> None:
-        self.prefixes.add_replicas(replicas)
-        if self._recent is not None:
-            self._recent.add_replicas(replicas)
+        for index in self._indexes:
+            index.add_replicas(replicas)
         for replica in replicas:
             self.sized(replica)
 
     def remove_all(self, replicas: Sequence[Replica]) -> None:
-        self.prefixes.remove_replicas(replicas)
-        if self._recent is not None:
-            self._recent.remove_replicas(replicas)
+        for index in self._indexes:
+            index.remove_replicas(replicas)
         for replica in replicas:
             self._capacities.pop(replica, None)
 
     def restarted(self, replica: Replica) -> None:
         """Clear the replica's entries: its engine restarted, so its cache is empty."""
-        self.prefixes.clear(replica)
-        if self._recent is not None:
-            self._recent.clear(replica)
+        for index in self._indexes:
+            index.clear(replica)
 
     def sized(self, replica: Replica) -> None:
         """Update a replica's capacity from its KV cache size and the measured bytes per token."""
@@ -84,9 +83,8 @@ class PrefixLookup:
 
     def tend(self) -> None:
         """Free the memory of removed replicas, a little with each call."""
-        self.prefixes.tend()
-        if self._recent is not None:
-            self._recent.tend()
+        for index in self._indexes:
+            index.tend()
 
     # -- requests -----------------------------------------------------------------------------
 

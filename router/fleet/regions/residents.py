@@ -53,10 +53,10 @@ class Residents:
         self.is_short = False
         tokens = allowed.context
         if tokens:
-            longer = [replica for replica in own if replica.lengths.fits(model, tokens)]
+            longer = [replica for replica in own if replica.listed.lengths.fits(model, tokens)]
             if longer:
                 own = longer
-                long = [replica for replica in found if replica.lengths.fits(model, tokens)]
+                long = [replica for replica in found if replica.listed.lengths.fits(model, tokens)]
                 self.is_short = len(found) > len(long)
                 found = long
         if not found:  # The replicas that are up are ejected.

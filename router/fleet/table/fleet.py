@@ -15,11 +15,12 @@ from random import Random
 
 from router.config.model import Health as HealthRules
 from router.core.clock import monotonic
-from router.fleet.data_parallel import join, with_ranks
+from router.fleet.data_parallel import resized, with_ranks
 from router.fleet.engines.common.base import MOST_RANKS
 from router.fleet.names import Names
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
+from router.fleet.table.hooks import Hooks
 from router.fleet.table.outcomes import Outcomes
 from router.fleet.table.poll_results import PollResults
 from router.fleet.table.probe_results import ProbeResults
@@ -44,16 +45,12 @@ class Fleet(Table):
         stale_s: float = 10.0,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        super().__init__(rules, sweeper, rng, on_event, knowledge, clock)
+        super().__init__(rules, sweeper, rng, Hooks(on_change, on_event), knowledge, clock)
         self.outcomes = Outcomes(self)
         self.probes = ProbeResults(self)
         self.polls = PollResults(self, stale_s)
         # Replicas that were removed from the fleet, but whose leases are not all released.
         self.leaving: set[Replica] = set()
-        # Called after the number of data-parallel ranks of an address has changed, with its first
-        # rank and the ranks that have left.
-        self.on_ranks: Callable[[Replica, Sequence[Replica]], None] | None = None
-        self._on_change = on_change
 
     def add(self, replica: Replica) -> None:
         self.add_all((replica,))
@@ -77,6 +74,7 @@ class Fleet(Table):
         if not (removed or added):
             return
         gone: list[Replica] = []
+        now = self.clock()
         for replica_id in removed:
             leaving = self.replicas[replica_id]
             gone += leaving.ranks if not leaving.rank else (leaving,)
@@ -84,7 +82,7 @@ class Fleet(Table):
         for replica in gone:
             del self.replicas[replica.id]
             replica.removed = True
-            replica.note_state(self.clock())
+            replica.standing.note(replica.state(now), now)
             self.same_engine.remove(replica)
             if replica.inflight:
                 self.leaving.add(replica)
@@ -94,15 +92,15 @@ class Fleet(Table):
             if models is not None:
                 replica.models = self.models.pools.same(models)
             self.replicas[replica.id] = replica
-            replica.joined = self.clock()
+            replica.standing.joined = now
             self.speeds.share(replica)
         self.knowledge.add_all(added)
-        self._on_change(frozenset(self.replicas))
+        self.hooks.members(frozenset(self.replicas))
         self.rebuild()
         for replica in gone:
             replica.close()
         if any(replica.health.is_new for replica in gone):
-            self.first_probe_done()
+            self.hooks.first_probe()
 
     @property
     def members(self) -> list[Replica]:
@@ -116,26 +114,15 @@ class Fleet(Table):
         the engine's number of the first rank; `None`: as before. A rank that leaves gets no new
         request; its requests in progress finish.
         """
-        count = min(count, MOST_RANKS)
-        before = replica.ranks
         if replica.removed or replica.rank:
             return
-        stays = min(count, len(before))
-        if first is not None and first != replica.first_rank:
-            replica.first_rank = first
-            stays = 1
-        if stays == len(before) == count:
-            if replica.first_rank:
-                join(before)  # Another front end may answer now.
+        changed = resized(replica, min(count, MOST_RANKS), first)
+        if changed is None:
             return
-        replica.rank_count = count
-        replica.ranks = before[:stays]
-        ranks = with_ranks((replica,))
-        self.change([r.id for r in before[stays:]], ranks[stays:])
-        tell = self.on_ranks
-        if tell is not None:
-            tell(replica, before[stays:])
-        self.on_event(f"has {count} data-parallel ranks", replica)
+        left, joined = changed
+        self.change([r.id for r in left], joined)
+        self.hooks.ranks(replica, left)
+        self.hooks.event(f"has {replica.rank_count} data-parallel ranks", replica)
 
     def adopt_names(self, names: Names) -> None:
         """Use the names of another configuration for all later requests."""
@@ -144,25 +131,28 @@ class Fleet(Table):
         self.rebuild()
 
     def set_standby(self, ids: Collection[str]) -> None:
-        """Hold back the replicas with these IDs, and no others. See `Replica.is_standby`."""
-        changed = [r for r in self.replicas.values() if r.is_standby != (r.ranks[0].id in ids)]
+        """Hold back the replicas with these IDs, and no others. See `Standing.is_standby`."""
+        changed = [
+            r for r in self.replicas.values() if r.standing.is_standby != (r.ranks[0].id in ids)
+        ]
         for replica in changed:
-            replica.is_standby = not replica.is_standby
+            replica.standing.is_standby = not replica.standing.is_standby
         if changed:
             self.rebuild()
 
     def set_duty(self, replica: Replica, duty: int) -> None:
         """Cordon a replica, or return it to service. `duty`: see `membership.Duty`."""
-        if duty != replica.duty:
+        if duty != replica.standing.duty:
             for rank in replica.ranks:
-                rank.duty = duty
+                rank.standing.duty = duty
             self.rebuild()
 
     def attempt_ended(self, replica: Replica, dispatched: float = NEVER) -> None:
         """Note the release of a lease, whose attempt was dispatched at `dispatched`."""
         if replica.removed and not replica.inflight:
             self.leaving.discard(replica)
-        if replica.before_trial and dispatched < replica.health.ended:
-            replica.before_trial -= 1
+        health = replica.health
+        if health.before_trial and dispatched < health.ended:
+            health.before_trial -= 1
             replica.limit = replica.limit_now
-        self.room(replica)
+        self.hooks.room(replica)

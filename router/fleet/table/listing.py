@@ -71,7 +71,7 @@ class Listing:
             replicas = self._replicas.values()
             listed = [r for r in replicas if allowed.allows(r.region) and _is_listed(r)]
         for replica in listed:
-            for name, entry in replica.objects.items():
+            for name, entry in replica.listed.objects.items():
                 found.setdefault(name, entry)
             for name in sorted((replica.models or frozenset()) - {ANY}):
                 found.setdefault(

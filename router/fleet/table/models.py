@@ -93,7 +93,7 @@ class FleetModels:
                 return False
             model = self.listed_name(target.model)
         if models is None:
-            return not replica.is_unlisted
+            return not replica.standing.is_unlisted
         return model is None or model in models
 
     def replicas_of(self, model: str | None) -> list[Replica]:
@@ -103,7 +103,7 @@ class FleetModels:
     def lengths_of(self, model: str | None) -> list[int]:
         """Return the context length of each replica that serves a model or may serve it."""
         name = self.own_name(model)
-        return [r.lengths.of(name) for r in self.replicas_of(model)]
+        return [r.listed.lengths.of(name) for r in self.replicas_of(model)]
 
     def of(self, replica: Replica) -> frozenset[str] | None:
         """Return the models that a replica serves, whether or not it is fit; `None` means any
@@ -138,9 +138,8 @@ class FleetModels:
             health = replica.health
             if health.is_new:
                 self.awaits_probe = True
-            was_unlisted = replica.is_unlisted
-            replica.is_unlisted = self.lists_models and replica.models is None and health.up
-            if replica.is_unlisted and not was_unlisted:
+            is_unlisted = self.lists_models and replica.models is None and health.up
+            if replica.standing.unlisted(is_unlisted):
                 on_event("lists no models", replica)
 
     def remember(self, awaits_list: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from router.core.clock import time
 from router.core.errors import Reason
+from router.core.progress import smoothed
 from router.fleet.error_answers import ErrorKind, kind_of
 from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.membership import Duty
@@ -42,7 +43,7 @@ class Outcomes:
     ) -> None:
         """Record that an attempt succeeded. `content`: the attempt was a request to generate
         content."""
-        replica.served += 1
+        replica.health.served += 1
         if content and not replica.errors.is_clean:
             replica.errors.worked()
         health = replica.health
@@ -50,7 +51,7 @@ class Outcomes:
             health.took(dispatched)
         if health.failures or health.half_open or health.suspected_at is not None:
             if health.succeeded(self._table.clock(), content=content, dispatched=dispatched):
-                self._table.on_event("recovered", replica)
+                self._table.hooks.event("recovered", replica)
             self._table.rebuild()
 
     def showed_content(
@@ -76,17 +77,22 @@ class Outcomes:
         elif ttft_s is not None:
             if ttft_s < replica.speed.rtt_s:  # No content comes sooner than a round trip takes.
                 replica.timed(ttft_s, self._table.clock())
-            replica.answered(ttft_s, tokens, is_alone)
+            replica.ttft_s = smoothed(replica.ttft_s, ttft_s)
+            progress.first_token(ttft_s, tokens, is_alone)
         else:
             progress.whole_answer(now - dispatched)
         health = replica.health
         if health.suspected_at is not None or health.zombie:
             if health.showed_content(now, dispatched):
-                self._table.on_event("recovered", replica)
+                self._table.hooks.event("recovered", replica)
             self._table.rebuild()
         elif health.races_lost or health.refusals:
             health.showed_content(now, dispatched)
-        self._table.room(replica)
+        self._table.hooks.room(replica)
+
+    def paced(self, replica: Replica, tpot_s: float) -> None:
+        """Record that a stream took `tpot_s` seconds per output token after the first token."""
+        replica.tpot_s = smoothed(replica.tpot_s, tpot_s)
 
     def works_until(
         self, replica: Replica, dispatched: float, now: float, is_streamed: bool
@@ -166,7 +172,7 @@ class Outcomes:
 
     def _turned_against(self, replica: Replica, is_ejected: bool) -> None:
         """Report that the replica has just become suspect or was ejected, and rebuild the table."""
-        self._table.on_event("ejected" if is_ejected else "suspect", replica)
+        self._table.hooks.event("ejected" if is_ejected else "suspect", replica)
         if is_ejected:
             replica.give_up()
         self._table.rebuild()
@@ -245,30 +251,26 @@ class Outcomes:
         """
         if reason not in BLAMED or replica.removed:
             return
-        if reason is Reason.CONNECT_FAILED and replica.duty != Duty.IN_SERVICE:
+        if reason is Reason.CONNECT_FAILED and replica.standing.duty != Duty.IN_SERVICE:
             return  # Requests that wait for a connection leave a reclaimed replica.
         table = self._table
         now = table.clock()
         if reason is Reason.CONNECT_FAILED:
             table.died(replica)
         if reason in UNCONNECTED:
-            # No rank of the address can be reached.
-            for other in replica.ranks:
-                if other is replica or other.removed:
-                    continue
-                if other.health.failed(now, table.rng, table.may_eject(other, now)):
-                    other.health.why = f"{reason.value} at rank {replica.rank_number}"
-                    self._turned_against(other, True)
-        if reason in SILENT:
-            worked_at = replica.progress.at
-            if worked_at > shown + _SAME_S and now - worked_at < replica.silence_s(now):
-                return  # The replica works for other requests, so the failure does not count.
+            self._unconnected(replica, reason, now)
+        worked_at = replica.progress.at
+        if (
+            reason in SILENT
+            and worked_at > shown + _SAME_S
+            and now - worked_at < replica.silence_s(now)
+        ):
+            return  # The replica works for other requests, so the failure does not count.
         health = replica.health
-        may_eject = table.may_eject(replica, now)
         if health.failed(
             now,
             table.rng,
-            may_eject,
+            table.may_eject(replica, now),
             was_overdue=was_overdue,
             dispatched=None if dispatched == NEVER else dispatched,
             kind=ErrorKind.FAILED if reason is Reason.SERVER_ERROR else 0,
@@ -276,6 +278,16 @@ class Outcomes:
             last = f"{reason.value}{_by(request_id)}"
             health.why = f"{health.failures} failures in a row, the last: {last}"
             self._turned_against(replica, True)
+
+    def _unconnected(self, replica: Replica, reason: Reason, now: float) -> None:
+        """Record a failure at the other ranks of an address: no rank of it can be reached."""
+        table = self._table
+        for other in replica.ranks:
+            if other is replica or other.removed:
+                continue
+            if other.health.failed(now, table.rng, table.may_eject(other, now)):
+                other.health.why = f"{reason.value} at rank {replica.rank_number}"
+                self._turned_against(other, True)
 
 
 def _by(request_id: bytes) -> str:

@@ -43,16 +43,16 @@ def credible(replica: Replica, last: Signals, signals: Signals, now: float) -> S
     `last`: the signals of the poll before, as they were reported.
     """
     if signals != last:
-        replica.page_since = now
-        replica.page_is_still = False
+        replica.reports.since = now
+        replica.reports.is_still = False
     if replica.load > replica.foreign_load:
-        replica.idle_since = now
+        replica.reports.idle_since = now
     has_load = bool(signals.running or signals.waiting)
     if not (has_load or signals.kv_usage):
         return signals
-    if not replica.page_is_still:
-        replica.page_is_still = _stands_still(replica, now)
-    if not replica.page_is_still:
+    if not replica.reports.is_still:
+        replica.reports.is_still = _stands_still(replica, now)
+    if not replica.reports.is_still:
         return signals
     if has_load:
         return msgspec.structs.replace(signals, running=None, waiting=None, kv_usage=None)
@@ -60,14 +60,14 @@ def credible(replica: Replica, last: Signals, signals: Signals, now: float) -> S
 
 
 def _stands_still(replica: Replica, now: float) -> bool:
-    since = replica.page_since
+    since = replica.reports.since
     still_s = replica.health.rules.suspect_min_s
-    if replica.descriptor.counts_live and replica.last_signals.generated_tokens is not None:
+    if replica.descriptor.counts_live and replica.reports.last.generated_tokens is not None:
         if replica.progress.at - since >= still_s:
             return True
     else:
         still_s *= _SLOWER
-    return now - max(since, replica.idle_since) >= still_s
+    return now - max(since, replica.reports.idle_since) >= still_s
 
 
 # Number of failed polls in a row after which an engine is treated as one without metrics.
@@ -92,19 +92,20 @@ class PollResults:
         if replica.removed:
             return
         table = self._table
-        before, last, polled_at = replica.signals, replica.last_signals, replica.signals_at
-        replica.last_signals = signals
-        replica.signals_at = now
-        replica.signals = signals = credible(replica, last, signals, now)
+        reports = replica.reports
+        before, last, polled_at = reports.signals, reports.last, reports.at
+        reports.last = signals
+        reports.at = now
+        reports.signals = signals = credible(replica, last, signals, now)
         replica.slots = signals.slots
         table.noticed(replica)
         table.same_engine.observed(replica, last)
-        replica.polls_awaited = 0
+        replica.reports.polls_awaited = 0
         poll_counted(replica, poll, signals.running, signals.waiting, now)
         if signals.kv_tokens is not None:
             replica.kv_tokens = signals.kv_tokens
         report_kv(replica, signals.kv_usage, signals.running)
-        replica.learned.observed(
+        replica.learned.capacity.observed(
             signals.running,
             signals.waiting,
             signals.kv_usage,
@@ -112,11 +113,9 @@ class PollResults:
             replica.pending_tokens,
             replica.inflight,
         )
-        if replica.adapters:
+        if replica.listed.adapters:
             replica.loaded_adapters.reported(signals.adapters, signals.adapter_slots)
-        replica.cadence_s = replica.cadence.look(now)
-        replica.speed_learner.look(replica, now)
-        table.speeds.share(replica)
+        self._look(replica, now)
         if has_worked(last, signals):
             replica.progress.polled(polled_at, now)
             if table.look(replica, now):
@@ -125,24 +124,24 @@ class PollResults:
         table.knowledge.tend()
         if restarted(last, signals):  # The signals in `last` may be older than `stale_s`.
             table.knowledge.restarted(replica)
-            replica.learned.forget()
+            replica.learned.capacity.forget()
             replica.loaded_adapters.clear()
             replica.health.begins_slowly(now)
             # The new process may be another version of the engine.
-            replica.refuses_priority = False
-            table.on_event("restarted", replica)
+            replica.errors.takes_priorities(True)
+            table.hooks.event("restarted", replica)
             table.read_list(replica)  # The new process may serve another model.
             table.died(replica)
-        elif replica.misses_cache(last.cache_hits, signals.cache_hits, now):
+        elif replica.reports.misses_cache(last.cache_hits, signals.cache_hits, now):
             table.knowledge.restarted(replica)
-            table.on_event("cache_reset", replica)
+            table.hooks.event("cache_reset", replica)
         if signals.asleep != before.asleep:
             if signals.asleep:  # A sleeping vLLM or SGLang frees the memory of the KV cache.
                 replica.loaded_adapters.clear()
                 table.knowledge.restarted(replica)
-            table.on_event("asleep" if signals.asleep else "awake", replica)
+            table.hooks.event("asleep" if signals.asleep else "awake", replica)
             table.rebuild()
-        table.room(replica)
+        table.hooks.room(replica)
 
     def unobserved(self, replica: Replica, problem: str, now: float) -> None:
         """Record a poll without a result. The last signals stay valid until they are too old
@@ -151,28 +150,35 @@ class PollResults:
         self.failed[problem] = self.failed.get(problem, 0) + 1
         table.noticed(replica)
         poll_failed(replica)
-        if replica.polls_awaited:
-            replica.polls_awaited = 0 if problem in WITHOUT_METRICS else replica.polls_awaited - 1
-        replica.cadence_s = replica.cadence.look(now)
-        replica.speed_learner.look(replica, now)
-        table.speeds.share(replica)
-        if now - replica.signals_at > self.stale_s:
+        if replica.reports.polls_awaited:
+            replica.reports.polls_awaited = (
+                0 if problem in WITHOUT_METRICS else replica.reports.polls_awaited - 1
+            )
+        self._look(replica, now)
+        if now - replica.reports.at > self.stale_s:
             self._discard(replica)
-        table.room(replica)
+        table.hooks.room(replica)
+
+    def _look(self, replica: Replica, now: float) -> None:
+        """Measure the speed of the replica's streams since the last poll."""
+        learned = replica.learned
+        replica.cadence_s = learned.cadence.look(now)
+        learned.speeds.look(replica, now)
+        self._table.speeds.share(replica)
 
     def unpolled(self, replica: Replica) -> None:
         """Record that a replica is not polled any more, so its last signals will not be renewed."""
         poll_failed(replica)  # So that the gates read the facts of the replica again.
-        replica.polls_awaited = 0
+        replica.reports.polls_awaited = 0
         self._discard(replica)
-        self._table.room(replica)
+        self._table.hooks.room(replica)
 
     def _discard(self, replica: Replica) -> None:
         """Discard the last signals of a replica."""
-        if replica.signals is NO_SIGNALS:
+        if replica.reports.signals is NO_SIGNALS:
             return
-        was_asleep = replica.signals.asleep
-        replica.signals = NO_SIGNALS
+        was_asleep = replica.reports.signals.asleep
+        replica.reports.signals = NO_SIGNALS
         report_kv(replica, None, None)
         replica.slots = None
         signals_lost(replica)

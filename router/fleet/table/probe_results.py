@@ -44,10 +44,15 @@ class ProbeResults:
             for rank in replica.ranks:
                 rank.health.warm_since = None
         else:
-            self._table.on_event("up" if health.up else "down", replica)
+            self._table.hooks.event("up" if health.up else "down", replica)
         self._table.rebuild()
         if was_new:
-            self._table.first_probe_done()
+            self._table.hooks.first_probe()
+
+    def explained(self, replica: Replica, why: str) -> None:
+        """Record why the replica is not healthy, as text for people; "": it is healthy."""
+        for rank in replica.ranks:
+            rank.health.why_down = why
 
     def is_excused(self, replica: Replica) -> bool:
         """Return whether a probe that timed out is not counted, because the engine works.
@@ -82,12 +87,12 @@ class ProbeResults:
         """
         if replica.removed or replica.config.models is not None:
             return
-        is_known = replica.models_problem == problem
+        is_known = replica.listed.problem == problem
         for rank in replica.ranks:
-            rank.models_problem = problem
-        is_told = replica.is_unlisted or not self._table.models.lists_models
+            rank.listed.problem = problem
+        is_told = replica.standing.is_unlisted or not self._table.models.lists_models
         if is_final and is_told and not is_known:
-            self._table.on_event("lists no models", replica)
+            self._table.hooks.event("lists no models", replica)
 
     def learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> None:
         """Record the replica's answer to /v1/models.
@@ -101,28 +106,28 @@ class ProbeResults:
     def _learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> bool:
         """Return whether the table must be rebuilt."""
         listed = frozenset(objects)
-        if len(listed) >= MODELS_MOST and listed != replica.listed:
-            self._table.on_event("models_left_out", replica)
+        if len(listed) >= MODELS_MOST and listed != replica.listed.names:
+            self._table.hooks.event("models_left_out", replica)
         reported = read_lengths(objects)
         # Some engines report the length on another path, which is read after the model list.
-        if reported != UNKNOWN or listed != replica.listed:
-            replica.reported_lengths = reported
-        lengths = lengths_of(replica.config.max_model_len, replica.reported_lengths)
-        replica.listed = listed
-        replica.models_problem = ""
+        if reported != UNKNOWN or listed != replica.listed.names:
+            replica.listed.reported_lengths = reported
+        lengths = lengths_of(replica.config.max_model_len, replica.listed.reported_lengths)
+        replica.listed.names = listed
+        replica.listed.problem = ""
         listed_adapters = adapters(objects)
-        models = served(replica.config, replica.listed)
+        models = served(replica.config, replica.listed.names)
         assert models is not None, "the replica has just listed its models"
         shown = {name: entry for name, entry in objects.items() if name in models}
-        if shown != replica.objects:
-            replica.objects = shown
+        if shown != replica.listed.objects:
+            replica.listed.objects = shown
             self._table.listing.clear()
         self._table.noticed(replica)
         models = self._table.models.pools.same(models)
-        is_other = replica.adapters != listed_adapters
-        replica.adapters = listed_adapters
-        if is_other or models != replica.models or lengths != replica.lengths:
+        is_other = replica.listed.adapters != listed_adapters
+        replica.listed.adapters = listed_adapters
+        if is_other or models != replica.models or lengths != replica.listed.lengths:
             replica.models = models
-            replica.lengths = lengths
+            replica.listed.lengths = lengths
             return True
         return False

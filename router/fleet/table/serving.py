@@ -14,7 +14,7 @@ Must never: return a replica that is not fit, or filter replicas by their load.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from policies.allowed import Allowed
 from router.core.replica_load import UNLIMITED
@@ -93,7 +93,7 @@ class Serving:
         if not allowed.allows(replica.region):
             return False
         needed = allowed.context
-        return not needed or replica.lengths.fits(self._models.own_name(model), needed)
+        return not needed or replica.listed.lengths.fits(self._models.own_name(model), needed)
 
     def resident(self, model: str | None, allowed: Allowed) -> Residents:
         """Return the replicas for a model in the allowed regions."""
@@ -125,15 +125,8 @@ class Serving:
         self._residents = {}
         candidates: set[Replica] = set()
         for pool in pools.all:
-            found = pool.candidates
-            candidates.update(found)
-            preferred = tuple(preferred_of(found, now))
-            for name in pool.names:
-                self._by_model[name] = preferred
-            if len(preferred) < len(found):
-                others = without(found, preferred)
-                for name in pool.names:
-                    self._passed_over[name] = others
+            candidates.update(pool.candidates)
+            self._list(pool.names, pool.candidates, now)
         self._any_model = tuple(preferred_of(pools.any.candidates, now))
         for name, target in self._models.names.pooled.items():
             self._gather(name, target, now)
@@ -152,7 +145,13 @@ class Serving:
         """List the replicas of a target's pool under the name `model@pool`."""
         models = self._models
         pool = models.pools.names.get(models.listed_name(target.model), models.pools.any)
-        found = [r for r in pool.candidates if r.config.pool == target.pool]
-        self._by_model[name] = preferred = tuple(preferred_of(found, now))
-        if len(preferred) < len(found):
-            self._passed_over[name] = without(found, preferred)
+        self._list([name], [r for r in pool.candidates if r.config.pool == target.pool], now)
+
+    def _list(self, names: Sequence[str], found: Sequence[Replica], now: float) -> None:
+        """List these fit replicas under each of the names."""
+        preferred = tuple(preferred_of(found, now))
+        others = without(found, preferred) if len(preferred) < len(found) else ()
+        for name in names:
+            self._by_model[name] = preferred
+            if others:
+                self._passed_over[name] = others

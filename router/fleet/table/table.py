@@ -33,6 +33,7 @@ from router.fleet.replica import Replica
 from router.fleet.suspects import Suspects
 from router.fleet.table.absent_since import AbsentSince
 from router.fleet.table.eligibility import Eligibility
+from router.fleet.table.hooks import Hooks
 from router.fleet.table.listing import Listing
 from router.fleet.table.models import FleetModels
 from router.fleet.table.serving import Serving
@@ -58,13 +59,13 @@ class Table:
         rules: HealthRules,
         sweeper: Register,
         rng: Random,
-        on_event: Callable[[str, Replica], None],
+        hooks: Hooks,
         knowledge: PrefixLookup,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.rules = rules
         self.rng = rng
-        self.on_event = on_event
+        self.hooks = hooks
         self.knowledge = knowledge
         self.clock = clock
         self.replicas: dict[str, Replica] = {}
@@ -89,19 +90,6 @@ class Table:
         self.same_engine = SameEngine()
         self.speeds = ModelSpeeds()
         self.suspects = Suspects()  # The bodies that were in flight when engines died.
-        # Called when the first probe of a replica has returned, when a replica leaves the fleet
-        # before its first probe, and when all lists were read after `on_unknown_model`.
-        self.on_first_probe: Callable[[], None] | None = None
-        # Called to read the model list of a replica again soon, and to read the lists of all
-        # replicas; the second one returns whether they are being read. `None`: in a simulation.
-        self.on_doubted_list: Callable[[Replica], None] | None = None
-        self.on_unknown_model: Callable[[], bool] | None = None
-        # Records a replica that may have free capacity now, or `None` if fleet membership or
-        # fitness changed. The queue reads these records at the end of the event loop's turn, so a
-        # call decides nothing.
-        self.on_room: Callable[[Replica | None], None] | None = None
-        # Called with a replica whose process may have died, because it has lost a request.
-        self.on_lost: Callable[[Replica], None] | None = None
         # The next time (monotonic seconds) at which an ejection, a suspicion, a pause or a slow
         # start must be checked.
         self.deadline = NEVER
@@ -113,13 +101,12 @@ class Table:
         """Record that a replica has lost a request. `body`: the hash of its body; b"": unknown."""
         if body and not replica.removed and self.suspects.is_enabled:
             self.suspects.lost(replica.ranks[0].id, body, self.clock(), sent_at)
-            if self.on_lost is not None:
-                self.on_lost(replica.ranks[0])
+            self.hooks.lost(replica.ranks[0])
 
     def died(self, replica: Replica) -> None:
         """Record that the process at the address of a replica has died."""
         if self.suspects.died(replica.ranks[0].id, self.clock()):
-            self.on_event("died from a suspect request", replica)
+            self.hooks.event("died from a suspect request", replica)
 
     # -- changes ------------------------------------------------------------------------------
 
@@ -143,32 +130,34 @@ class Table:
                 away.add(replica)
                 awaits_list = awaits_list or replica.models is None
                 if replica.models is None and not health.up:
-                    unread_until = max(unread_until, replica.joined + self.rules.models_wait_s)
+                    unread_until = max(
+                        unread_until, replica.standing.joined + self.rules.models_wait_s
+                    )
             if health.is_ejected(now):
                 ejected.add(replica)
             replica.weight = replica.config.weight * health.factor(now)
             replica.limit = replica.limit_now
         models.unread_until = unread_until
-        pools = models.rebuild(self.on_event)
+        pools = models.rebuild(self.hooks.event)
         for pool in pools.all:
             pool.judge(away, ejected, self.rules.panic_share)
         self.serving.rebuild(pools, now)
         self.listing.rebuild()
         models.remember(awaits_list)
         for replica in self.replicas.values():
-            replica.note_state(now)
+            replica.standing.note(replica.state(now), now)
         nearest = self.nearest
         nearest.rebuilt(list(self.replicas.values()))
         self.absent_since.rebuild(models.known, self.replicas, pools.all, nearest.is_used, now)
         self.adapter_names.rebuilt(
-            [replica.adapters for replica in self.replicas.values()],
+            [replica.listed.adapters for replica in self.replicas.values()],
             {name: models.listed_name(each.model) for name, each in models.names.pooled.items()},
         )
         self.context_levels.rebuilt(
-            {r: (r.lengths, r.models) for r in self.replicas.values()},
+            {r: (r.listed.lengths, r.models) for r in self.replicas.values()},
         )
         self.schedule_check(now)
-        self.room(None)
+        self.hooks.room(None)
 
     def noticed(self, replica: Replica) -> None:
         """Note an answer from the replica: it may have shown the engine, or another fact."""
@@ -182,32 +171,17 @@ class Table:
         self.models.aliases.changed()
         self.defaults.changed()
 
-    def room(self, replica: Replica | None) -> None:
-        """Report that a replica may have free capacity; `None`: the fleet has changed."""
-        tell = self.on_room
-        if tell is not None:
-            tell(replica)
-
     def read_list(self, replica: Replica) -> None:
         """Let the model list of a replica be read again soon, because it may be out of date."""
-        tell = self.on_doubted_list
-        if tell is not None:
-            tell(replica.ranks[0])
+        self.hooks.doubted_list(replica.ranks[0])
 
     def may_learn(self, model: str | None) -> bool:
         """Whether a read in progress may show a replica for a model that now has none: a first
         probe, or a read of all model lists. If no replica lists the model, such a read begins,
         unless the last one was a short time ago."""
-        models, read = self.models, self.on_unknown_model
+        models = self.models
         is_unknown = model is not None and model not in models.known
-        is_read = is_unknown and read is not None and read()
-        return is_read or models.awaits_probe
-
-    def first_probe_done(self) -> None:
-        """Report that a replica waits no longer for its first probe."""
-        tell = self.on_first_probe
-        if tell is not None:
-            tell()
+        return (is_unknown and self.hooks.unknown_model()) or models.awaits_probe
 
     # -- ejections ----------------------------------------------------------------------------
 
@@ -230,8 +204,8 @@ class Table:
         """Return whether an ejection or a suspicion of the replica has just ended."""
         health, worked_at = replica.health, replica.progress.at
         if health.reopened(now) or health.revived(now, worked_at):
-            replica.before_trial = replica.inflight
-            self.on_event("half_open", replica)
+            health.before_trial = replica.inflight
+            self.hooks.event("half_open", replica)
             return True
         return health.unsuspected(worked_at)
 
@@ -259,7 +233,7 @@ class Table:
 
 
 def _facts_of(replica: Replica) -> Facts:
-    return replica.descriptor, replica.low_first, replica.adapters
+    return replica.descriptor, replica.endpoint.low_first, replica.listed.adapters
 
 
 def _next_check(replicas: Iterable[Replica], now: float) -> float:

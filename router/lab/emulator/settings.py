@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 from router.fleet.engines.common.priority import SILENT
 from router.fleet.engines.common.registry import ENGINES
@@ -12,6 +14,11 @@ from router.lab.emulator.http.faults import NONE, Faults
 
 # The engines that can be emulated. `http/personas` has a file for each, with the engine's name.
 PERSONAS = tuple(name for name, engine in ENGINES.items() if engine.is_recognised)
+
+
+def persona_named(name: str) -> Any:
+    """Return the persona class `PERSONA` in the file with that name, which imports this module."""
+    return import_module(f"router.lab.emulator.http.personas.{name}").PERSONA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +66,12 @@ class EngineSettings:
             raise ValueError(f"unknown persona {self.persona!r}; known: {', '.join(PERSONAS)}")
         if not self.models or not all(self.models):
             raise ValueError("an engine must serve at least one model with a name")
-        if self.adapters and not ENGINES[self.persona].lists_adapters:
+        persona, engine = persona_named(self.persona), ENGINES[self.persona]
+        if self.adapters and not persona.lists_adapters:
             raise ValueError(f"the persona {self.persona} has no adapters")
         if self.data_parallel_size < 1:
             raise ValueError("an engine has at least one data-parallel rank")
-        if self.data_parallel_size > 1 and not ENGINES[self.persona].has_ranks:
+        if self.data_parallel_size > 1 and not persona.has_ranks:
             raise ValueError(f"the persona {self.persona} has no data-parallel ranks")
         if self.max_loras < 1 or not 0 <= self.lora_load_s < float("inf"):
             raise ValueError("at least one adapter fits, and loading takes 0 or more seconds")
@@ -76,8 +84,7 @@ class EngineSettings:
             raise ValueError("the keep-alive interval must be more than 0")
         if not 0 <= self.gauge_lag_s < float("inf"):
             raise ValueError("the lag of the gauges is 0 or more seconds")
-        engine = ENGINES[self.persona]
-        if self.gauge_lag_s and not engine.gauges_lag:
+        if self.gauge_lag_s and not persona.gauges_lag:
             raise ValueError(f"the gauges of {self.persona} cannot lag")
         if self.scheduling_policy not in ("fcfs", "priority"):
             raise ValueError("the scheduling policy is fcfs or priority")
@@ -105,7 +112,7 @@ class EngineSettings:
         return self.scheduling_policy == "priority" and ENGINES[self.persona].dialect is not SILENT
 
     def core_config(self) -> CoreConfig:
-        engine = ENGINES[self.persona]
+        persona = persona_named(self.persona)
         return CoreConfig(
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
@@ -113,8 +120,8 @@ class EngineSettings:
             block_size=self.block_size,
             priority_scheduling=self.by_priority,
             prefix_caching=self.prefix_caching,
-            reserve_output=engine.reserves_output,
-            preempt_advantage=engine.displaces_by if self.by_priority else None,
+            reserve_output=persona.reserves_output,
+            preempt_advantage=persona.displaces_by if self.by_priority else None,
             kv_events=self.kv_events,
         )
 

@@ -189,7 +189,7 @@ class SimulatedEngine:
         for attempt in core.rows():
             if attempt.replica is replica and attempt.relayed:
                 made = core.generated(attempt)
-                replica.cadence.events += made - attempt.relayed
+                replica.learned.cadence.events += made - attempt.relayed
                 attempt.relayed = made
 
     def totals(self) -> EngineTotals:

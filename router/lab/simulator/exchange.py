@@ -303,7 +303,7 @@ class SimulatedExchange(Request):
         Each running stream gets a token at the end of each step of its engine.
         """
         for replica in pool:
-            if replica.cadence.streams:
+            if replica.learned.cadence.streams:
                 worked_at = self._port.engine_of(replica).stepped_at()
                 replica.progress.at = max(replica.progress.at, worked_at)
 
@@ -334,7 +334,7 @@ class SimulatedExchange(Request):
         self.outcome.first = now
         ttft_s = now - attempt.began if self.view.stream else None
         if self.view.stream:
-            self.work.flows(attempt.at.cadence, now)
+            self.work.flows(attempt.at.learned.cadence, now)
             io.relayed = 1
         content_shown(self, self.context, attempt, ttft_s, now)
 
@@ -464,7 +464,7 @@ class SimulatedExchange(Request):
         elif output:
             self.work.usage = Usage(None, output, None, False)
         if answered.relayed:
-            answered.attempt.at.cadence.events += max(0, output - answered.relayed)
+            answered.attempt.at.learned.cadence.events += max(0, output - answered.relayed)
         return output
 
 

@@ -136,14 +136,14 @@ class _PolledReplica:
         self._next = received + poller.pause_s()
         if (
             poller.skips_idle
-            and signals is replica.signals
+            and signals is replica.reports.signals
             and not replica.inflight
             and not replica.foreign_load
             and not replica.foreign_waiting
         ):
             # The replica's metrics are unchanged and no requests are there, so the poll would not
             # change the fleet table. Most polls of an idle fleet end here.
-            replica.signals_at = received
+            replica.reports.repeated(received)
             poller.fleet.knowledge.tend()
             self.schedule(self._next)
             return

@@ -161,7 +161,9 @@ async def test_services_have_ports_and_weights() -> None:
         )
         source = DnsName(url="http://_h._tcp.vllm.test", records="srv")
         async with discovering(server, source, health={"slow_start_s": 0.0}) as router:
-            weights = {r.address.port: r.weight for r in router.app.parts.fleet.serving.ready}
+            weights = {
+                r.endpoint.address.port: r.weight for r in router.app.parts.fleet.serving.ready
+            }
             assert weights == {a.port: 1.5, b.port: 0.5}
             await server.serve(
                 f"_h._tcp.vllm SRV 1 10 {b.port} gpu-1",
@@ -171,7 +173,10 @@ async def test_services_have_ports_and_weights() -> None:
             )
             await eventually(
                 lambda: (
-                    {r.address.port: r.weight for r in router.app.parts.fleet.serving.ready}
+                    {
+                        r.endpoint.address.port: r.weight
+                        for r in router.app.parts.fleet.serving.ready
+                    }
                     == {b.port: 1.0, c.port: 1.0}
                 ),
                 "the new services",

@@ -77,7 +77,7 @@ async def test_members_come_change_and_go_with_the_file(tmp_path: Path) -> None:
             name = f"127.0.0.1:{b.port}"
             await eventually(lambda: states(router).get(name) == "ready", "the second")
             assert router.app.parts.fleet.replicas["a"] is kept
-            assert kept.max_inflight == 5
+            assert kept.config.max_inflight == 5
             write(file, b.url)
             await eventually(lambda: list(states(router)) == [name], "the first has left")
             assert (await router.ask()).status == 200

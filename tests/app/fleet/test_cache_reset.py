@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.fleet.replica import MISSES
+from router.fleet.state.reports import MISSES
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
 from tests.harness.replica import eventually
@@ -27,8 +27,8 @@ async def test_requests_that_outlive_their_hit_tell_of_no_reset() -> None:
             for client in clients:
                 assert (await client.recv_response()).status == 200
         for _ in range(3):
-            polled = replica.signals_at
-            await eventually(lambda polled=polled: replica.signals_at > polled, "another poll")
+            polled = replica.reports.at
+            await eventually(lambda polled=polled: replica.reports.at > polled, "another poll")
         assert router.app.parts.fleet.knowledge.prefixes.stats.entries > 0
 
 
@@ -46,7 +46,7 @@ async def test_an_emulated_engine_that_slept_is_asked_as_if_it_were_new() -> Non
         prefixes = fleet.knowledge.prefixes
         assert prefixes.stats.entries > 0
         engine.engine.sleep(1)
-        await eventually(lambda: replica.signals.asleep, "it sleeps")
+        await eventually(lambda: replica.reports.signals.asleep, "it sleeps")
         engine.engine.sleep(0)
-        await eventually(lambda: not replica.signals.asleep, "it is awake")
+        await eventually(lambda: not replica.reports.signals.asleep, "it is awake")
         await eventually(lambda: prefixes.stats.entries == 0, "nothing is held")

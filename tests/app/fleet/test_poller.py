@@ -189,7 +189,7 @@ async def test_an_engines_signals_reach_the_fleet() -> None:
         assert fixture.told.problems == []
         replica = fixture.replica
         assert replica.engine == "vllm"
-        assert replica.signals == page("vllm-0.32.txt").signals
+        assert replica.reports.signals == page("vllm-0.32.txt").signals
         assert (replica.waiting, replica.load, replica.kv_usage) == (6, 14, 0.9871)
 
 
@@ -328,7 +328,7 @@ async def test_what_is_wrong_in_one_word(behave: Behaviour, problem: str) -> Non
         assert await fixture.problem() == problem
         assert await fixture.problem(2) == problem
         assert fixture.told.signals == []
-        assert fixture.replica.signals is NO_SIGNALS
+        assert fixture.replica.reports.signals is NO_SIGNALS
 
 
 @scenario
@@ -341,12 +341,14 @@ async def test_signals_outlive_a_few_bad_polls_and_not_many() -> None:
         await fixture.signals()
         engine.answers = {"/metrics": response(500)}
         await fixture.problem()
-        assert fixture.replica.signals == Signals(running=7)
-        await eventually(lambda: fixture.replica.signals is NO_SIGNALS, "signals too old")
+        assert fixture.replica.reports.signals == Signals(running=7)
+        await eventually(lambda: fixture.replica.reports.signals is NO_SIGNALS, "signals too old")
         assert fixture.replica.load == 0
         engine.answers = {"/metrics": running(2)}
         fixture.poller.poll_early(fixture.replica)
-        await eventually(lambda: fixture.replica.signals == Signals(running=2), "new signals")
+        await eventually(
+            lambda: fixture.replica.reports.signals == Signals(running=2), "new signals"
+        )
 
 
 @pytest.mark.parametrize(
@@ -511,19 +513,19 @@ async def test_the_signals_end_with_the_polls() -> None:
     """Otherwise a replica would stay asleep, and a gate stay closed, until the program ends."""
     async with polled({"/metrics": running(1)}, dead_url(), interval_s=0.02) as (_engine, fixture):
         replica, unanswered = fixture.told.replicas.values()
-        unanswered.polls_awaited = 1_000_000
+        unanswered.reports.polls_awaited = 1_000_000
         await fixture.signals()
         polls = fixture.told.table.fleet.polls
-        slept = msgspec.structs.replace(replica.signals, asleep=True)
+        slept = msgspec.structs.replace(replica.reports.signals, asleep=True)
         polls.observed(replica, slept, poll_begins(replica, monotonic()), monotonic())
         assert replica.is_away
         heard = replica.polls_heard
         fixture.adopt(interval_s=0.0)
-        assert replica.signals is NO_SIGNALS
+        assert replica.reports.signals is NO_SIGNALS
         assert not replica.is_away
         assert replica.foreign_load == 0
         assert replica.polls_heard > heard, "the gate must look at the replica"
-        assert unanswered.polls_awaited == 0
+        assert unanswered.reports.polls_awaited == 0
 
 
 @scenario
@@ -569,7 +571,7 @@ async def test_what_comes_of_a_removed_replica_is_not_told() -> None:
         go.set()
         await eventually(lambda: turn.seen_at > 0.0, "the end of the poll")
         assert fixture.told.signals == []
-        assert replica.signals is NO_SIGNALS
+        assert replica.reports.signals is NO_SIGNALS
 
 
 @scenario
@@ -627,7 +629,7 @@ async def test_who_owns_the_models_saves_the_question() -> None:
         engine,
         fixture,
     ):
-        fixture.replica.objects = {"m": {"id": "m", "owned_by": "sglang"}}
+        fixture.replica.listed.objects = {"m": {"id": "m", "owned_by": "sglang"}}
         await fixture.poller.start()
         await fixture.signals()
         assert fixture.replica.engine == "sglang"

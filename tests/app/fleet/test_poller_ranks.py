@@ -20,7 +20,7 @@ async def test_each_rank_gets_its_own_signals() -> None:
         first, second = replicas.values()
         assert second.id == "r0@1"
         await fixture.polls(2, "r0@1")
-        assert [r.signals.running for r in (first, second)] == [3, 5]
+        assert [r.reports.signals.running for r in (first, second)] == [3, 5]
         assert [r.load for r in (first, second)] == [3, 11]
         asked, told = len(engine.asked), fixture.answered("r0")
         await fixture.polls(3, "r0@1")
@@ -48,7 +48,7 @@ async def test_an_engine_that_reports_no_ranks_is_split_if_configured() -> None:
         fixture.told.has_ranks = True
         await fixture.polls(1, "r0@1")
         ranks = fixture.replica.ranks
-        assert [r.signals.running for r in ranks] == [None, None], "7 are those of both"
+        assert [r.reports.signals.running for r in ranks] == [None, None], "7 are those of both"
         assert [r.load for r in ranks] == [0, 0]
 
 
@@ -61,7 +61,7 @@ async def test_the_slots_of_the_engine_are_shared() -> None:
     async with polled(answers, replica={"engine": "sglang"}) as (_engine, fixture):
         fixture.told.has_ranks = True
         await fixture.polls(1, "r0@1")
-        assert [r.signals.slots for r in fixture.replica.ranks] == [SLOTS // 2] * 2
+        assert [r.reports.signals.slots for r in fixture.replica.ranks] == [SLOTS // 2] * 2
 
 
 @scenario

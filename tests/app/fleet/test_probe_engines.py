@@ -136,14 +136,14 @@ async def test_adapters_and_lengths_are_learned_and_refreshed() -> None:
         serving({"/health": OK, "/v1/models": entries(base)}) as server,
         probing(server.server.url, models_interval_s=0.02, timeout_s=2.0) as (table, _, _),
     ):
-        assert context_tokens(first(table).objects["m"]) == 4096
+        assert context_tokens(first(table).listed.objects["m"]) == 4096
         server.answers = {"/health": OK, "/v1/models": entries(base, adapter)}
         await eventually(lambda: table.ids(None) == ["r0"], "ready")
         await eventually(lambda: first(table).models == {"m", "sql"}, "the adapter")
         longer = {**base, "max_model_len": 8192}
         server.answers = {"/health": OK, "/v1/models": entries(longer)}
         await eventually(lambda: first(table).models == {"m"}, "without it")
-        assert context_tokens(first(table).objects["m"]) == 8192
+        assert context_tokens(first(table).listed.objects["m"]) == 8192
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,9 @@ async def test_a_length_that_the_models_do_not_tell(
     async with serving(answers) as server, empty(interval_s=3600, timeout_s=2.0) as (table, prober):
         table.add("r0", None, url=server.server.url, engine=engine)
         await prober.start()
-        assert {name: context_tokens(entry) for name, entry in first(table).objects.items()} == {
+        assert {
+            name: context_tokens(entry) for name, entry in first(table).listed.objects.items()
+        } == {
             "m": length,
             "n": 7,
         }
@@ -182,4 +184,4 @@ async def test_a_length_that_nobody_tells(answer: bytes | None) -> None:
         table.add("r0", None, url=server.server.url, engine="tgi")
         await prober.start()
         await eventually(lambda: first(table).models == frozenset({"m"}), "the models")
-        assert context_tokens(first(table).objects["m"]) is None
+        assert context_tokens(first(table).listed.objects["m"]) is None

@@ -39,7 +39,7 @@ async def test_removals_and_duties_are_passed_on(tmp_path: Path) -> None:
                 adopted(new, state)
                 assert list(new.app.parts.fleet.replicas) == ["b", "c"]
             assert kept is new.app.parts.fleet.replicas["b"]
-            assert kept.duty == Duty.CORDONED
+            assert kept.standing.duty == Duty.CORDONED
             c_left = new.app.parts.reclaims.seconds_left(new.app.parts.fleet.replicas["c"])
             assert c_left is not None and 0 < c_left <= 100
             assert state_of(new.app.parts).removed == state.removed, "for the next restart"

@@ -17,7 +17,7 @@ def passed_on(state: FleetState) -> FleetState:
 
 
 def duty_of(router: Router, name: str = "r0") -> int:
-    return router.app.parts.fleet.replicas[name].duty
+    return router.app.parts.fleet.replicas[name].standing.duty
 
 
 def adopted(router: Router, state: FleetState) -> None:
@@ -38,7 +38,7 @@ async def test_the_state_is_the_same_in_the_new_process() -> None:
         replicas = new.app.parts.fleet.replicas
         assert list(replicas) == ["r0", "r1", "extra"]
         assert replicas["extra"].config == old.app.parts.fleet.replicas["extra"].config
-        assert [r.duty for r in replicas.values()] == [
+        assert [r.standing.duty for r in replicas.values()] == [
             Duty.CORDONED,
             Duty.DRAINING,
             Duty.IN_SERVICE,
@@ -63,7 +63,7 @@ async def test_later_changes_are_applied() -> None:
         adopted(router, FleetState(duties={"r1": Duty.DRAINING}))
         replicas = router.app.parts.fleet.replicas
         assert list(replicas) == ["r0", "r1"]
-        assert [r.duty for r in replicas.values()] == [Duty.IN_SERVICE, Duty.DRAINING]
+        assert [r.standing.duty for r in replicas.values()] == [Duty.IN_SERVICE, Duty.DRAINING]
         assert router.app.parts.origins.added == {}
         adopted(router, FleetState())
 
@@ -76,7 +76,7 @@ async def test_a_notice_that_ends_before_the_new_process_accepts() -> None:
         adopted(router, FleetState(reclaims=passed))
         reclaims.noticed(Notice("a", 60.0, ("r1",)), "gcp")
         adopted(router, FleetState(duties={"r0": Duty.CORDONED}))
-        assert [r.duty for r in replicas.values()] == [Duty.CORDONED, Duty.DRAINING]
+        assert [r.standing.duty for r in replicas.values()] == [Duty.CORDONED, Duty.DRAINING]
         assert reclaims.seconds_left(replicas["r0"]) is None
 
 

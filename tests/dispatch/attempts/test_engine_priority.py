@@ -168,22 +168,22 @@ def test_a_replicas_dialect(
 
 def test_the_scheduling_of_sglang_is_detected() -> None:
     replica = a_replica("sglang")
-    replica.by_priority, replica.low_first = True, True
+    replica.endpoint.by_priority, replica.endpoint.low_first = True, True
     assert (dialect_of(replica).name, is_honoured(replica)) == ("sglang-low-first", True)
-    replica.low_first = False
+    replica.endpoint.low_first = False
     assert (dialect_of(replica).name, is_honoured(replica)) == ("sglang", True)
-    replica.by_priority = False
+    replica.endpoint.by_priority = False
     assert (dialect_of(replica).name, is_honoured(replica)) == (NONE, False)
 
 
 def test_a_replica_that_refused_a_priority_gets_none() -> None:
     replica = a_replica("trtllm", "trtllm")
-    replica.refuses_priority = True
+    replica.errors.refuses_priority = True
     assert (dialect_of(replica).name, is_honoured(replica)) == (NONE, False)
-    replica.adopt(replica.config, Health())
-    assert replica.refuses_priority, "a reload that says nothing of it changes nothing"
-    replica.adopt(ReplicaConfig(url="http://gpu:1", id="r"), Health())
-    assert not replica.refuses_priority
+    replica.adopt(replica.config, Health(), None)
+    assert replica.errors.refuses_priority, "a reload that says nothing of it changes nothing"
+    replica.adopt(ReplicaConfig(url="http://gpu:1", id="r"), Health(), None)
+    assert not replica.errors.refuses_priority
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def happen(world: World, event: str) -> None:
     elif verb == "moves-to":
         world.moves(subject, rest[0])
     elif verb == "has-a-context-of":
-        world.fleet.replicas[subject].lengths = ContextLengths({}, int(rest[0]))
+        world.fleet.replicas[subject].listed.lengths = ContextLengths({}, int(rest[0]))
         world.fleet.rebuild()
     elif verb == "shuts":  # its gate, for a time
         assert world.queue is not None

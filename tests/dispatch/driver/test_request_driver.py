@@ -664,9 +664,9 @@ def test_that_a_replica_rejects_priorities_is_noted_once() -> None:
     play(world, "a arrives -> send a to r0")
     play(world, "r0 knows-no-priority-of a -> release a at r0; retry a to r0")
     driver, replica = world.of("a").driver, world.replicas[0]
-    assert (driver.priority_rejected_by, replica.refuses_priority) == (replica, False)
+    assert (driver.priority_rejected_by, replica.errors.refuses_priority) == (replica, False)
     went_without_priority(driver, replica)
-    assert (driver.priority_rejected_by, replica.refuses_priority) == (None, True)
+    assert (driver.priority_rejected_by, replica.errors.refuses_priority) == (None, True)
     assert world.metrics.priority_refused == 1
     play(world, "a leaves -> drop a at r0; end a: client_gone")
     world.check_empty()

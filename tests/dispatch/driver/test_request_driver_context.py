@@ -144,7 +144,10 @@ def test_the_limit_is_that_of_the_fallback(queue: Queue) -> None:
     refused = [] if queue.enabled else ["answer q: no_replica"]
     long(world, named=named(fallbacks=["c"]))
     assert sent(world) == refused, "the context of the fallback is too short"
-    r0.lengths, r1.lengths = ContextLengths({"c": 8000}, 1000), ContextLengths({}, 4000)
+    r0.listed.lengths, r1.listed.lengths = (
+        ContextLengths({"c": 8000}, 1000),
+        ContextLengths({}, 4000),
+    )
     world.fleet.rebuild()
     long(world, "again", named=named(fallbacks=["c"]))
     assert world.said[-1] == "fallback again to r0"

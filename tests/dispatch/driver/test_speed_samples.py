@@ -12,7 +12,7 @@ from tests.dispatch.driven import Driven, World
 
 
 def samples(replica: Replica) -> tuple[int, int]:
-    learner = replica.speed_learner
+    learner = replica.learned.speeds
     return learner.prefill.samples, learner.decode.samples
 
 

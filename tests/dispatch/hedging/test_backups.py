@@ -27,8 +27,10 @@ NOW = 1000.0
 
 
 def told(replica: Replica, **signals: Any) -> Replica:
-    replica.last_signals = replica.signals = msgspec.structs.replace(replica.signals, **signals)
-    replica.kv_usage = replica.signals.kv_usage
+    replica.reports.last = replica.reports.signals = msgspec.structs.replace(
+        replica.reports.signals, **signals
+    )
+    replica.kv_usage = replica.reports.signals.kv_usage
     return replica
 
 
@@ -175,10 +177,10 @@ def test_no_copy_to_a_replica_whose_streams_are_silent() -> None:
     a, b = table.add("a"), table.add("b")
     b.progress.at = NOW - SILENT_S - 0.1
     assert asked(a, b) == ["b"]  # without streams there is nothing to hear
-    b.cadence.begins(NOW - 5.0)
+    b.learned.cadence.begins(NOW - 5.0)
     assert asked(a, b) == Refusal.HEALTH
     b.progress.at = NOW - SILENT_S + 0.1
     assert asked(a, b) == ["b"]
     b.progress.at = NOW - 5.0
-    b.cadence.ends(NOW)
+    b.learned.cadence.ends(NOW)
     assert asked(a, b) == ["b"]

@@ -183,8 +183,8 @@ def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> None:
 
     def told(**signals: Any) -> None:
         for replica in (w.a, b):
-            replica.last_signals = replica.signals = msgspec.structs.replace(
-                replica.signals, **signals
+            replica.reports.last = replica.reports.signals = msgspec.structs.replace(
+                replica.reports.signals, **signals
             )
 
     waiting, _ = w.begin(b)
@@ -555,6 +555,6 @@ def test_missing_signals_do_not_prevent_copies() -> None:
     w = World()
     w.learn()
     for replica in (w.a, w.b, w.c):
-        replica.signals = replica.last_signals = Signals()
+        replica.reports.signals = replica.reports.last = Signals()
     _, attempt = w.late()
     assert w.ask(attempt) == ["b", "c"]

@@ -105,7 +105,7 @@ def test_holders_of_the_prefix_are_always_examined() -> None:
     for replica in w.many[500 : 500 + 2 * HOLDERS : 2]:
         replica.models = frozenset({"other"})
     for replica in w.many[501 : 501 + 2 * HOLDERS : 2]:
-        replica.signals = Signals(asleep=True)
+        replica.reports.signals = Signals(asleep=True)
     w.table.fleet.rebuild()
     pool = w.table.fleet.serving.of("m", None)
     assert w.hedger.backup(w.view, w.primary, pool, w.now) == ()

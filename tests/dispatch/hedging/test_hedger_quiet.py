@@ -32,12 +32,14 @@ def answers(w: World, replica: Replica, took_s: float, count: int = 1) -> None:
 
 def polled(w: World, replica: Replica, generated: int) -> None:
     """A poll of an engine that counts tokens while it generates; the count has grown, or not."""
-    before = replica.signals.generated_tokens
+    before = replica.reports.signals.generated_tokens
     if before is not None and generated > before:
-        replica.progress.polled(replica.signals_at, w.now)
+        replica.progress.polled(replica.reports.at, w.now)
     replica.descriptor = engine_of("vllm")
-    replica.signals = msgspec.structs.replace(replica.signals, generated_tokens=generated)
-    replica.signals_at = w.now
+    replica.reports.signals = msgspec.structs.replace(
+        replica.reports.signals, generated_tokens=generated
+    )
+    replica.reports.at = w.now
 
 
 # -- streams --------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ async def test_a_restart_that_the_metrics_show() -> None:
     stays, changes = Engine("m"), Engine("m")
     async with fleet(stays, changes, health={"interval_s": 3600.0}) as router:
         replica = router.app.parts.fleet.replicas["r1"]
-        await eventually(lambda: replica.signals.started_at is not None, "a poll")
+        await eventually(lambda: replica.reports.signals.started_at is not None, "a poll")
         changes.control.models = ("other",)
         changes.control.started_at += 1000.0
         await eventually(lambda: models(router, 1) == {"other"}, "its new list")

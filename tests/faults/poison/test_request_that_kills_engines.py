@@ -54,7 +54,9 @@ async def until_up(router: Router, count: int) -> None:
 
     def is_known() -> bool:
         ports = {one.port for one in router.replicas if one.is_listening}
-        up = {r.address.port for r in router.app.parts.fleet.replicas.values() if r.health.up}
+        up = {
+            r.endpoint.address.port for r in router.app.parts.fleet.replicas.values() if r.health.up
+        }
         return len(ports) == count and up == ports
 
     await eventually(is_known, f"{count} replicas up")

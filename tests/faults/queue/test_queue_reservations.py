@@ -68,7 +68,8 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
         )
         only, fleet = pool(router), router.app.parts.fleet
         await eventually(
-            lambda: all(r.signals.kv_tokens for r in fleet.replicas.values()), "both told a size"
+            lambda: all(r.reports.signals.kv_tokens for r in fleet.replicas.values()),
+            "both told a size",
         )
         # Class high wants more than its share, and its demand is remembered for a minute.
         eager = await send(router, "eager", queued=False, priority="high", **prompt(0.7 * TOKENS))

@@ -25,13 +25,13 @@ async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
         running(engine.url, queue=rules, classes=classes, polling={"interval_s": 0.05}) as router,
     ):
         (replica,) = router.app.parts.fleet.replicas.values()
-        await eventually(lambda: replica.signals.waiting is not None, "it is polled")
+        await eventually(lambda: replica.reports.signals.waiting is not None, "it is polled")
         long = [
             await send(router, tag, queued=False, max_tokens=60_000, ignore_eos=True)
             for tag in ("runs", "waits")
         ]
-        await eventually(lambda: replica.signals.waiting == 1, "one waits at the engine")
-        await eventually(lambda: replica.learned.slots == 1, "and it was seen to be full")
+        await eventually(lambda: replica.reports.signals.waiting == 1, "one waits at the engine")
+        await eventually(lambda: replica.learned.capacity.slots == 1, "and it was seen to be full")
         batch = await send(router, "batch", priority="batch")
         await eventually(lambda: engine.engine.stats.asked == 3, "it is sent all the same")
         assert counts(router, "promoted")[BATCH] == 1

@@ -88,7 +88,9 @@ def test_there_is_a_persona_of_it(engine: Engine) -> None:
 
 @every
 def test_its_place_among_the_questions_is_its_own(engine: Engine) -> None:
-    assert [other for other in ENGINES.values() if other.order == engine.order] == [engine]
+    assert [other for other in ENGINES.values() if other.marks.order == engine.marks.order] == [
+        engine
+    ]
 
 
 # -- detection -----------------------------------------------------------------------------------
@@ -142,9 +144,9 @@ def test_its_health_is_decided_by_a_good_and_by_a_bad_status(engine: Engine) -> 
 
 @every
 def test_what_controls_it_is_closed_to_clients(engine: Engine) -> None:
-    assert engine.control
-    below = [path + b"x" for path in engine.control_below]
-    for path in (*engine.control, *below):
+    assert engine.blocked.control
+    below = [path + b"x" for path in engine.blocked.control_below]
+    for path in (*engine.blocked.control, *below):
         assert path == path.lower()
         for method in (b"GET", b"POST", b"PUT", b"DELETE"):
             escaped = b"/%%%02x%b" % (path[1], path[2:])
@@ -165,7 +167,7 @@ def test_what_the_router_reads_its_load_from_is_closed_to_clients(engine: Engine
 
 @every
 def test_a_header_that_it_obeys_never_passes(engine: Engine) -> None:
-    for header in engine.private_headers:
+    for header in engine.blocked.private_headers:
         assert header == header.lower()
         assert REQUEST.sort(header + b": 1")[0] == DROP
         assert REQUEST.sort(header.title() + b": 1")[0] == DROP
@@ -174,8 +176,8 @@ def test_a_header_that_it_obeys_never_passes(engine: Engine) -> None:
 @every
 def test_a_member_that_chooses_where_it_reads_or_writes_is_refused(engine: Engine) -> None:
     route = POSTS[b"/v1/chat/completions"]
-    for member in engine.private_members:
-        for body in ({member: 0}, *[{nest: {member: 0}} for nest in engine.member_nests]):
+    for member in engine.blocked.private_members:
+        for body in ({member: 0}, *[{nest: {member: 0}} for nest in engine.blocked.member_nests]):
             raw = json.dumps(body).encode()
             with pytest.raises(RouterError) as refused:
                 read_fields(route, [raw], len(raw), None, None)
@@ -256,7 +258,7 @@ def test_it_is_told_where_it_reads_the_field(engine: Engine) -> None:
     assert b"/v1/chat/completions" in dialect.paths
     assert all(POSTS[path].is_edited for path in dialect.paths | dialect.header_paths)
     assert bool(dialect.header) == bool(dialect.header_paths)
-    assert not dialect.header or dialect.header in engine.private_headers
+    assert not dialect.header or dialect.header in engine.blocked.private_headers
     assert bool(dialect.refusal) == bool(dialect.refusals)
     told = priority_parts(
         dialect, False, b"/v1/chat/completions", Urgency(1.0, "x"), EPOCH, 300.0, False

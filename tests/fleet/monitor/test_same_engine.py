@@ -29,7 +29,7 @@ class Polls:
         moment: float = MOMENT,
     ) -> None:
         self._number += 1
-        replica.asked_at = answered if asked is None else asked
+        replica.endpoint.asked_at = answered if asked is None else asked
         signals = Signals(running=0, waiting=0, started_at=moment, prompt_tokens=total)
         self.table.fleet.polls.observed(replica, signals, self._number, answered)
 
@@ -79,4 +79,4 @@ def test_a_restart_begins_anew_and_nothing_is_kept_of_who_left() -> None:
     poll(poll.a, 70, 5.0, moment=MOMENT + 9.0)
     assert not poll.are_one()
     poll.table.fleet.remove("a")
-    assert not poll.b.apart and not poll.a.apart
+    assert not poll.b.reports.apart and not poll.a.reports.apart

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from router.core.lease import poll_begins
-from router.fleet.replica import MISSES, Replica
+from router.fleet.replica import Replica
 from router.fleet.signals import Signals
+from router.fleet.state.reports import MISSES
 from tests.fleet.helpers import Table
 
 BLOCKS = (11, 12, 13)
@@ -31,7 +32,7 @@ class Known(Table):
         """`requests` requests that should have hit the cache are sent and end."""
         self.now += 0.1
         for _ in range(requests):
-            self.replica.should_have_hit(self.now)
+            self.replica.reports.should_have_hit(self.now)
 
     def poll(self, **signals: object) -> Replica:
         self.now += 1.0

@@ -15,7 +15,9 @@ A, B, C = "a", "b", "c"
 def index_of(*keys: Any, entries: int = 1_000_000, blocks: int | None = None) -> PrefixIndex[Any]:
     index: PrefixIndex[Any] = PrefixIndex(entries)
     for key in keys:
-        index.add_replica(key, blocks)
+        index.add_replicas((key,))
+        if blocks is not None:
+            index.set_capacity(key, blocks)
     return index
 
 
@@ -58,7 +60,7 @@ def test_any_number_of_replicas(count: int) -> None:
         expected.update({other: 2 + key % 4 for other in range(count) if other == key})
         assert index.match((*system, *own)) == expected
     for key in range(0, count, 2):
-        index.remove_replica(key)
+        index.remove_replicas((key,))
     assert index.match(system) == dict.fromkeys(range(1, count, 2), 2)
     audit(index)
 
@@ -88,9 +90,9 @@ def test_the_holders_of_a_shared_prompt_are_always_current() -> None:
     index.clear(7)
     del everybody[7]
     assert index.match(system) == everybody
-    index.remove_replica(0)
+    index.remove_replicas((0,))
     del everybody[0]
-    index.add_replica("new")
+    index.add_replicas(("new",))
     assert index.match(system) == everybody
     sent(index, "new", system)
     assert index.match(system) == {**everybody, "new": 1}
@@ -102,13 +104,13 @@ def test_the_holders_of_a_shared_prompt_are_always_current() -> None:
         index.match(chain("system", f"{number}"))
     assert 0 < len(index._remembered) <= REMEMBERED
     for key in [*keys, "new"]:
-        index.remove_replica(key)
+        index.remove_replicas((key,))
     assert not index._remembered
 
 
 def test_a_block_is_reused_from_its_second_match_on() -> None:
     index: PrefixIndex[str] = PrefixIndex(1000)
-    index.add_replica("a")
+    index.add_replicas(("a",))
     turns = chain("a", "b"), chain("a", "b", "c", "d")
     for prompt in turns:
         held = index.match(prompt).get("a", 0)
@@ -174,9 +176,9 @@ def test_never_more_than_all_entries_while_much_is_left_to_sweep() -> None:
         index.insert(A, unique(), 0)
     index.clear(A)
     assert index.stats.entries > most // 2  # too much to be removed in one call
-    index.add_replica(B)
-    index.remove_replica(A)
-    index.add_replica(C)
+    index.add_replicas((B,))
+    index.remove_replicas((A,))
+    index.add_replicas((C,))
     while index.stats.evictions < 100:
         for key in (B, C):
             sent(index, key, unique())
@@ -195,10 +197,10 @@ def test_nothing_is_left_of_a_removed_replica() -> None:
         for turn in range(30):
             sent(index, key, chain("shared", f"{key}{turn}"))
     before = index.stats.entries
-    index.remove_replica(A)
+    index.remove_replicas((A,))
     assert index.match(chain("shared", "a1")) == {B: 1}
     assert index.stats.entries == before - 31
-    index.remove_replica(B)
+    index.remove_replicas((B,))
     assert index.stats[:2] == (0, 0)
     assert not any(index._shards)
     assert not (index._slots or index._keys or index._by_held or index._free or index._live)
@@ -212,10 +214,10 @@ def test_a_big_replica_is_gone_at_once_and_swept_in_pieces() -> None:
     sent(index, A, shared)
     while index.holding(A) < 4 * AT_ONCE:
         index.insert(A, unique())
-    index.remove_replica(A)
+    index.remove_replicas((A,))
     assert index.match(shared) == {B: 32}
     assert index.stats.entries > AT_ONCE
-    index.add_replica(C)  # must not get the number of the replica that is being removed
+    index.add_replicas((C,))  # must not get the number of the replica that is being removed
     assert index.match(shared) == {B: 32}
     assert index.holding(C) == 0
     steps = 0

@@ -44,7 +44,7 @@ def test_bytes_per_entry_while_growing_and_while_blocks_come_and_go(
     before = tracemalloc.get_traced_memory()[0]
     index: PrefixIndex[int] = PrefixIndex(shard * 64)
     for key in range(8):
-        index.add_replica(key)
+        index.add_replicas((key,))
     worst = 0.0
     for number in range(shard * 64 * 3 // 32):
         sent(index, number % 8, unique(), begun)
@@ -60,7 +60,7 @@ def test_bytes_per_entry_with_several_holders(replicas: int, holders: int) -> No
     before = tracemalloc.get_traced_memory()[0]
     index: PrefixIndex[int] = PrefixIndex(350 * 64)
     for key in range(replicas):
-        index.add_replica(key)
+        index.add_replicas((key,))
     worst = 0.0
     for number in range(350 * 64 * 3 // 32 // holders):
         prompt = unique()
@@ -77,7 +77,7 @@ def test_bytes_per_entry_with_several_holders(replicas: int, holders: int) -> No
 def test_flat_under_a_soak_of_unique_prompts() -> None:
     index: PrefixIndex[int] = PrefixIndex(10_000)
     for key in range(4):
-        index.add_replica(key)
+        index.add_replicas((key,))
 
     def soak(requests: int) -> int:
         """Run the index for a long time; return the maximum number of bytes held meanwhile."""
@@ -100,5 +100,5 @@ def test_flat_under_a_soak_of_unique_prompts() -> None:
     early = soak(6_000)
     assert soak(12_000) <= early * 1.02
     for key in range(4):
-        index.remove_replica(key)
+        index.remove_replicas((key,))
     assert tracemalloc.get_traced_memory()[0] < early / 20

@@ -26,12 +26,15 @@ class Holdings(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS), blocks=st.integers(0, 60))
     def comes(self, key: str, blocks: int) -> None:
-        self.index.add_replica(key, blocks)
+        is_new = key not in self.naive.replicas
+        self.index.add_replicas((key,))
+        if is_new:
+            self.index.set_capacity(key, blocks)
         self.naive.add_replica(key, blocks)
 
     @rule(key=st.sampled_from(KEYS))
     def goes(self, key: str) -> None:
-        self.index.remove_replica(key)
+        self.index.remove_replicas((key,))
         self.naive.remove_replica(key)
 
     @rule(key=st.sampled_from(KEYS))

@@ -31,7 +31,7 @@ def test_each_rank_is_a_replica_with_a_header_of_its_own(table: Table) -> None:
         b"\r\nx-data-parallel-rank: %d" % rank for rank in range(3)
     ]
     assert ids(*fleet.members) == ["a"]
-    assert len({r.connections for r in lead.ranks}) == 1, "one address, one pool"
+    assert len({r.endpoint.pool for r in lead.ranks}) == 1, "one address, one pool"
     assert all(r.ranks == lead.ranks for r in lead.ranks)
 
 
@@ -91,7 +91,7 @@ def test_ranks_are_different_engines_and_the_ones_that_left_are_forgotten(table:
             assert not any(same_engine(one, other) for one, other in pairs)
         left = lead.ranks[1:]
         fleet.set_ranks(lead, 1)
-        assert not lead.apart and not any(rank.apart for rank in left)
+        assert not lead.reports.apart and not any(rank.reports.apart for rank in left)
 
 
 def test_the_number_of_ranks_is_limited(table: Table) -> None:
@@ -110,7 +110,7 @@ def test_probes_models_and_duties_are_those_of_the_address() -> None:
     fleet.probes.learned(lead, ENTRIES)
     fleet.probes.probed(lead, True)
     assert ids(*fleet.serving.of("m", None)) == ["a", "a@1"]
-    assert all(r.lengths.of("m") == 4096 for r in lead.ranks)
+    assert all(r.listed.lengths.of("m") == 4096 for r in lead.ranks)
     lead.timed(0.25, fleet.clock())
     assert all(r.speed.rtt_s == lead.speed.rtt_s > 0.0 for r in lead.ranks)
     fleet.set_duty(lead, Duty.CORDONED)
@@ -148,7 +148,7 @@ def test_waiting_requests_leave_the_connections_with_the_last_rank() -> None:
     calls: list[str] = []
     pool = Mock(give_up=lambda: calls.append("give up"))
     for rank in lead.ranks:
-        rank._pool = pool
+        rank.endpoint.pool = pool
     fleet = table.fleet
     fleet.outcomes.failed(lead.ranks[1], Reason.REPLICA_RESET)
     assert not calls, "the other rank uses the connections"
@@ -161,7 +161,7 @@ def test_waiting_requests_leave_the_connections_with_the_last_rank() -> None:
 def test_a_change_of_the_number_is_reported(table: Table) -> None:
     lead = table.add("a")
     told: list[tuple[str, list[str]]] = []
-    table.fleet.on_ranks = lambda replica, left: told.append((replica.id, ids(*left)))
+    table.fleet.hooks.ranks = lambda replica, left: told.append((replica.id, ids(*left)))
     table.fleet.set_ranks(lead, 3)
     table.fleet.set_ranks(lead, 3)
     table.fleet.set_ranks(lead, 1)
@@ -189,4 +189,4 @@ def test_a_reload_that_moves_the_address_keeps_its_ranks(table: Table) -> None:
     fleet.change(["a"], [successor])
     assert ids(*fleet.serving.ready) == ["a", "a@1", "a@2"]
     assert fleet.replicas["a@1"] is successor.ranks[1] is not lead.ranks[1]
-    assert all(r.connections is successor.connections for r in successor.ranks)
+    assert all(r.endpoint.pool is successor.endpoint.pool for r in successor.ranks)

@@ -58,9 +58,9 @@ def test_new_settings_keep_what_is_known(table: Table) -> None:
     table.fleet.probes.learned(replica, listing("m"))
     table.fleet.outcomes.succeeded(replica)
     config = replica.config.__class__(url=replica.config.url, id="a", weight=3.0, max_inflight=4)
-    replica.adopt(config, table.rules)
+    replica.adopt(config, table.rules, None)
     table.fleet.rebuild()
-    assert (replica.weight, replica.limit, replica.served) == (3.0, 4, 1)
+    assert (replica.weight, replica.limit, replica.health.served) == (3.0, 4, 1)
     assert table.ids("m") == ["a"]
 
 

@@ -13,7 +13,7 @@ def test_a_new_replica_is_not_eligible_before_its_first_good_probe() -> None:
     table.add("old")
     new, dead = table.add("new", is_new=True), table.add("dead", is_new=True)
     decided: list[bool] = []
-    table.fleet.on_first_probe = lambda: decided.append(table.fleet.models.awaits_probe)
+    table.fleet.hooks.first_probe = lambda: decided.append(table.fleet.models.awaits_probe)
     assert table.ids("m") == ["old"]
     assert new.state(0.0) == "unknown"
     table.fleet.probes.probed(dead, False)

@@ -34,7 +34,7 @@ def play(scenario: Scenario, rate: float, seconds: float) -> list[Replica]:
 def test_the_times_of_one_engine_are_predicted() -> None:
     fleet = replace(BLIND, groups=equal(1, CORE, TIMING))
     (replica,) = play(fleet, 1.0, 600.0)
-    learner = replica.speed_learner
+    learner = replica.learned.speeds
     assert learner.ttft_error.count > 500
     assert learner.ttft_error.absolute_total / learner.ttft_error.count < 0.15
     assert learner.step_error.absolute_total / learner.step_error.count < 0.03

@@ -29,7 +29,7 @@ def watched(
     seen = []
 
     def look(now: float) -> None:
-        seen.append((replica.signals, replica.load, replica.waiting))
+        seen.append((replica.reports.signals, replica.load, replica.waiting))
 
     for when in times:
         simulation.clock.at(when, look)

@@ -211,6 +211,7 @@ class Marks:
     """How an engine is detected from its answers."""
 
     owned_by: str | None = None  # The value of `owned_by` in the engine's /v1/models.
+    order: int = 100  # The order of the detection requests; common engines have low numbers.
     metrics: tuple[bytes, ...] = ()  # The prefixes of the engine's metric names.
     answers: Mapping[str, Callable[[Any], bool]] = dataclasses.field(default_factory=dict)
 

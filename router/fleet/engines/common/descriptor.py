@@ -111,6 +111,31 @@ def native(kind: str, *paths: str, events: bool = False, light: bool = False) ->
     return [NativePath(kind, path, streams_events=events, light=light) for path in paths]
 
 
+def paths(*lines: str) -> frozenset[bytes]:
+    """Return the paths in these lines, which are separated by spaces."""
+    return frozenset([path.encode() for line in lines for path in line.split()])
+
+
+@dataclass(eq=False)
+class Blocked:
+    """Paths, headers and members of bodies that an engine obeys and that clients must not send."""
+
+    # Paths that stop the engine, change it or show its state, in lower case. All paths below
+    # `control_below` are blocked, too.
+    control: frozenset[bytes] = frozenset()
+    control_below: tuple[bytes, ...] = ()
+    # Request headers in lower case.
+    private_headers: frozenset[bytes] = frozenset()
+    # Members of a body that choose where the engine reads or writes: another process, foreign cache
+    # blocks, a data-parallel rank.
+    private_members: frozenset[str] = frozenset()
+    # Objects in a body whose members the engine reads like members of the body itself.
+    member_nests: frozenset[str] = frozenset()
+
+
+NOT_BLOCKED: Final = Blocked()
+
+
 @dataclass(eq=False, repr=False)
 class Engine:
     """One kind of engine. `common/registry.py` finds it as the value ENGINE of its file."""
@@ -118,7 +143,6 @@ class Engine:
     name: str
 
     # -- detection and polls
-    order: int = 100  # The order of the detection requests; common engines have low numbers.
     marks: Marks = _NO_MARKS
     # The sources of metrics, the best one first. If a source is absent or empty, the next one is
     # used.
@@ -131,22 +155,11 @@ class Engine:
 
     # -- paths, headers and bodies
     native: Sequence[NativePath] = ()  # The inference paths of the engine's own API.
-    # Paths that stop the engine, change it or show its state, in lower case. They are blocked for
-    # clients, as are all paths below `control_below`.
-    control: frozenset[bytes] = frozenset()
-    control_below: tuple[bytes, ...] = ()
-    # Request headers that the engine obeys and that clients must not send, in lower case.
-    private_headers: frozenset[bytes] = frozenset()
-    # Members of a body that choose where the engine reads or writes: another process, foreign cache
-    # blocks, a data-parallel rank. Clients must not send them.
-    private_members: frozenset[str] = frozenset()
-    # Objects in a body whose members the engine reads like members of the body itself.
-    member_nests: frozenset[str] = frozenset()
+    blocked: Blocked = NOT_BLOCKED  # What clients must not send.
 
     # -- models
     # Whether the engine answers 404 for a model that it does not list.
     refuses_models: bool = False
-    lists_adapters: bool = False  # Whether the engine lists its LoRA adapters in /v1/models.
     # Whether the engine accepts `model:adapter` as the name of a model's adapter.
     names_adapters: bool = False
     # `None`: the engine reads `model` on all paths, except paths of other engines' own APIs.
@@ -178,16 +191,7 @@ class Engine:
     # engine's counters.
     counters: Counters | None = None
 
-    # -- the emulator
-    # True: the engine starts a request only after it has reserved the KV cache for the request's
-    # whole output.
-    reserves_output: bool = False
-    # A new request preempts a running request whose priority number is worse by more than this.
-    displaces_by: int | None = None
-    gauges_lag: bool = False  # True: the engine's gauges lag by up to a second.
-
     # -- data-parallel ranks
-    has_ranks: bool = False  # True: the engine can have data-parallel ranks behind one address.
     # The value of the header `Server` of front ends that count the ranks of their own address from
     # 0 in request headers, whatever numbers the metrics show; "": there are none.
     local_ranks_at: str = ""

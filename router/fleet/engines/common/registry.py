@@ -26,7 +26,7 @@ def _found() -> dict[str, Engine]:
             engine = import_module(f"{_package.__name__}.{module.name}").ENGINE
             assert engine.name == module.name, f"{module.name}: must be the name of its engine"
             found.append(engine)
-    return {engine.name: engine for engine in sorted(found, key=lambda e: (e.order, e.name))}
+    return {engine.name: engine for engine in sorted(found, key=lambda e: (e.marks.order, e.name))}
 
 
 ENGINES: Final = _found()
@@ -50,8 +50,8 @@ DIALECTS: Final = {
 
 
 def _union(attribute: str) -> frozenset[Any]:
-    """Return the members that this attribute has at any of the engines."""
-    return frozenset().union(*[getattr(engine, attribute) for engine in ENGINES.values()])
+    """Return the members that this attribute of `Blocked` has at any of the engines."""
+    return frozenset().union(*[getattr(engine.blocked, attribute) for engine in ENGINES.values()])
 
 
 # Paths that stop an engine, change it or show its state; they are blocked for clients.
@@ -65,7 +65,9 @@ PRIVATE_MEMBERS: Final[frozenset[str]] = _union("private_members")
 # Objects in a body in which an engine reads private members, too.
 MEMBER_NESTS: Final[frozenset[str]] = _union("member_nests")
 # Paths whose answers have token counts in a format of their own.
-COUNTS_NATIVELY: Final[frozenset[bytes]] = _union("counts_natively")
+COUNTS_NATIVELY: Final[frozenset[bytes]] = frozenset().union(
+    *[engine.counts_natively for engine in ENGINES.values()]
+)
 # Inference paths of the engines' own APIs; several engines may have the same path.
 NATIVE_PATHS: Final = [path for engine in ENGINES.values() for path in engine.native]
 # Paths on which at least one engine does not read `model`.

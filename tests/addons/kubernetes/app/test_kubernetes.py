@@ -60,7 +60,7 @@ async def discovering(*sources: KubernetesReplicas, **config: Any) -> AsyncItera
 
 
 def hosts(router: Router) -> set[str]:
-    return {replica.address.host for replica in router.app.parts.fleet.replicas.values()}
+    return {replica.endpoint.address.host for replica in router.app.parts.fleet.replicas.values()}
 
 
 def ids(router: Router) -> set[str]:

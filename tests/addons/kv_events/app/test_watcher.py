@@ -105,7 +105,7 @@ async def watching(*urls: str, **options: Any) -> AsyncIterator[tuple[KvWatcher,
         for replica in replicas:
             replica.engine = options.get("engine")
             if "resolve" in options:
-                host = replica.address.host
+                host = replica.endpoint.address.host
                 replica.pool.address = Address(host, 9, resolve=options["resolve"])
             watcher.watch(replica)
         yield watcher, replicas

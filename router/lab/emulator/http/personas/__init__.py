@@ -8,15 +8,14 @@ The core schedules them, and `settings` configures the core like the emulated en
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from router.lab.emulator.engine import Engine
 from router.lab.emulator.http.personas.base import Persona
+from router.lab.emulator.settings import persona_named
 
 
 def persona_class(name: str) -> type[Persona]:
     """The persona class of the engine `name`: `PERSONA` in the file with that name."""
-    found: type[Persona] = import_module(f"{__name__}.{name}").PERSONA
+    found: type[Persona] = persona_named(name)
     return found
 
 

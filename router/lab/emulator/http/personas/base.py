@@ -70,6 +70,15 @@ class Persona:
     keep_alive_s: float | None = None
     # True: if a client requests a stream, it gets status 200 even for an invalid request.
     refuses_in_streams = False
+    # Properties of the scheduler and of the server, which `settings.py` reads.
+    lists_adapters = False  # Whether the engine lists its LoRA adapters in /v1/models.
+    has_ranks = False  # True: the engine can have data-parallel ranks behind one address.
+    # True: the engine starts a request only after it has reserved the KV cache for the request's
+    # whole output.
+    reserves_output = False
+    # A new request preempts a running request whose priority number is worse by more than this.
+    displaces_by: int | None = None
+    gauges_lag = False  # True: the engine's gauges lag by up to a second.
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

@@ -49,6 +49,7 @@ _STYLE = Style(
 
 class LlamaCpp(Persona):
     name = "llamacpp"
+    reserves_output = True
     version = "b7100-emulated"
     owned_by = "llamacpp"
     tokenize_paths = ("/tokenize",)

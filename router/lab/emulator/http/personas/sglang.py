@@ -171,6 +171,9 @@ class _AbortBody(msgspec.Struct):
 class Sglang(FlatPersona):
     style = _STYLE
     name = "sglang"
+    lists_adapters = True
+    has_ranks = True
+    displaces_by = 10  # The default of --priority-scheduling-preemption-threshold.
     version = "0.5.23"
     owned_by = "sglang"
     tokenize_paths = ("/tokenize", "/v1/tokenize")

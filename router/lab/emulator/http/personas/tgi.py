@@ -44,6 +44,7 @@ _STYLE = Style(
 
 class Tgi(Persona):
     name = "tgi"
+    reserves_output = True
     version = "3.3.6"
     owned_by = "tgi"
     tokenize_paths = ("/tokenize",)

@@ -142,6 +142,7 @@ _STYLE = Style(
 class TrtLlm(FlatPersona):
     style = _STYLE
     name = "trtllm"
+    reserves_output = True
     version = "1.3.0"
     owned_by = "tensorrt_llm"
     routes = frozenset({"chat", "completions", "responses"})

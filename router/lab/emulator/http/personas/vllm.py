@@ -165,6 +165,9 @@ class _AbortBody(msgspec.Struct):
 
 class Vllm(Persona):
     name = "vllm"
+    lists_adapters = True
+    has_ranks = True
+    gauges_lag = True
     version = "0.32.0+emulated"
     owned_by = "vllm"
     priority_header = "x-vllm-priority"
