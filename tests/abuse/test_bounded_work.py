@@ -4,8 +4,6 @@ Several of them are harmless as one connection. So they come from many connectio
 the event loop serves in one turn.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

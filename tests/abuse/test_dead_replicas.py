@@ -1,7 +1,5 @@
 """Replicas that are dead for ever cost the router little CPU time, however many they are."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

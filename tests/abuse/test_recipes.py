@@ -5,8 +5,6 @@ another's answer. A recipe that is refused at its first byte proves nothing, so 
 checks that the router processed it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

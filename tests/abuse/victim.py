@@ -1,7 +1,5 @@
 """The router under attack, its replicas, and the verdict on what the attack did to it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import mmap

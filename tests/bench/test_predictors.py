@@ -1,7 +1,5 @@
 """`hedgerow bench predictors`: the sources of the truth, the errors, and one quick run."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

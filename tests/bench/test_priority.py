@@ -1,7 +1,5 @@
 """`hedgerow bench priority`: traffic, counted requests, verdicts, and one run end to end."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

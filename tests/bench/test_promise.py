@@ -1,7 +1,5 @@
 """`hedgerow bench promise`: what is counted, the goals, and one quick run."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import replace

@@ -4,8 +4,6 @@ The browser asks for permission with a preflight, which has no key, and shows th
 without the right headers: errors and model lists included.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -1,7 +1,5 @@
 """curl: whole answers, streams, HTTP/1.0, offers of HTTP/2, HEAD, Expect, a half-close."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

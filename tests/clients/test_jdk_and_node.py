@@ -3,8 +3,6 @@
 With its default settings, the JDK's client offers an upgrade to HTTP/2 with every first request.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """nginx with its defaults in front of the router: it buffers, and gives up on silent streams."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """Behaviours of a replica on a connection: correct ones, and common failures."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -3,8 +3,6 @@
 Must never use the router's own writers: the tests would then agree with its mistakes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -10,8 +10,6 @@ models as the replicas list them). In real time, its intervals are the shorter o
 in a `virtual_scenario`, they are the shipped ones.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import gc

@@ -1,7 +1,5 @@
 """The fleet as a process: ports, options, and its end in every case."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The simulated part of `hedgerow bench hedging`: traffic, counted requests, the command line."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import replace

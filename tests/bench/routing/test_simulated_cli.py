@@ -1,7 +1,5 @@
 """The command line of the simulated benches: each part once in quick mode."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -4,8 +4,6 @@ The router is fresh, so it knows no usual times, and its hedging budget is empty
 are idle, so copies need neither.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

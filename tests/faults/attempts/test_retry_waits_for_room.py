@@ -1,7 +1,5 @@
 """A replica fails while all others are at their limits: the request waits for a free place."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

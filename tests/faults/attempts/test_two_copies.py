@@ -1,7 +1,5 @@
 """Two copies of a request in every combination of ends: one response, and nothing stays held."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

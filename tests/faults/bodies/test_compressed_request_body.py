@@ -4,8 +4,6 @@ The client compresses with the reference libraries. The replica gets the decoded
 field, since no engine decodes bodies.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

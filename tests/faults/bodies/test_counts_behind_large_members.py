@@ -3,8 +3,6 @@
 On request, engines write large members after `usage`, and some routes have their own count fields.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

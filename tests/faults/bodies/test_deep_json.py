@@ -1,7 +1,5 @@
 """Unlimited nesting: the parser is bounded, and the client gets an answer."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo

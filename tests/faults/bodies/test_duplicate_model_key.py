@@ -1,7 +1,5 @@
 """A body with `model` twice: the last one counts, as in the engines' own parsers."""
 
-from __future__ import annotations
-
 from tests.harness.behaviours import echo
 from tests.harness.messages import post_json
 from tests.harness.running import TOLD_NOTHING, running, scenario

@@ -4,8 +4,6 @@ vLLM and SGLang ignore Content-Encoding, and read UTF-8 (also with a byte order 
 UTF-32. So the limits of priorities and names apply to such a body.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 The parser finds UTF-16 and UTF-32, skips a byte order mark, and knows NaN and Infinity.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Large bodies are forwarded completely, held once, and do not delay other streams."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 

@@ -1,7 +1,5 @@
 """A large body that the decoder cannot read is scanned, forwarded, and truncated if necessary."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 

@@ -4,8 +4,6 @@ vLLM's and SGLang's neutral `priority` is 0 and TensorRT-LLM's is 0.5. No neutra
 request critical, let it overtake another request, or let a client without a key be critical.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Bodies that the router refuses by itself, before a byte of them reaches a replica."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

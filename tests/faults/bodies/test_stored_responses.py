@@ -1,7 +1,5 @@
 """A stored response belongs to its creator: other parties get "not found"."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

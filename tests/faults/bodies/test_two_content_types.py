@@ -2,8 +2,6 @@
 servers the last. Two equal fields are forwarded as one.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason

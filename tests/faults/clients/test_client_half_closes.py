@@ -1,7 +1,5 @@
 """A FIN after a whole request: by default a disconnect; tolerated if the configuration says so."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

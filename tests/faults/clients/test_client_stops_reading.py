@@ -1,7 +1,5 @@
 """A client that stops reading delays only its own stream, and only for a limited time."""
 
-from __future__ import annotations
-
 import asyncio
 
 from router.core.errors import Reason

@@ -1,7 +1,5 @@
 """A client that disconnects: its replica connection is closed, too (see `test_positions.py`)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

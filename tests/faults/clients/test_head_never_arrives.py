@@ -2,8 +2,6 @@
 cost.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """An idle client connection is closed on time, and never with bytes pending."""
 
-from __future__ import annotations
-
 import asyncio
 
 from tests.harness.behaviours import json_ok

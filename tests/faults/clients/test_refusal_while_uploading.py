@@ -1,7 +1,5 @@
 """A refusal during an upload: the client can read the status, and the router stops reading."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

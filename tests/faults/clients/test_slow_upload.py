@@ -1,7 +1,5 @@
 """A body that stops or is too slow: 408, and the replica gets no complete request."""
 
-from __future__ import annotations
-
 import asyncio
 
 from router.core.errors import Reason

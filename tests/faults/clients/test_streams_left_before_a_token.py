@@ -3,8 +3,6 @@
 A request is free only if no engine has worked for it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hundreds of connections that reset directly after their accept: the accept loop survives."""
 
-from __future__ import annotations
-
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.running import running, scenario

@@ -3,8 +3,6 @@
 Headers are not a token: an engine sends them before it has computed anything.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason

@@ -3,8 +3,6 @@
 `test_positions.py` has the moments; this table has the kinds of requests and settings.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A replica whose name has no address is treated as unreachable."""
 
-from __future__ import annotations
-
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.running import running, scenario

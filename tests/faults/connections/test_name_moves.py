@@ -1,7 +1,5 @@
 """A replica's name gets another address: streams stay where they are, new requests follow."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from typing import Any

@@ -1,7 +1,5 @@
 """A stream is silent while its engine generates, as tool-call parsers do: it is not cut off."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

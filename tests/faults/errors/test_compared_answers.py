@@ -1,7 +1,5 @@
 """Comparing an error answer with another replica delays no client, and reaches no third replica."""
 
-from __future__ import annotations
-
 import asyncio
 
 from tests.faults.silence.test_page_stands_still import Engine, polled, vllm

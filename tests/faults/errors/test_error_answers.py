@@ -1,7 +1,5 @@
 """Error answers for which the request, and not the replica, is at fault; and what clients get."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,8 +4,6 @@ The smuggled request behind each of them gets no answer, and no byte reaches a r
 one reading are forwarded in canonical form.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo

@@ -1,7 +1,5 @@
 """Empty lines before a request: a few are ignored (RFC 9112 section 2.2), many are refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason

@@ -1,7 +1,5 @@
 """Expect: the router itself sends 100 once the size is accepted; no client waits for ever."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason

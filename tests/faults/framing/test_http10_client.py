@@ -1,7 +1,5 @@
 """An HTTP/1.0 client gets no chunks and no 1xx, and its connection ends with the answer."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo, json_ok, sse_tokens

@@ -1,7 +1,5 @@
 """An event stream with another Content-Type is relayed event by event, like one with its own."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

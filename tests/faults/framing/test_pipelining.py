@@ -1,7 +1,5 @@
 """Pipelined requests: served in order, one at a time, and limited."""
 
-from __future__ import annotations
-
 import asyncio
 
 from router.core.errors import Reason

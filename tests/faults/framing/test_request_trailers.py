@@ -1,7 +1,5 @@
 """Trailers of a request are never treated as fields of its head."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo

@@ -1,7 +1,5 @@
 """Clients that repeatedly request a long list of models: it is encoded once per change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

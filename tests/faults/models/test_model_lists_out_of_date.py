@@ -4,8 +4,6 @@ Lists are read periodically; here this time is longer than any test. They are al
 seem to be out of date.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """An unlisted model name: the engine answers, or the router lists the known names."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A `model` value that the router cannot route by."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

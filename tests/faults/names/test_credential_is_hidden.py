@@ -1,7 +1,5 @@
 """A replica that repeats its credential, anywhere in its answers, does not show it to clients."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A credential reaches its own replica, and nothing else: no other replica, client or log."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import tempfile

@@ -1,7 +1,5 @@
 """A request that cannot be served goes to the next fallback of its model."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A request that every replica answers with 500 must not be retried on the whole fleet."""
 
-from __future__ import annotations
-
 from tests.harness.behaviours import answer, chat_either
 from tests.harness.messages import chat, json_response
 from tests.harness.replica import ReplicaConnection

@@ -1,7 +1,5 @@
 """Members that choose where an engine reads or writes never reach an engine from a client."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

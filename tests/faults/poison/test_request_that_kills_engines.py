@@ -1,7 +1,5 @@
 """A request that was in flight at the deaths of two engines is not sent to a third one."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

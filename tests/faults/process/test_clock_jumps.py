@@ -1,7 +1,5 @@
 """The wall clock may jump by an hour: timers and streams are not affected, and dates follow it."""
 
-from __future__ import annotations
-
 import time
 from email.utils import parsedate_to_datetime
 

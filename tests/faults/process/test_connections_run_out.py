@@ -1,7 +1,5 @@
 """One address uses all allowed connections: every other address is still served."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from pathlib import Path

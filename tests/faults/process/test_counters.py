@@ -1,7 +1,5 @@
 """Failures that no client notices are counted in /metrics, each in its own counter."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Unfinished heads and data that clients send early count among the bytes that requests hold."""
 
-from __future__ import annotations
-
 from router.core.errors import Reason
 from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient

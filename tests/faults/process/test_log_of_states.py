@@ -1,7 +1,5 @@
 """The log of a process: it ends on the present state, and can be rotated and limited by level."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A blocked log sink: lines are dropped and counted, and requests continue."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

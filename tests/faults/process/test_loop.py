@@ -1,7 +1,5 @@
 """Our own name in Via: the request is in a forwarding loop."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason

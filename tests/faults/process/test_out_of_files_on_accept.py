@@ -1,7 +1,5 @@
 """No file descriptor for a client: no busy loop, and service continues when some are free again."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

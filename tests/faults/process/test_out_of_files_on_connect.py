@@ -1,7 +1,5 @@
 """No file descriptor for a replica connection: 503, and no failure of the replica is counted."""
 
-from __future__ import annotations
-
 from router.core.errors import Reason
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat

@@ -1,7 +1,5 @@
 """No ephemeral port for a replica connection: 503 `no_ports`, and no replica failure is counted."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """A reload that fails at one place changes nothing, not even earlier parts."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from dataclasses import dataclass

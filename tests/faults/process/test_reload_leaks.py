@@ -1,7 +1,5 @@
 """Many reloads under load: no request fails, and no object of an old configuration stays."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from pathlib import Path

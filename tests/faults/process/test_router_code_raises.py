@@ -4,8 +4,6 @@ No client waits for an answer that will not come, no engine works for a failed r
 stays held. Later requests are served.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from random import Random
 from typing import Any

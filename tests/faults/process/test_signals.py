@@ -1,7 +1,5 @@
 """Signals: those that order nothing cut no stream, and an early one does not end the start."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

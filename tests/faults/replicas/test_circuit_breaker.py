@@ -2,8 +2,6 @@
 closes it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic

@@ -3,8 +3,6 @@
 The running streams do not count as a trial, and do not prevent it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from time import monotonic
 

@@ -1,7 +1,5 @@
 """An engine that continues a stream without a reader (SGLang) gets an abort before the close."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -2,8 +2,6 @@
 replica.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """The operator changes the fleet while a request connects, pauses before a retry, or waits."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """The only replica restarts: waiting requests are served afterwards, and none fails."""
 
-from __future__ import annotations
-
 import json
 
 from router.core.errors import Reason

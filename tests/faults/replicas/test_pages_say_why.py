@@ -1,7 +1,5 @@
 """GET /replicas and GET /fleet say for each replica that is not ready why, and since when."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -3,8 +3,6 @@
 The new regions apply to every request that no replica has received yet.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

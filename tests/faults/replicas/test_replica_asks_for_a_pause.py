@@ -1,7 +1,5 @@
 """Many 429s or 503s from one replica: only that replica is paused, and it is not ejected."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

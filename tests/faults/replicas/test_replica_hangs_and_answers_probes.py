@@ -6,8 +6,6 @@ during the same silence, the engine computes for other requests; this silence co
 suspicion nor as failure.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from contextlib import AbstractAsyncContextManager

@@ -1,7 +1,5 @@
 """A spot machine is reclaimed. Its replica gets no new request; its requests are moved in time."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -3,8 +3,6 @@
 Injected counts, the client's name for the model, errors and early streams need plain answers.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -2,8 +2,6 @@
 relies on.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

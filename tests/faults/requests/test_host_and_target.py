@@ -1,7 +1,5 @@
 """Host and the request target must have one meaning; otherwise the request is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo

@@ -1,7 +1,5 @@
 """vLLM reports its KV usage in a response header on request: it is used, and passed on."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.messages import COMPLETION, chat, json_response

@@ -1,7 +1,5 @@
 """`x-router-model` routes the request that carries it, and no other."""
 
-from __future__ import annotations
-
 from tests.harness.behaviours import echo
 from tests.harness.messages import request
 from tests.harness.running import running, scenario

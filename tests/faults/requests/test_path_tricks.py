@@ -1,7 +1,5 @@
 """Spellings of a path: the router checks the same path that the replica gets."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo

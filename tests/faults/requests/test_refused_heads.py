@@ -1,7 +1,5 @@
 """Heads that are refused for their method or their size, in one read or many."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason

@@ -3,8 +3,6 @@
 The same head with another Content-Length is checked again.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason

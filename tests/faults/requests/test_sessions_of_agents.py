@@ -1,7 +1,5 @@
 """Coding agents name their sessions in fields of their own; no client has to be changed."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Forwarding fields and request IDs from an untrusted client are overwritten."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A field that a gateway could take for another one: dropped or refused, never forwarded."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo

@@ -3,8 +3,6 @@
 Such a POST is never edited, copied or sent a second time.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

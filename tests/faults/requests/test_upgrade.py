@@ -1,7 +1,5 @@
 """An Upgrade is not served: a plain answer and a close, never a tunnel, never a forwarded byte."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason

@@ -4,8 +4,6 @@ An invalid answer becomes a 502. Its bytes never reach the client, and its conne
 answer that is cut after its first relayed byte is visibly truncated.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import answer, answer_then_fin, sse_tokens, until_closed

@@ -1,7 +1,5 @@
 """HEAD, 204 and 304 have no body, whatever their headers say; the next answer stays complete."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo_of

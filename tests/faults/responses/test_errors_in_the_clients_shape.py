@@ -2,8 +2,6 @@
 it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

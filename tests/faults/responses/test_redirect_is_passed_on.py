@@ -3,8 +3,6 @@
 A redirect to the replica itself leads the client back to the router.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Replica

@@ -1,7 +1,5 @@
 """Answers that are neither JSON nor events are relayed unchanged: lines of JSON, audio, text."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -4,8 +4,6 @@ Each persona answers `stream_options` according to its engine's source. The clie
 for byte, what the same persona would have sent to it directly.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

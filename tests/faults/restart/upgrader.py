@@ -7,8 +7,6 @@ status 1 if a connection was refused, a stream was cut, a line of a batch was se
 a tenant could use more than its budget.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

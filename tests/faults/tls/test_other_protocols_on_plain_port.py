@@ -1,7 +1,5 @@
 """Other protocols on the plain port: 400 or a close, and no flood of log lines."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

@@ -2,8 +2,6 @@
 answer.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Tls

@@ -1,7 +1,5 @@
 """A client on the TLS port that never ends its handshake is closed like one without a head."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Tls

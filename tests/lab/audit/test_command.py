@@ -1,7 +1,5 @@
 """`hedgerow audit`: its output and its errors."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

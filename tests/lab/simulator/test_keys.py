@@ -1,7 +1,5 @@
 """Keys in a simulation: weights in the queue, and limits, as in the proxy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from router.config.keys import KeyLine

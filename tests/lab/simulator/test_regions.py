@@ -1,7 +1,5 @@
 """Replicas of several regions in a simulation: the router's own code, with distances."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

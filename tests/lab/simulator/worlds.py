@@ -1,7 +1,5 @@
 """Small fleets, scripted traffic and a recorder that keeps everything: for short runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A router with the batch server enabled, and the SDK as its client."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Files and batches through the real SDK, from upload to results."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

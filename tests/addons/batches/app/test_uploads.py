@@ -1,7 +1,5 @@
 """Uploads and downloads byte by byte: large, chunked, refused, broken off, stalled, slow."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import gzip

@@ -1,7 +1,5 @@
 """The batch server beside other parts of the router: a handover to a new process, and budgets."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

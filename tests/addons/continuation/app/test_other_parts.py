@@ -1,7 +1,5 @@
 """Continued streams and other parts: reclaimed machines, regions, silence, kept bodies, reloads."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path

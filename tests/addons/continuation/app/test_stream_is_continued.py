@@ -3,8 +3,6 @@
 The engines are simulated: each continues after the text in its request, as vLLM does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any

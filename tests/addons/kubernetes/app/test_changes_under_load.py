@@ -1,7 +1,5 @@
 """Changes of the fleet by Kubernetes, under load: no request fails."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from random import Random

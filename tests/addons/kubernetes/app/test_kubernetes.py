@@ -1,7 +1,5 @@
 """A router whose members come from an API server of Kubernetes, through the official client."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A hostile API server: answers that break off, never come, or are wrong; credentials that end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

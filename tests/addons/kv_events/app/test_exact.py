@@ -1,7 +1,5 @@
 """KV events end to end: engines publish, the router subscribes, tokenizes and routes by blocks."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

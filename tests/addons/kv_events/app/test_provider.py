@@ -1,7 +1,5 @@
 """The token ID provider: immediate, on time, late, cancelled, too many, no replica to query."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Subscribers over real ZMQ sockets: gaps, replays, restarts, invalid data, bursts."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 

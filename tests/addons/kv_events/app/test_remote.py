@@ -1,7 +1,5 @@
 """/tokenize of real servers: the answer, and every failure."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A watcher over real replicas: finding publishers, subscribing, removing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

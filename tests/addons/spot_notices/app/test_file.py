@@ -1,7 +1,5 @@
 """The file that announces reclaims: half-written, not a file, too large, on a disk that hangs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

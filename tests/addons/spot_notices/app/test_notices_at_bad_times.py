@@ -1,7 +1,5 @@
 """One notice names several replicas, or is withdrawn: requests move once, and replicas return."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Budgets of keys over sockets: refused before the queue, charged once for what the tenant got."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from datetime import datetime, timedelta

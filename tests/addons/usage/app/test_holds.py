@@ -1,7 +1,5 @@
 """What a running request holds of its key's budget, before its engine has reported any count."""
 
-from __future__ import annotations
-
 import json
 from math import ceil
 from pathlib import Path

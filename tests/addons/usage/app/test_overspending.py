@@ -1,7 +1,5 @@
 """Tenants that send many requests at once, to use more than their limits and budgets allow."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

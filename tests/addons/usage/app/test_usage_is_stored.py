@@ -1,7 +1,5 @@
 """The usage of a running router survives restarts, and problems with its file."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import resource
