@@ -86,8 +86,7 @@ async def test_no_client_gets_it(case: str, whose: str) -> None:
         if first is not upstream:
             router.change(upstream=upstream)
             await router.app.reload()
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         answer = await client.recv_response()
         assert answer.complete
         assert b"*" * 10 in client.received

@@ -182,8 +182,7 @@ async def test_a_client_that_leaves_during_the_fallback_leaves_nothing() -> None
     first, second = Engine("a"), HostileReplica(hangs, models=("b",))
     first.status = 500
     async with fleet(first, second) as router:
-        client = await router.client()
-        await client.send(chat(model="a", stream=True))
+        client = await router.send(chat(model="a", stream=True))
         await second.wait_for_requests(1)
         client.rst()
         await router.quiet()
@@ -201,8 +200,7 @@ async def test_a_reload_in_between_keeps_the_names_of_a_running_request() -> Non
 
     first, second = Failing(late_error), Engine("b")
     async with fleet(first, second) as router:
-        client = await router.client()
-        await client.send(chat(model="a"))
+        client = await router.send(chat(model="a"))
         await first.wait_for_requests(1)
         router.change(models={})
         await router.app.reload()

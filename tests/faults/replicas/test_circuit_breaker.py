@@ -67,8 +67,7 @@ async def test_no_client_that_leaves_opens_it(seen: bytes) -> None:
     replica = HostileReplica(behave)
     async with running(replica, json_ok, health=STRICT, policy="round_robin") as router:
         for number in range(8):
-            client = await router.client()
-            await client.send(chat(stream=True))
+            client = await router.send(chat(stream=True))
             if number % 2 == 0:  # round robin: every second request goes to this replica
                 count = number // 2 + 1
                 await eventually(lambda n=count: len(replica.requests) == n, "asked")  # type: ignore[misc]
@@ -130,8 +129,7 @@ async def behind_an_early_200(go: asyncio.Event, data: bytes, reason: str) -> li
 
     timeouts = {"commit_after_s": 0.05}
     async with running(late, late, health=STRICT, retry=OFF, timeouts=timeouts) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await router.answers_early()
         go.set()
         assert (await client.recv_response()).complete
@@ -230,8 +228,7 @@ async def test_a_trial_that_proves_nothing_leaves_it_to_the_next_one(name: str) 
         while len(replica.requests) == before:
             if name == "its client left":
                 asked = seen_by(router)
-                client = await router.client()
-                await client.send(chat(stream=True))
+                client = await router.send(chat(stream=True))
                 await eventually(lambda n=asked: seen_by(router) > n, "asked")  # type: ignore[misc]
                 client.rst()
                 await router.quiet()

@@ -71,8 +71,7 @@ async def open_streams(router: Router, engine: Engine, count: int) -> list[RawCl
     """Clients with this number of streams running at the engine."""
     found = []
     while engine.asked < count:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b"data:")
         found.append(client)
     return found
@@ -131,8 +130,7 @@ async def test_one_that_goes_on_with_its_streams_is_tried_at_once() -> None:
         engine.is_silent = False
         before = engine.asked
         while engine.asked == before:
-            client = await router.client()
-            await client.send(chat(stream=True))
+            client = await router.send(chat(stream=True))
             await client.recv_until(b"data:")
             client.rst()
         await eventually(lambda: breaker(router) == "closed", "trusted")

@@ -65,8 +65,7 @@ async def until_state(url: str, what: str, **due: int) -> dict[str, Any]:
 
 async def begin(router: Router, **extra: Any) -> Any:
     """A client with a long stream of which it has received some content."""
-    client = await router.client()
-    await client.send(chat(stream=True, **{**LONG, **extra}))
+    client = await router.send(chat(stream=True, **{**LONG, **extra}))
     await client.recv_until(b"content")
     return client
 
@@ -214,8 +213,7 @@ async def test_too_many_at_once_are_closed_and_no_more() -> None:
 async def test_the_clients_own_key_opens_the_endpoint() -> None:
     scripted = Scripted()
     async with running(scripted, replica=SGLANG) as router:
-        client = await router.client()
-        await client.send(chat("Authorization: Bearer sk-1", stream=True))
+        client = await router.send(chat("Authorization: Bearer sk-1", stream=True))
         await client.recv_until(b"content")
         client.rst()
         await eventually(lambda: bool(scripted.aborts), "it is told")
@@ -230,8 +228,7 @@ async def test_a_key_that_is_ours_goes_with_the_abort_only_where_it_goes_with_re
     scripted = Scripted()
     keys = Keys(file=file_of(tmp_path, acme()), forward=forward)
     async with running(scripted, replica=SGLANG, keys=keys) as router:
-        client = await router.client()
-        await client.send(chat(BEARER, stream=True))
+        client = await router.send(chat(BEARER, stream=True))
         await client.recv_until(b"content")
         client.rst()
         await eventually(lambda: bool(scripted.aborts), "it is told")

@@ -71,8 +71,7 @@ QUEUES = {
 async def test_a_request_without_content_is_sent_again(queue: Queue) -> None:
     held = Held()
     async with running(held, json_ok, policy=FIRST, queue=queue) as router:
-        client = await router.client()
-        await client.send(chat())
+        client = await router.send(chat())
         await eventually(lambda: len(router.replica.requests) == 1, "the request")
         await reclaim(router)
         assert (await client.recv_response()).status == 200
@@ -113,8 +112,7 @@ async def test_a_request_waits_in_the_queue_while_no_other_replica_takes_it(leav
 async def test_a_stream_that_no_replica_may_continue_ends_by_itself() -> None:
     held = Held()
     async with running(held, json_ok, policy=FIRST) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b"data:")
         assert (await reclaim(router))["state"] == "draining"
         held.go.set()
@@ -170,8 +168,7 @@ async def test_a_stream_that_is_cut_is_counted() -> None:
         connection.rst()
 
     async with running(cut, json_ok, policy=FIRST) as router:
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b"data:")
         await reclaim(router, seconds=0.0)
         await eventually(lambda: router.app.parts.reclaims.left == 1, "the time of the notice")

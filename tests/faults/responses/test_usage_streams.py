@@ -483,8 +483,7 @@ async def test_a_client_that_leaves_after_done_has_a_complete_answer(
 
     async with running(behave, replica=VLLM) as router:
         found = router.usages()
-        client = await router.client()
-        await client.send(chat(stream=True))
+        client = await router.send(chat(stream=True))
         await client.recv_until(b"[DONE]")
         await client.recv_until(newline * 2)
         client.rst()

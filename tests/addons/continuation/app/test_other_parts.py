@@ -40,8 +40,7 @@ from tests.harness.running import long_scenario, running, scenario
 async def test_a_stream_is_continued_before_its_machine_goes_away() -> None:
     fleet = Fleet(stops(4))
     async with running(fleet, fleet, replica=VLLM, continuation=ON, policy=FIRST) as router:
-        client = await router.client()
-        await client.send(asking("chat"))
+        client = await router.send(asking("chat"))
         await client.recv_until(b"fox")
         shown = await reclaim(router)
         assert 0.0 < shown["reclaimed_in_s"] <= Spot().notice_s
@@ -66,8 +65,7 @@ async def test_a_stream_is_continued_once_for_each_notice() -> None:
         Replica(url=each.url, id=f"r{n}", spot=n < 3, **VLLM) for n, each in enumerate(hostiles)
     )
     async with running(replicas=replicas, policy=FIRST, continuation=ON) as router:
-        client = await router.client()
-        await client.send(asking("chat"))
+        client = await router.send(asking("chat"))
         await client.recv_until(b"fox")
         router.app.parts.reclaims.noticed(Notice("all"), "file")
         assert (await client.recv_response()).complete
@@ -131,8 +129,7 @@ async def test_a_stream_that_waits_for_its_rest_is_silent_since_its_last_content
     rules = {"continuation": ON, "timeouts": {"first_token_s": 600.0}}
     fleet = in_turn(breaks, then=silent)
     async with running(fleet, fleet, replica={"engine": "vllm"}, **rules) as router:  # type: ignore[arg-type]
-        client = await router.client()
-        await client.send(chat(stream=True, priority="high"))
+        client = await router.send(chat(stream=True, priority="high"))
         await client.recv_until(b'"b"')
         (x,) = router.app.parts.dispatcher.exchanges
         last = x.shown_at()

@@ -283,8 +283,7 @@ async def test_its_error_is_relayed_if_no_replica_continues(
     """The error is relayed byte for byte, and the client's connection stays open."""
     fleet = Fleet(fails(4, *last, joined=joined))
     async with continuing(fleet, 1) as router:
-        client = await router.client()
-        await client.send(asking("chat"))
+        client = await router.send(asking("chat"))
         answer = await client.recv_response()
         assert answer.complete
         assert bytes(answer.body) == b"".join([*stream("chat", "r0")[:4], *last])
@@ -426,8 +425,7 @@ async def test_what_no_replica_would_take_is_cut(data: bytes) -> None:
 async def test_the_client_leaves_between_two_replicas() -> None:
     fleet = Fleet(resets(4), silence)
     async with continuing(fleet) as router:
-        client = await router.client()
-        await client.send(asking("chat"))
+        client = await router.send(asking("chat"))
         await eventually(lambda: len(fleet.asked) == 2, "the other replica is asked")
         client.close()
         (line,) = await router.log()
@@ -439,8 +437,7 @@ async def test_the_client_leaves_between_two_replicas() -> None:
 async def test_the_router_stops_between_two_replicas() -> None:
     fleet = Fleet(resets(4), silence)
     async with continuing(fleet, drain={"grace_s": 0.1}) as router:
-        client = await router.client()
-        await client.send(asking("chat"))
+        client = await router.send(asking("chat"))
         await eventually(lambda: len(fleet.asked) == 2, "the other replica is asked")
         await router.app.stop()
         assert_cut_stream(await client.recv_response(), Reason.DRAINING)

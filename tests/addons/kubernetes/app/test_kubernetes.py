@@ -173,8 +173,7 @@ async def test_a_terminating_pod_is_drained_at_once(tmp_path: Path) -> None:
         server.put(PODS, first)
         async with discovering(pods(server, tmp_path)) as router:
             one, two = f"default/a:{a.port}", f"default/b:{b.port}"
-            client = await router.client()
-            await client.send(chat(stream=True))
+            client = await router.send(chat(stream=True))
             await client.recv_until(b"data:")
             server.put(PODS, second)
             await eventually(lambda: states(router).get(two) == "ready", "the second")

@@ -41,8 +41,7 @@ def test_no_request_moves_to_a_replica_of_the_same_notice(queue: Queue) -> None:
         hostiles = [*(HostileReplica(held) for _ in range(3)), HostileReplica(json_ok)]
         replicas = machines(*hostiles)
         async with running(replicas=replicas, policy=FIRST, queue=queue) as router:
-            client = await router.client()
-            await client.send(chat())
+            client = await router.send(chat())
             await eventually(lambda: len(hostiles[0].requests) == 1, "the request")
             router.app.parts.reclaims.noticed(Notice("all"), "file")
             assert (await client.recv_response()).status == 200

@@ -149,8 +149,7 @@ async def test_the_budget_is_checked_before_the_queue(tmp_path: Path) -> None:
     rules = keys(tmp_path, tokens_per_day=1)
     one = {"max_inflight": 1}
     async with running(turnstile, keys=rules, replica=one) as router:
-        client = await router.client()
-        await client.send(chat(ACME))
+        client = await router.send(chat(ACME))
         await eventually(lambda: len(turnstile.tags) == 1, "the first is served")
         # The first request holds the whole budget.
         held = await router.ask(chat(ACME), "POST")
@@ -232,8 +231,7 @@ async def test_what_was_not_served_costs_nothing_and_holds_nothing(tmp_path: Pat
 async def test_a_client_that_leaves_pays_for_what_it_got(tmp_path: Path) -> None:
     behave = stream_then_hang(role(), token("a"), token("b"), token("c"))
     async with running(behave, keys=keys(tmp_path, tokens_per_day=2)) as router:
-        client = await router.client()
-        await client.send(chat(ACME, stream=True))
+        client = await router.send(chat(ACME, stream=True))
         await client.recv_until(b'"c"')
         client.rst()
         (line,) = await router.log()
@@ -250,8 +248,7 @@ async def test_a_hedged_request_is_charged_once(tmp_path: Path) -> None:
     rules = keys(tmp_path, tokens_per_day=10_000)
     hedging = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0)
     async with running(*acts, keys=rules, hedging=hedging, policy="round_robin") as router:
-        client = await router.client()
-        await client.send(chat(ACME, "x-priority: high", stream=True))
+        client = await router.send(chat(ACME, "x-priority: high", stream=True))
         await both_asked(*acts)
         for act in acts:
             act.go.set()
@@ -321,8 +318,7 @@ async def test_a_reload_that_adds_the_first_keys_and_fails_changes_nothing(tmp_p
 @scenario
 async def test_a_reload_while_a_request_runs_releases_its_hold(tmp_path: Path) -> None:
     async with running(hang, keys=keys(tmp_path, tokens_per_day=5000)) as router:
-        client = await router.client()
-        await client.send(chat(ACME))
+        client = await router.send(chat(ACME))
         await router.replica.wait_for_requests(1)
         assert router.app.census()["budget_holds"] == 1
         keys(tmp_path, "umbrella")
