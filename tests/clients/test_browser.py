@@ -16,8 +16,8 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.clients.conftest import KEY, LONGEST_BODY, MIB, Served, required_key, serving
+from tests.clients.programs import LIMIT_S, program, started
 from tests.harness.ports import free_port
-from tests.harness.programs import LIMIT_S, program, started
 
 PAGE = Path(__file__).parent / "scripts" / "page.html"
 FLAGS = (

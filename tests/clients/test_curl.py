@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.conftest import MODEL, Served, serving
-from tests.harness.programs import program, run
+from tests.clients.programs import program, run
 from tests.places import LOOPBACK_CERT, LOOPBACK_KEY
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}

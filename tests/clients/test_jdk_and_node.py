@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.clients.conftest import KEY, MIB, MODEL, Served
-from tests.harness.programs import program, run
+from tests.clients.programs import program, run
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CHATS = "/v1/chat/completions"

@@ -422,7 +422,9 @@ SENT = 256 * 1024
 async def test_it_is_refused_before_its_end(name: str, tmp_path: Path) -> None:
     start, filler = WITHOUT_END[name]
     async with open_door(tmp_path, json_ok) as router:
-        client = await router.send(request("/v1/files", MULTIPART, ANNOUNCED, method="POST") + start)
+        client = await router.send(
+            request("/v1/files", MULTIPART, ANNOUNCED, method="POST") + start
+        )
         await client.send(filler * (SENT // len(filler)))
         response = await client.recv_response("POST")
         assert (response.status, response.error()["code"]) == (400, "bad_multipart")
