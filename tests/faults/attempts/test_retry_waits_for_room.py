@@ -8,7 +8,7 @@ from router.core.errors import Reason
 from tests.harness.behaviours import until_closed
 from tests.harness.messages import chat, completion, json_response
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
-from tests.harness.running import assert_error, running, virtual_scenario
+from tests.harness.running import Router, assert_error, routed, running, virtual_scenario
 
 
 async def resets(connection: ReplicaConnection) -> None:
@@ -60,7 +60,6 @@ async def test_it_is_answered_when_there_is_room(fails: Behaviour) -> None:
         assert (last["attempts"], last["reason"]) == (2, "ok")
 
 
-@virtual_scenario
-async def test_a_retry_does_not_wait_for_a_lost_fleet() -> None:
-    async with running(resets) as router:
-        assert_error(await router.ask(chat(), "POST"), Reason.REPLICA_RESET)
+@routed(resets, virtual=True)
+async def test_a_retry_does_not_wait_for_a_lost_fleet(router: Router) -> None:
+    assert_error(await router.ask(chat(), "POST"), Reason.REPLICA_RESET)

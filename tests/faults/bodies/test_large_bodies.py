@@ -8,7 +8,7 @@ import pytest
 from tests.harness.behaviours import sse_tokens
 from tests.harness.messages import SSE_HEAD, chat, chunk, completion, post_json, token
 from tests.harness.replica import ReplicaConnection
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed, running, scenario
 
 MB = 1024 * 1024
 
@@ -39,13 +39,12 @@ async def test_they_come_whole(size: int) -> None:
         assert router.app.census()["held_bytes"] == 0
 
 
-@scenario
-async def test_the_model_of_a_large_body_is_found() -> None:
+@routed(digest)
+async def test_the_model_of_a_large_body_is_found(router: Router) -> None:
     """A body over 8 MB is scanned up to a limit, or a header names its model."""
-    async with running(digest) as router:
-        answer = await router.ask(post_json("/v1/chat/completions", body_of(10 * MB)))
-        assert answer.status == 200
-        assert (await router.log())[0]["model"] == "m"
+    answer = await router.ask(post_json("/v1/chat/completions", body_of(10 * MB)))
+    assert answer.status == 200
+    assert (await router.log())[0]["model"] == "m"
 
 
 @scenario

@@ -6,7 +6,7 @@ from router.core.errors import Reason
 from tests.harness.behaviours import hang, until_closed
 from tests.harness.messages import SSE_HEAD, chat, chunk, token
 from tests.harness.replica import ReplicaConnection
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 PIECE = chunk(token("x" * 16_000))
 HELD = 512 * 1024  # bytes per stream, for any amount sent by the replica
@@ -123,27 +123,25 @@ async def test_backpressure_reaches_the_replica() -> None:
             assert await client.fill()
 
 
-@scenario
-async def test_a_break_before_any_content_moves_no_deadline_of_the_client() -> None:
-    async with running(hang) as router:
-        client = await router.send(chat("x-request-timeout-ms: 600", stream=True))
-        await router.replica.wait_for_requests(1)
-        (exchange,) = router.app.parts.dispatcher.exchanges
-        exchange.client_paused()
-        exchange.client_resumed()
-        assert exchange.deadlines.deadline <= exchange.deadlines.wanted_until
-        assert_error(await client.recv_response(), Reason.DEADLINE_PASSED, 408)
+@routed(hang)
+async def test_a_break_before_any_content_moves_no_deadline_of_the_client(router: Router) -> None:
+    client = await router.send(chat("x-request-timeout-ms: 600", stream=True))
+    await router.replica.wait_for_requests(1)
+    (exchange,) = router.app.parts.dispatcher.exchanges
+    exchange.client_paused()
+    exchange.client_resumed()
+    assert exchange.deadlines.deadline <= exchange.deadlines.wanted_until
+    assert_error(await client.recv_response(), Reason.DEADLINE_PASSED, 408)
 
 
-@scenario
-async def test_a_deadline_that_passes_in_a_break_ends_the_request_after_it() -> None:
-    async with running(hang, timeouts={"write_stall_s": 60.0}) as router:
-        client = await router.send(chat("x-request-timeout-ms: 200", stream=True))
-        await router.replica.wait_for_requests(1)
-        (exchange,) = router.app.parts.dispatcher.exchanges
-        exchange.client_paused()
-        # Past the request's deadline: no event shows that nothing ended the request.
-        await asyncio.sleep(0.5)
-        assert router.busy()
-        exchange.client_resumed()
-        assert_error(await client.recv_response(), Reason.DEADLINE_PASSED, 408)
+@routed(hang, timeouts={"write_stall_s": 60.0})
+async def test_a_deadline_that_passes_in_a_break_ends_the_request_after_it(router: Router) -> None:
+    client = await router.send(chat("x-request-timeout-ms: 200", stream=True))
+    await router.replica.wait_for_requests(1)
+    (exchange,) = router.app.parts.dispatcher.exchanges
+    exchange.client_paused()
+    # Past the request's deadline: no event shows that nothing ended the request.
+    await asyncio.sleep(0.5)
+    assert router.busy()
+    exchange.client_resumed()
+    assert_error(await client.recv_response(), Reason.DEADLINE_PASSED, 408)

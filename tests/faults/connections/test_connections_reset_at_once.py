@@ -2,16 +2,15 @@
 
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed
 
 
-@scenario
-async def test_the_next_client_is_served() -> None:
-    async with running(json_ok) as router:
-        for _ in range(10):
-            batch = [await router.client() for _ in range(50)]
-            for client in batch:
-                client.rst()
-        assert (await router.ask(chat())).status == 200
-        await router.quiet()
-        assert len(await router.log()) == 1
+@routed(json_ok)
+async def test_the_next_client_is_served(router: Router) -> None:
+    for _ in range(10):
+        batch = [await router.client() for _ in range(50)]
+        for client in batch:
+            client.rst()
+    assert (await router.ask(chat())).status == 200
+    await router.quiet()
+    assert len(await router.log()) == 1

@@ -73,10 +73,9 @@ async def test_its_end_is_judged_like_that_of_a_stream() -> None:
         kit.assert_cut_stream(await router.ask(kit.chat(stream=True)), Reason.REPLICA_RESET)
 
 
-@kit.virtual_scenario
-async def test_json_stays_json() -> None:
-    async with kit.running(kit.json_ok) as router:
-        for stream in (False, True):
-            answer = await router.ask(kit.chat(stream=stream))
-            assert answer.header("content-type") == "application/json"
-            assert answer.json()["object"] == "chat.completion"
+@kit.routed(kit.json_ok, virtual=True)
+async def test_json_stays_json(router: kit.Router) -> None:
+    for stream in (False, True):
+        answer = await router.ask(kit.chat(stream=stream))
+        assert answer.header("content-type") == "application/json"
+        assert answer.json()["object"] == "chat.completion"

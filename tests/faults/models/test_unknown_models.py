@@ -11,7 +11,7 @@ from tests.harness.behaviours import echo, json_ok
 from tests.harness.control import Control
 from tests.harness.messages import chat, chat_body, json_response, request, without_priority
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,10 @@ async def test_an_adapter_goes_where_its_model_is() -> None:
         assert not [r for r in other.requests if r.method == "POST"]
 
 
-@scenario
-async def test_invented_names_are_no_labels() -> None:
-    async with running(json_ok, replica={"models": ("m",), "engine": "tgi"}) as router:
-        for n in range(5):
-            assert (await router.ask(chat(model=f"gpt-{n}"))).status == 200
-        await router.log(5)
-        labels = [str(labels) for _, labels in await scrape(router.app.admin_port)]
-        assert not [label for label in labels if "gpt-" in label]
+@routed(json_ok, replica={"models": ("m",), "engine": "tgi"})
+async def test_invented_names_are_no_labels(router: Router) -> None:
+    for n in range(5):
+        assert (await router.ask(chat(model=f"gpt-{n}"))).status == 200
+    await router.log(5)
+    labels = [str(labels) for _, labels in await scrape(router.app.admin_port)]
+    assert not [label for label in labels if "gpt-" in label]

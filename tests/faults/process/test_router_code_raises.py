@@ -69,19 +69,17 @@ async def test_while_a_replicas_answer_is_read(
     assert fields["where"].rpartition(":")[0] == __file__
 
 
-@kit.scenario
-async def test_while_a_replica_dies() -> None:
-    async with kit.running(kit.fin_after_request, kit.fin_after_request) as router:
-        router.app.parts.context._rng = Broken()
-        await ended_as_internal(router, kit.chat())
+@kit.routed(kit.fin_after_request, kit.fin_after_request)
+async def test_while_a_replica_dies(router: kit.Router) -> None:
+    router.app.parts.context._rng = Broken()
+    await ended_as_internal(router, kit.chat())
 
 
 @replaces_a_method
-@kit.scenario
-async def test_at_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with kit.running(silent, timeouts={"whole_s": 0.2}) as router:
-        monkeypatch.setattr(watch, "_check_attempts", fails)
-        await ended_as_internal(router, kit.chat())
+@kit.routed(silent, timeouts={"whole_s": 0.2})
+async def test_at_a_deadline(router: kit.Router, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_check_attempts", fails)
+    await ended_as_internal(router, kit.chat())
 
 
 @dataclass(slots=True)
@@ -120,23 +118,25 @@ async def test_a_hedging_policy_fails_when_a_copy_is_due(
 
 
 @replaces_a_method
-@kit.scenario
-async def test_the_hedger_fails_at_a_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
+@kit.routed(kit.json_ok)
+async def test_the_hedger_fails_at_a_dispatch(
+    router: kit.Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A hedging copy is optional: without a copy, the request continues."""
-    async with kit.running(kit.json_ok) as router:
-        monkeypatch.setattr(Hedger, "dispatched", fails)
-        assert (await router.ask(kit.chat())).status == 200
+    monkeypatch.setattr(Hedger, "dispatched", fails)
+    assert (await router.ask(kit.chat())).status == 200
 
 
 @replaces_a_method
-@kit.scenario
-async def test_when_the_first_content_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+@kit.routed(kit.json_ok)
+async def test_when_the_first_content_comes(
+    router: kit.Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The replica has won and nothing was sent to the client: an error can still be sent."""
-    async with kit.running(kit.json_ok) as router:
-        monkeypatch.setattr(Hedger, "shown", fails)
-        await ended_as_internal(router, kit.chat())
-        monkeypatch.undo()
-        assert (await router.ask(kit.chat())).status == 200
+    monkeypatch.setattr(Hedger, "shown", fails)
+    await ended_as_internal(router, kit.chat())
+    monkeypatch.undo()
+    assert (await router.ask(kit.chat())).status == 200
 
 
 @replaces_a_method
@@ -162,62 +162,61 @@ async def test_in_the_middle_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @replaces_a_method
-@kit.scenario
-async def test_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+@kit.routed(kit.json_ok)
+async def test_before_the_request_is_known(
+    router: kit.Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The request is counted like any other request, although only its head is known."""
-    async with kit.running(kit.json_ok) as router:
-        with monkeypatch.context() as patch:
-            patch.setattr("router.dispatch.dispatcher.read_fields", fails)
-            await ended_as_internal(router, kit.chat())
-        assert (await router.ask(kit.chat())).status == 200
-
-
-@replaces_a_method
-@kit.scenario
-async def test_while_it_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with kit.running(kit.json_ok) as router:
-        monkeypatch.setattr(PrefixLookup, "measure", fails)
-        monkeypatch.setattr(QueueDriver, "_fast_path", fails)
+    with monkeypatch.context() as patch:
+        patch.setattr("router.dispatch.dispatcher.read_fields", fails)
         await ended_as_internal(router, kit.chat())
+    assert (await router.ask(kit.chat())).status == 200
 
 
 @replaces_a_method
-@kit.scenario
-async def test_when_its_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+@kit.routed(kit.json_ok)
+async def test_while_it_is_placed(router: kit.Router, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PrefixLookup, "measure", fails)
+    monkeypatch.setattr(QueueDriver, "_fast_path", fails)
+    await ended_as_internal(router, kit.chat())
+
+
+@replaces_a_method
+@kit.routed(silent)
+async def test_when_its_client_leaves(router: kit.Router, monkeypatch: pytest.MonkeyPatch) -> None:
     """No engine continues, and the connection and its bytes are released."""
-    async with kit.running(silent) as router:
-        monkeypatch.setattr("router.dispatch.exchange.usage_before_content", fails)
-        client = await router.send(kit.chat())
-        await kit.eventually(lambda: router.replica.requests, "the request")
-        client.close()
-        await router.quiet()
-        assert await router.reason() == "client_gone"
+    monkeypatch.setattr("router.dispatch.exchange.usage_before_content", fails)
+    client = await router.send(kit.chat())
+    await kit.eventually(lambda: router.replica.requests, "the request")
+    client.close()
+    await router.quiet()
+    assert await router.reason() == "client_gone"
 
 
 @replaces_a_method
 @pytest.mark.parametrize("what", ["finished", "attempt"])
-@kit.scenario
-async def test_while_its_end_is_counted(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@kit.routed(kit.json_ok)
+async def test_while_its_end_is_counted(
+    router: kit.Router, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The client has its answer, and may send another request over the same connection."""
-    async with kit.running(kit.json_ok) as router:
-        client = await router.client()
-        with monkeypatch.context() as patch:
-            patch.setattr(Metrics, what, fails)
-            await client.send(kit.chat())
-            assert (await client.recv_response()).status == 200
+    client = await router.client()
+    with monkeypatch.context() as patch:
+        patch.setattr(Metrics, what, fails)
         await client.send(kit.chat())
         assert (await client.recv_response()).status == 200
+    await client.send(kit.chat())
+    assert (await client.recv_response()).status == 200
 
 
 @replaces_a_method
-@kit.scenario
-async def test_at_the_end_of_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+@kit.routed(silent, drain={"grace_s": 0.1})
+async def test_at_the_end_of_a_drain(router: kit.Router, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the remaining requests is ended, even if another one fails."""
-    async with kit.running(silent, drain={"grace_s": 0.1}) as router:
-        for _ in range(3):
-            await router.send(kit.chat())
-        await router.replica.wait_for_requests(3)
-        monkeypatch.setattr(placing, "replaces_error", fails)
-        await router.app.stop()
-        lines = await router.log(3)
-        assert {line["reason"] for line in lines} == {"internal"}
+    for _ in range(3):
+        await router.send(kit.chat())
+    await router.replica.wait_for_requests(3)
+    monkeypatch.setattr(placing, "replaces_error", fails)
+    await router.app.stop()
+    lines = await router.log(3)
+    assert {line["reason"] for line in lines} == {"internal"}

@@ -87,12 +87,11 @@ async def test_every_replica_is_busy(status: int) -> None:
         assert await router.reason() == "replica_busy"
 
 
-@kit.scenario
-async def test_a_429_without_retry_after_is_the_clients() -> None:
+@kit.routed(kit.answer(kit.json_response(FULL, 429)))
+async def test_a_429_without_retry_after_is_the_clients(router: kit.Router) -> None:
     """A 429 without Retry-After is the engine's answer to this client, and is passed on
     unchanged.
     """
-    async with kit.running(kit.answer(kit.json_response(FULL, 429))) as router:
-        got = await router.ask(kit.chat())
-        assert got.status == 429
-        assert got.json() == FULL
+    got = await router.ask(kit.chat())
+    assert got.status == 429
+    assert got.json() == FULL

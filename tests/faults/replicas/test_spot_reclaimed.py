@@ -131,22 +131,20 @@ async def test_a_replica_on_a_new_machine_returns_to_service() -> None:
         await kit.eventually(lambda: replica.state(0.0) == "ready", "back in service")
 
 
-@kit.scenario
-async def test_a_reload_keeps_a_notice() -> None:
-    async with kit.running(kit.json_ok, kit.json_ok) as router:
-        await reclaim(router)
-        router.change(upstream=Upstream(token="t"))  # every replica object is replaced
-        await router.app.reload()
-        assert spot(router) == {"r0": True, "r1": False}
-        assert [shown["state"] for shown in router.app.replicas()] == ["drained", "ready"]
+@kit.routed(kit.json_ok, kit.json_ok)
+async def test_a_reload_keeps_a_notice(router: kit.Router) -> None:
+    await reclaim(router)
+    router.change(upstream=Upstream(token="t"))  # every replica object is replaced
+    await router.app.reload()
+    assert spot(router) == {"r0": True, "r1": False}
+    assert [shown["state"] for shown in router.app.replicas()] == ["drained", "ready"]
 
 
-@kit.scenario
-async def test_an_operator_ends_a_false_notice() -> None:
-    async with kit.running(kit.json_ok, kit.json_ok, policy=FIRST) as router:
-        await reclaim(router)
-        shown = (await router.admin("/replicas/r0/uncordon", "POST")).json()
-        assert (shown["state"], shown["reclaimed_in_s"]) == ("ready", None)
+@kit.routed(kit.json_ok, kit.json_ok, policy=FIRST)
+async def test_an_operator_ends_a_false_notice(router: kit.Router) -> None:
+    await reclaim(router)
+    shown = (await router.admin("/replicas/r0/uncordon", "POST")).json()
+    assert (shown["state"], shown["reclaimed_in_s"]) == ("ready", None)
 
 
 @kit.scenario

@@ -5,7 +5,7 @@ import pytest
 from tests.harness.behaviours import echo_of
 from tests.harness.messages import json_response, request
 from tests.harness.replica import Behaviour, ReplicaConnection
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed, running, scenario
 
 
 def first(data: bytes) -> Behaviour:
@@ -63,18 +63,17 @@ async def test_bytes_after_the_response_belong_to_no_request(
         assert len(router.replica.sessions) == 2
 
 
-@scenario
-async def test_head_keeps_its_length_and_has_no_body() -> None:
-    async with running(first(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")) as router:
-        client = await router.client()
-        for _ in range(2):
-            await client.send(request("/odd", method="HEAD"))
-            got = await client.recv_response("HEAD")
-            assert got.status == 200
-            assert got.complete
-            assert got.header("content-length") == "5"
-        await client.send(request("/next"))
-        assert (await client.recv_response()).json()["target"] == "/next"
+@routed(first(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"))
+async def test_head_keeps_its_length_and_has_no_body(router: Router) -> None:
+    client = await router.client()
+    for _ in range(2):
+        await client.send(request("/odd", method="HEAD"))
+        got = await client.recv_response("HEAD")
+        assert got.status == 200
+        assert got.complete
+        assert got.header("content-length") == "5"
+    await client.send(request("/next"))
+    assert (await client.recv_response()).json()["target"] == "/next"
 
 
 @pytest.mark.parametrize("length", [None, "5"])

@@ -26,31 +26,29 @@ def named(name: str, value: dict[str, Any]) -> bytes:
     return b"event: " + name.encode() + b"\n" + event({"type": name} | value)
 
 
-@kit.virtual_scenario
-async def test_before_anything_was_sent() -> None:
-    async with kit.running(kit.chat_either) as router:
-        unread = b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-        unread += b"Content-Length: 1\r\n\r\n{"
-        found = await router.ask(unread % b"/v1/messages/count_tokens?beta=true")
-        assert found.status == 400
-        told = json.loads(found.body)
-        assert (told["type"], told["error"]["type"]) == ("error", "invalid_request_error")
-        assert told["error"]["code"] == "bad_json"
-        assert told["request_id"] == found.header("x-request-id")
-        found = await router.ask(unread % b"/api/generate")
-        assert set(json.loads(found.body)) == {"error"}
-        assert "JSON" in json.loads(found.body)["error"]
-        kit.assert_error(await router.ask(unread % b"/v1/responses"), Reason.BAD_JSON)
+@kit.routed(kit.chat_either, virtual=True)
+async def test_before_anything_was_sent(router: kit.Router) -> None:
+    unread = b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    unread += b"Content-Length: 1\r\n\r\n{"
+    found = await router.ask(unread % b"/v1/messages/count_tokens?beta=true")
+    assert found.status == 400
+    told = json.loads(found.body)
+    assert (told["type"], told["error"]["type"]) == ("error", "invalid_request_error")
+    assert told["error"]["code"] == "bad_json"
+    assert told["request_id"] == found.header("x-request-id")
+    found = await router.ask(unread % b"/api/generate")
+    assert set(json.loads(found.body)) == {"error"}
+    assert "JSON" in json.loads(found.body)["error"]
+    kit.assert_error(await router.ask(unread % b"/v1/responses"), Reason.BAD_JSON)
 
 
-@kit.virtual_scenario
-async def test_what_the_wire_refuses() -> None:
-    async with kit.running(kit.chat_either, limits={"body": 100}) as router:
-        found = await router.ask(asked(MESSAGES, system="x" * 200))
-        assert (found.status, found.complete) == (413, True)
-        assert json.loads(found.body)["error"]["type"] == "request_too_large"
-        found = await router.ask(asked(OLLAMA, system="x" * 200))
-        assert isinstance(json.loads(found.body)["error"], str)
+@kit.routed(kit.chat_either, limits={"body": 100}, virtual=True)
+async def test_what_the_wire_refuses(router: kit.Router) -> None:
+    found = await router.ask(asked(MESSAGES, system="x" * 200))
+    assert (found.status, found.complete) == (413, True)
+    assert json.loads(found.body)["error"]["type"] == "request_too_large"
+    found = await router.ask(asked(OLLAMA, system="x" * 200))
+    assert isinstance(json.loads(found.body)["error"], str)
 
 
 def late(data: bytes) -> kit.Behaviour:

@@ -150,15 +150,12 @@ async def test_an_engine_that_may_not_support_usage_is_not_asked(engine: str | N
         assert [request.json() for request in posts] == [asking(options) for options in OPTIONS]
 
 
-@kit.scenario
-async def test_it_can_be_turned_off() -> None:
-    async with kit.running(
-        persona("vllm", 100_000), replica=VLLM, usage=UsageSettings(inject=False)
-    ) as router:
-        found = router.usages()
-        assert (await router.ask(kit.chat(stream=True))).complete
-        assert "stream_options" not in router.replica.requests[0].json()
-        assert found == [COUNTED]
+@kit.routed(persona("vllm", 100_000), replica=VLLM, usage=UsageSettings(inject=False))
+async def test_it_can_be_turned_off(router: kit.Router) -> None:
+    found = router.usages()
+    assert (await router.ask(kit.chat(stream=True))).complete
+    assert "stream_options" not in router.replica.requests[0].json()
+    assert found == [COUNTED]
 
 
 @pytest.mark.parametrize("options", ["yes", 7, [], {"include_usage": "no"}, {"include_usage": 0}])
@@ -175,46 +172,41 @@ async def test_odd_types_hide_no_usage(options: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [None, False, "false", 0, 2])
-@kit.scenario
-async def test_what_is_not_streamed_is_not_touched(count: Any) -> None:
-    async with kit.running(kit.json_ok, replica=VLLM) as router:
-        found = router.usages()
-        body = {**kit.chat_body(), "stream": count}
-        assert (await router.ask(kit.post_json("/v1/chat/completions", body))).complete
-        assert router.replica.requests[0].json() == body
-        assert found == [Usage(1, 1, None, True)]
+@kit.routed(kit.json_ok, replica=VLLM)
+async def test_what_is_not_streamed_is_not_touched(router: kit.Router, count: Any) -> None:
+    found = router.usages()
+    body = {**kit.chat_body(), "stream": count}
+    assert (await router.ask(kit.post_json("/v1/chat/completions", body))).complete
+    assert router.replica.requests[0].json() == body
+    assert found == [Usage(1, 1, None, True)]
 
 
-@kit.scenario
-async def test_an_engine_that_does_not_stream_after_all() -> None:
+@kit.routed(kit.json_ok, replica=VLLM)
+async def test_an_engine_that_does_not_stream_after_all(router: kit.Router) -> None:
     """A whole answer to a stream request keeps its length, and its usage is read."""
-
-    async with kit.running(kit.json_ok, replica=VLLM) as router:
-        found = router.usages()
-        got = await router.ask(kit.chat(stream=True))
-        assert got.complete
-        assert bytes(got.body) == kit.completion().partition(b"\r\n\r\n")[2]
-        assert found == [Usage(1, 1, None, True)]
+    found = router.usages()
+    got = await router.ask(kit.chat(stream=True))
+    assert got.complete
+    assert bytes(got.body) == kit.completion().partition(b"\r\n\r\n")[2]
+    assert found == [Usage(1, 1, None, True)]
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
-@kit.scenario
-async def test_the_two_paths_that_know_it(path: str) -> None:
-    async with kit.running(persona("vllm", 100_000), replica=VLLM) as router:
-        body = {"model": "m", "prompt": "hi", "stream": True}
-        assert (await router.ask(kit.post_json(path, body))).complete
-        (request,) = router.replica.requests
-        assert request.json() == {**body, "stream_options": {"include_usage": True}}
-        assert request.header("content-length") == str(len(request.body))
+@kit.routed(persona("vllm", 100_000), replica=VLLM)
+async def test_the_two_paths_that_know_it(router: kit.Router, path: str) -> None:
+    body = {"model": "m", "prompt": "hi", "stream": True}
+    assert (await router.ask(kit.post_json(path, body))).complete
+    (request,) = router.replica.requests
+    assert request.json() == {**body, "stream_options": {"include_usage": True}}
+    assert request.header("content-length") == str(len(request.body))
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/embeddings", "/generate"])
-@kit.scenario
-async def test_no_other_path_is_asked(path: str) -> None:
-    async with kit.running(persona("vllm", 100_000), replica=VLLM) as router:
-        body = {"model": "m", "input": "hi", "stream": True}
-        assert (await router.ask(kit.post_json(path, body))).complete
-        assert router.replica.requests[0].json() == body
+@kit.routed(persona("vllm", 100_000), replica=VLLM)
+async def test_no_other_path_is_asked(router: kit.Router, path: str) -> None:
+    body = {"model": "m", "input": "hi", "stream": True}
+    assert (await router.ask(kit.post_json(path, body))).complete
+    assert router.replica.requests[0].json() == body
 
 
 @pytest.mark.parametrize("size", [1, 9, 100_000])

@@ -11,7 +11,7 @@ from tests.faults.replicas.test_spot_reclaimed import FIRST, VLLM, Held, moved, 
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import HostileReplica, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, routed, running, scenario
 
 PREEMPTED = "/computeMetadata/v1/instance/preempted"
 
@@ -111,14 +111,13 @@ async def test_a_reload_forgets_no_notice() -> None:
             await eventually(lambda: states(router)["r0"] == "ready", "the withdrawal")
 
 
-@scenario
-async def test_a_notice_of_another_source_remains() -> None:
-    async with running(json_ok, json_ok, policy=FIRST) as router:
-        reclaims, notice = router.app.parts.reclaims, Notice("a", 60.0, ("r0",))
-        await reclaim(router, "r0")
-        reclaims.noticed(notice, "azure")
-        reclaims.withdrawn(notice, "azure")
-        assert states(router)["r0"] == "drained", "the admin API has announced it as well"
-        reclaims.withdrawn(notice, "azure")  # a second time has no effect
-        reclaims.withdrawn(Notice("b", 60.0, ("r1",)), "azure")  # nor has another replica
-        assert states(router) == {"r0": "drained", "r1": "ready"}
+@routed(json_ok, json_ok, policy=FIRST)
+async def test_a_notice_of_another_source_remains(router: Router) -> None:
+    reclaims, notice = router.app.parts.reclaims, Notice("a", 60.0, ("r0",))
+    await reclaim(router, "r0")
+    reclaims.noticed(notice, "azure")
+    reclaims.withdrawn(notice, "azure")
+    assert states(router)["r0"] == "drained", "the admin API has announced it as well"
+    reclaims.withdrawn(notice, "azure")  # a second time has no effect
+    reclaims.withdrawn(Notice("b", 60.0, ("r1",)), "azure")  # nor has another replica
+    assert states(router) == {"r0": "drained", "r1": "ready"}

@@ -288,20 +288,21 @@ async def test_a_budget_that_a_reload_adds_counts_what_was_used_before(tmp_path:
         assert "hedgerow_tenant_budget_used_ratio" not in {name for name, _ in found}
 
 
-@kit.scenario
-async def test_a_reload_that_adds_the_first_keys_and_fails_changes_nothing(tmp_path: Path) -> None:
-    async with kit.running(tells) as router:
-        before, log = router.app.parts.dispatcher.completion.accounts, router.config.access_log
-        added = keys(tmp_path, tokens_per_month=USED)
-        router.change(keys=added, access_log=AccessLog(path="/proc/none/log"))
-        with pytest.raises(ConfigError, match="cannot be written"):
-            await router.app.reload()
-        assert router.app.parts.dispatcher.completion.accounts is before
-        router.change(access_log=log)
+@kit.routed(tells)
+async def test_a_reload_that_adds_the_first_keys_and_fails_changes_nothing(
+    router: kit.Router, tmp_path: Path
+) -> None:
+    before, log = router.app.parts.dispatcher.completion.accounts, router.config.access_log
+    added = keys(tmp_path, tokens_per_month=USED)
+    router.change(keys=added, access_log=AccessLog(path="/proc/none/log"))
+    with pytest.raises(ConfigError, match="cannot be written"):
         await router.app.reload()
-        await router.ask(kit.chat(ACME), "POST")
-        found = await scrape(router.app.admin_port)
-        assert "hedgerow_tenant_budget_used_ratio" in {name for name, _ in found}
+    assert router.app.parts.dispatcher.completion.accounts is before
+    router.change(access_log=log)
+    await router.app.reload()
+    await router.ask(kit.chat(ACME), "POST")
+    found = await scrape(router.app.admin_port)
+    assert "hedgerow_tenant_budget_used_ratio" in {name for name, _ in found}
 
 
 @kit.scenario
