@@ -34,24 +34,21 @@ QUEUES = {
 
 
 @pytest.mark.parametrize("queue", QUEUES.values(), ids=QUEUES)
-def test_no_request_moves_to_a_replica_of_the_same_notice(queue: Queue) -> None:
-    @scenario
-    async def check() -> None:
-        held = Held()
-        hostiles = [*(HostileReplica(held) for _ in range(3)), HostileReplica(json_ok)]
-        replicas = machines(*hostiles)
-        async with running(replicas=replicas, policy=FIRST, queue=queue) as router:
-            client = await router.send(chat())
-            await eventually(lambda: len(hostiles[0].requests) == 1, "the request")
-            router.app.parts.reclaims.noticed(Notice("all"), "file")
-            assert (await client.recv_response()).status == 200
-            assert [len(each.requests) for each in hostiles] == [1, 0, 0, 1]
-            assert moved(router) == (1, 0)
-            assert router.app.parts.reclaims.notices["file"] == 3
-        for each in hostiles:
-            await each.stop()
-
-    check()
+@scenario
+async def test_no_request_moves_to_a_replica_of_the_same_notice(queue: Queue) -> None:
+    held = Held()
+    hostiles = [*(HostileReplica(held) for _ in range(3)), HostileReplica(json_ok)]
+    replicas = machines(*hostiles)
+    async with running(replicas=replicas, policy=FIRST, queue=queue) as router:
+        client = await router.send(chat())
+        await eventually(lambda: len(hostiles[0].requests) == 1, "the request")
+        router.app.parts.reclaims.noticed(Notice("all"), "file")
+        assert (await client.recv_response()).status == 200
+        assert [len(each.requests) for each in hostiles] == [1, 0, 0, 1]
+        assert moved(router) == (1, 0)
+        assert router.app.parts.reclaims.notices["file"] == 3
+    for each in hostiles:
+        await each.stop()
 
 
 # -- a notice that its source withdraws -------------------------------------------------------
