@@ -214,13 +214,10 @@ class Victim:
         raise AssertionError(f"{left} requests are under way when all clients have gone")
 
 
-async def either(connection: kit.ReplicaConnection) -> None:
-    """An engine that accepts any body and streams if the body seems to request a stream."""
-    while request := await connection.recv_request():
-        if b'"stream": true' in request.body:
-            await connection.send(STREAM)
-        else:
-            await connection.send(kit.completion())
+# An engine that accepts any body and streams if the body seems to request a stream.
+either = kit.answer_by(
+    lambda asked: STREAM if b'"stream": true' in asked.body else kit.completion()
+)
 
 
 async def marked(connection: kit.ReplicaConnection) -> None:

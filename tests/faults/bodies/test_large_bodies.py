@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from tests.harness.behaviours import sse_tokens
+from tests.harness.behaviours import answer_by, sse_tokens
 from tests.harness.messages import SSE_HEAD, chat, chunk, completion, post_json, token
 from tests.harness.replica import ReplicaConnection
 from tests.harness.running import Router, routed, running, scenario
@@ -22,10 +22,7 @@ def digest_of(body: bytes) -> str:
     return hashlib.sha256(body.rpartition(b"]")[0]).hexdigest()
 
 
-async def digest(connection: ReplicaConnection) -> None:
-    """Answer with the digest of the received body."""
-    while asked := await connection.recv_request():
-        await connection.send(completion(f"X-Digest: {digest_of(bytes(asked.body))}"))
+digest = answer_by(lambda asked: completion(f"X-Digest: {digest_of(bytes(asked.body))}"))
 
 
 @pytest.mark.parametrize("size", [1 * MB, 10 * MB, 40 * MB])

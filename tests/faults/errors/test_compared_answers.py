@@ -17,13 +17,8 @@ STREAM = (
 
 def refuses(status: int = 401) -> kit.Behaviour:
     """An engine that answers an error to each request with the word `bad`."""
-
-    async def behave(connection: kit.ReplicaConnection) -> None:
-        while asked := await connection.recv_request():
-            is_bad = b"bad" in asked.body
-            await connection.send(kit.json_response(ERROR, status) if is_bad else kit.completion())
-
-    return behave
+    error = kit.json_response(ERROR, status)
+    return kit.answer_by(lambda asked: error if b"bad" in asked.body else kit.completion())
 
 
 async def hangs(connection: kit.ReplicaConnection) -> None:
@@ -140,10 +135,8 @@ async def test_the_error_of_a_copy_is_compared_with_the_first_attempt() -> None:
 @kit.virtual_scenario
 async def test_a_repaired_replica_is_not_ejected_by_old_errors() -> None:
     is_sick, ends = [True], asyncio.Event()
-
-    async def sick(connection: kit.ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(kit.json_response(ERROR, 401) if is_sick else kit.completion())
+    error = kit.json_response(ERROR, 401)
+    sick = kit.answer_by(lambda asked: error if is_sick else kit.completion())
 
     async def works(connection: kit.ReplicaConnection) -> None:
         while asked := await connection.recv_request():

@@ -10,6 +10,7 @@ import pytest
 from router.config.model import Replica
 from tests.faults.names.engines import Engine, settings
 from tests.faults.process.metrics import number
+from tests.harness.behaviours import rst_after_request
 from tests.harness.messages import SSE_HEAD, chat, chunk, event
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
@@ -30,11 +31,6 @@ def once(act: Callable[[ReplicaConnection], Any]) -> Behaviour:
             await act(connection)
 
     return behave
-
-
-async def reset(connection: ReplicaConnection) -> None:
-    await connection.recv_request()
-    connection.rst()
 
 
 async def empty_stream(connection: ReplicaConnection) -> None:
@@ -74,8 +70,8 @@ async def fell(router: Router, cause: str) -> float:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     "behave",
-    [reset, once(empty_stream), once(error_in_stream), says(500), says(503), says(429)],
-    ids=["reset", "empty", "error", "500", "503", "429"],
+    [rst_after_request, once(empty_stream), once(error_in_stream), says(500), says(503), says(429)],
+    ids=["rst_after_request", "empty", "error", "500", "503", "429"],
 )
 @scenario
 async def test_a_failure_before_content_is_hidden(behave: Behaviour, stream: bool) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from router.config.model import Bodies
 from router.core.errors import Reason
+from tests.harness.behaviours import answer_after
 from tests.harness.messages import SSE_HEAD, chat, chunk, completion, json_response, token
 from tests.harness.reading import Response
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
@@ -169,11 +170,7 @@ async def test_it_can_be_switched_off() -> None:
 
 @virtual_scenario
 async def test_equal_requests_at_two_engines_that_die_at_once_are_innocent() -> None:
-    async def holds(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await asyncio.sleep(0.5)
-            await connection.send(completion())
-
+    holds = answer_after(0.5, completion())
     async with running(*[holds] * 4, policy="round_robin") as router:
         asked = chat(user="the same")
         asks = [asyncio.create_task(router.ask(asked)) for _ in range(2)]

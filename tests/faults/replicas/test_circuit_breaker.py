@@ -72,11 +72,6 @@ async def test_no_client_that_leaves_opens_it(seen: bytes) -> None:
 ERROR = kit.event({"error": {"message": "boom", "type": "InternalServerError", "code": 500}})
 
 
-async def rst(connection: kit.ReplicaConnection) -> None:
-    await connection.recv_request()
-    connection.rst()
-
-
 OPENS: dict[str, kit.Behaviour] = {
     "500": kit.answer(kit.json_response(BROKEN, 500)),
     "an error in the stream": kit.answer(
@@ -94,7 +89,7 @@ OPENS: dict[str, kit.Behaviour] = {
         + kit.LAST_CHUNK
     ),
     "an empty stream": kit.answer(kit.SSE_HEAD + kit.LAST_CHUNK),
-    "a reset": rst,
+    "a reset": kit.rst_after_request,
 }
 
 
@@ -117,12 +112,7 @@ async def test_failures_in_a_row_open_it_and_others_serve(name: str) -> None:
 
 async def behind_an_early_200(go: asyncio.Event, data: bytes, reason: str) -> list[str]:
     """Answer a stream with `data` after the router's own 200; the breakers of both replicas."""
-
-    async def late(connection: kit.ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await go.wait()
-            await connection.send(data)
-
+    late = kit.answer_after(go, data)
     timeouts = {"commit_after_s": 0.05}
     async with kit.running(late, late, health=STRICT, retry=OFF, timeouts=timeouts) as router:
         client = await router.send(kit.chat(stream=True))

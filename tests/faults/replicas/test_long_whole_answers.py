@@ -9,7 +9,7 @@ import pytest
 
 from router.config.model import Classes, ClassTimeouts, HighClass
 from router.core.errors import Reason
-from tests.harness.behaviours import hang, until_closed
+from tests.harness.behaviours import answer_after, hang, until_closed
 from tests.harness.messages import SSE_HEAD, chat, chunk, completion, token
 from tests.harness.replica import ReplicaConnection
 from tests.harness.running import Router, assert_error, routed, running, scenario
@@ -17,11 +17,8 @@ from tests.harness.running import Router, assert_error, routed, running, scenari
 FIRM = {"eject_after": 1, "eject_share": 1.0}
 
 
-async def slow(connection: ReplicaConnection) -> None:
-    """Answer as a whole, later than the limit for a stream's first token."""
-    while await connection.recv_request():
-        await asyncio.sleep(0.9)
-        await connection.send(completion())
+# A whole answer, later than the limit for a stream's first token.
+slow = answer_after(0.9, completion())
 
 
 async def streams_only(connection: ReplicaConnection) -> None:

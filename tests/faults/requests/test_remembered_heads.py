@@ -6,9 +6,8 @@ The same head with another Content-Length is checked again.
 import pytest
 
 from router.core.errors import Reason
-from tests.harness.behaviours import echo
+from tests.harness.behaviours import answer_by, echo
 from tests.harness.messages import request
-from tests.harness.replica import ReplicaConnection
 from tests.harness.running import Router, assert_error, routed, running, scenario
 
 LENGTHS = ["", " ", "+5", "-5", "0x5", "5_0", "5 5", "5,5", "5;", "٥", "5\r", "5\n", "9" * 20]
@@ -66,11 +65,7 @@ async def test_a_response_like_a_good_one(length: str, spelling: str) -> None:
     def head(value: str) -> bytes:
         return f"HTTP/1.1 200 OK\r\n{spelling}: {value}\r\nX-After: 1\r\n\r\n".encode()
 
-    async def behave(connection: ReplicaConnection) -> None:
-        while asked := await connection.recv_request():
-            good = asked.target == "/good"
-            await connection.send(head("5" if good else length), b"hello")
-
+    behave = answer_by(lambda asked: head("5" if asked.target == "/good" else length) + b"hello")
     async with running(behave) as router:
         client = await router.client()
         for _ in range(3):

@@ -2,21 +2,17 @@
 
 import pytest
 
-from tests.harness.behaviours import echo_of
+from tests.harness.behaviours import answer_by, echo_of
 from tests.harness.messages import json_response, request
-from tests.harness.replica import Behaviour, ReplicaConnection
+from tests.harness.replica import Behaviour
 from tests.harness.running import Router, routed, running, scenario
 
 
 def first(data: bytes) -> Behaviour:
     """Answer `/odd` with these bytes and other paths properly."""
-
-    async def behave(connection: ReplicaConnection) -> None:
-        while asked := await connection.recv_request():
-            odd = asked.target == "/odd"
-            await connection.send(data if odd else json_response(echo_of(asked)))
-
-    return behave
+    return answer_by(
+        lambda asked: data if asked.target == "/odd" else json_response(echo_of(asked))
+    )
 
 
 @pytest.mark.parametrize(

@@ -51,15 +51,6 @@ async def test_what_the_wire_refuses(router: kit.Router) -> None:
     assert isinstance(json.loads(found.body)["error"], str)
 
 
-def late(data: bytes) -> kit.Behaviour:
-    async def behave(connection: kit.ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await asyncio.sleep(0.15)
-            await connection.send(data)
-
-    return behave
-
-
 SAYS = [
     {"error": {"message": "no", "type": "BadRequestError", "param": "n", "code": 400}},
     {"object": "error", "message": "no", "type": "BadRequestError", "param": "n", "code": 400},
@@ -69,8 +60,8 @@ SAYS = [
 
 async def too_late(path: str, says: object, status: int) -> tuple[list[str], bytes]:
     """The lines of the last event of a stream that began with comments, and the whole of it."""
-    answer = kit.json_response(says, status)
-    async with kit.running(late(answer), timeouts={"commit_after_s": 0.05}) as router:
+    late = kit.answer_after(0.15, kit.json_response(says, status))
+    async with kit.running(late, timeouts={"commit_after_s": 0.05}) as router:
         found = await router.ask(asked(path, stream=True))
         assert found.status == 200
         assert bytes(found.body).startswith(b": ")
@@ -109,8 +100,8 @@ async def test_a_busy_engine_behind_our_200() -> None:
 
 @kit.virtual_scenario
 async def test_the_connection_serves_the_next_request_behind_our_200() -> None:
-    answer = kit.json_response(SAYS[0], 400)
-    async with kit.running(late(answer), timeouts={"commit_after_s": 0.05}) as router:
+    late = kit.answer_after(0.15, kit.json_response(SAYS[0], 400))
+    async with kit.running(late, timeouts={"commit_after_s": 0.05}) as router:
         client = await router.client()
         for _ in range(2):
             await client.send(kit.chat(stream=True))
@@ -126,8 +117,8 @@ async def test_the_connection_serves_the_next_request_behind_our_200() -> None:
 @kit.virtual_scenario
 async def test_an_answer_that_is_no_stream_behind_our_200() -> None:
     """The answer cannot be relayed, because the client has a 200 already."""
-    answer = kit.json_response({"choices": []})
-    async with kit.running(late(answer), timeouts={"commit_after_s": 0.05}) as router:
+    late = kit.answer_after(0.15, kit.json_response({"choices": []}))
+    async with kit.running(late, timeouts={"commit_after_s": 0.05}) as router:
         found = await router.ask(kit.chat(stream=True))
         assert b"bad_response" in found.body
         assert b'"status":502' in found.body

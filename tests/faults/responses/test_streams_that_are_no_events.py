@@ -53,12 +53,7 @@ async def test_lines_come_one_by_one(kind: str) -> None:
 @kit.virtual_scenario
 async def test_streams_of_lines_get_no_sse_comments(path: str) -> None:
     """An early 200 from the router would announce a stream of events."""
-
-    async def behave(connection: kit.ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await asyncio.sleep(0.2)
-            await connection.send(answer_of(LINES[0]))
-
+    behave = kit.answer_after(0.2, answer_of(LINES[0]))
     async with kit.running(behave, timeouts={"commit_after_s": 0.05}) as router:
         found = await router.ask(kit.post_json(path, OLLAMA))
         assert (found.body, found.header("content-type")) == (LINES[0], "application/x-ndjson")

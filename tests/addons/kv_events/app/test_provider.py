@@ -18,9 +18,9 @@ from router.config.model import Prefix
 from router.core.errors import ConfigError
 from tests.addons.kv_events.app.hearing import until
 from tests.addons.kv_events.tokens.models import chat, raw, save
-from tests.harness.behaviours import hang
+from tests.harness.behaviours import answer, answer_after, hang
 from tests.harness.messages import json_response
-from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection
+from tests.harness.replica import Behaviour, HostileReplica
 from tests.harness.running import scenario
 
 PATIENCE_S = 20.0
@@ -52,14 +52,7 @@ class Asker:
 
 def answering(*, gate: asyncio.Event | None = None) -> Behaviour:
     """Answer every request with token IDs, once the gate is open."""
-
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            if gate is not None:
-                await gate.wait()
-            await connection.send(json_response({"tokens": IDS}))
-
-    return behave
+    return answer_after(0.0 if gate is None else gate, json_response({"tokens": IDS}))
 
 
 @asynccontextmanager
@@ -235,9 +228,7 @@ async def test_a_replica_that_fails_is_none() -> None:
         assert not asker.ask(facts()).is_done  # the failure is not cached
 
 
-async def _refusing(connection: ReplicaConnection) -> None:
-    while await connection.recv_request():
-        await connection.send(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
+_refusing = answer(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
 
 
 @scenario

@@ -151,18 +151,17 @@ async def test_the_budget_is_checked_before_the_queue(tmp_path: Path) -> None:
         assert (await client.recv_response("POST")).status == 200
 
 
+def stream_of(tokens: int) -> bytes:
+    """A stream without usage."""
+    events = [*[kit.token("a")] * tokens, kit.DONE]
+    return kit.SSE_HEAD + b"".join(map(kit.chunk, events)) + kit.LAST_CHUNK
+
+
 @kit.scenario
 async def test_concurrent_streams_below_the_budget_exceed_it_by_little(tmp_path: Path) -> None:
     """Twenty streams of 50 tokens at once, with a budget of 400 of which 50 are used."""
-
-    async def fifty(connection: kit.ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await release.wait()
-            await connection.send(
-                kit.SSE_HEAD, *[kit.chunk(kit.token("a"))] * 50, kit.chunk(kit.DONE), kit.LAST_CHUNK
-            )
-
     release = asyncio.Event()
+    fifty = kit.answer_after(release, stream_of(50))
     async with kit.running(fifty, keys=keys(tmp_path, tokens_per_day=400)) as router:
         release.set()
         assert (await router.ask(kit.chat(ACME, stream=True, max_tokens=60), "POST")).complete
@@ -185,13 +184,7 @@ async def test_concurrent_streams_below_the_budget_exceed_it_by_little(tmp_path:
 @kit.scenario
 async def test_a_client_cannot_hide_its_tokens(tmp_path: Path, body: dict[str, Any]) -> None:
     """A stream without usage is charged by its events, whatever the body states."""
-
-    async def silent(connection: kit.ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(
-                kit.SSE_HEAD, *[kit.chunk(kit.token("a"))] * 30, kit.chunk(kit.DONE), kit.LAST_CHUNK
-            )
-
+    silent = kit.answer(stream_of(30))
     rules, no_usage = keys(tmp_path, tokens_per_day=25), UsageConfig(inject=False)
     async with kit.running(silent, keys=rules, usage=no_usage) as router:
         assert (await router.ask(kit.chat(ACME, stream=True, **body), "POST")).complete
@@ -202,10 +195,7 @@ async def test_a_client_cannot_hide_its_tokens(tmp_path: Path, body: dict[str, A
 
 @kit.scenario
 async def test_what_was_not_served_costs_nothing_and_holds_nothing(tmp_path: Path) -> None:
-    async def refuses(connection: kit.ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(kit.json_response({"error": {"message": "no"}}, 400))
-
+    refuses = kit.answer(kit.json_response({"error": {"message": "no"}}, 400))
     rules = keys(tmp_path, tokens_per_day=100, requests_per_minute=2)
     async with kit.running(refuses, keys=rules) as router:
         for _ in range(2):
