@@ -158,19 +158,6 @@ async def test_it_can_be_turned_off(router: kit.Router) -> None:
     assert found == [COUNTED]
 
 
-@pytest.mark.parametrize("options", ["yes", 7, [], {"include_usage": "no"}, {"include_usage": 0}])
-@kit.scenario
-async def test_odd_types_hide_no_usage(options: Any) -> None:
-    behave = kit.answer(kit.head("HTTP/1.1 422 No", ["Content-Length: 2"]) + b"{}")
-
-    async with kit.running(behave, replica=VLLM) as router:
-        body = asking(options)
-        got = await router.ask(kit.post_json("/v1/chat/completions", body))
-        assert (got.status, bytes(got.body)) == (422, b"{}")
-        body["stream_options"] = {"include_usage": True}
-        assert router.replica.requests[0].json() == body
-
-
 @pytest.mark.parametrize("count", [None, False, "false", 0, 2])
 @kit.routed(kit.json_ok, replica=VLLM)
 async def test_what_is_not_streamed_is_not_touched(router: kit.Router, count: Any) -> None:
@@ -266,24 +253,6 @@ async def test_a_stream_that_is_not_chunked(fields: list[str], version: str) -> 
         assert found == [EXACT]
 
 
-@pytest.mark.parametrize("last", [b"data: [DONE]\n", b"data: [DONE]", b": bye"])
-@kit.scenario
-async def test_an_end_without_a_blank_line(last: bytes) -> None:
-    """The last line was held back as the beginning of an event. The held line is sent when the
-    stream ends.
-    """
-    events = [kit.role(), kit.token("a"), kit.event({"choices": [], "usage": usage(1)})]
-
-    behave = kit.answer(
-        kit.SSE_HEAD, *(kit.chunk(data) for data in [*events, last]), kit.LAST_CHUNK
-    )
-
-    async with kit.running(behave, replica=VLLM) as router:
-        got = await router.ask(kit.chat(stream=True))
-        assert got.complete
-        assert got.body == kit.role() + kit.token("a") + last
-
-
 @pytest.mark.parametrize("options", [ABSENT, None, {"include_usage": False}], ids=range(3))
 @kit.scenario
 async def test_a_body_that_is_only_scanned_is_asked(options: Any) -> None:
@@ -313,21 +282,6 @@ async def test_a_body_too_large_to_decode_is_not_asked() -> None:
         got = await router.ask(kit.post_json("/v1/chat/completions", body))
         assert got.body == b"".join(stream_of("vllm", asking({"include_usage": True})))
         assert router.replica.requests[0].json() == body
-
-
-@kit.scenario
-async def test_an_error_inside_goes_to_the_client() -> None:
-    broken = kit.event({"error": {"message": "boom", "type": "InternalServerError", "code": 500}})
-    events = [kit.role(), kit.token("a"), broken, kit.DONE]
-
-    behave = kit.answer(kit.SSE_HEAD, *(kit.chunk(data) for data in events), kit.LAST_CHUNK)
-
-    async with kit.running(behave, replica=VLLM) as router:
-        found = router.usages()
-        got = await router.ask(kit.chat(stream=True))
-        assert got.body == b"".join(events)
-        assert await router.reason() == "stream_error"
-        assert not found[0].exact
 
 
 @kit.scenario
