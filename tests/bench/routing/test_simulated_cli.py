@@ -1,6 +1,5 @@
 """The command line of the simulated benches: each part once in quick mode."""
 
-import argparse
 import json
 from pathlib import Path
 from random import Random
@@ -8,12 +7,9 @@ from random import Random
 import pytest
 
 from bench.fleet.simulated import cli, matrix
+from tests.commands import command_of
 
-
-def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    return cli.main(parser.parse_args(words))
+run = command_of(cli)
 
 
 @pytest.fixture
