@@ -3,8 +3,6 @@
 Tests of whole benches and long simulations are marked `nightly`; `make test` leaves them out.
 """
 
-from __future__ import annotations
-
 import resource
 
 import pytest

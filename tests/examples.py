@@ -3,8 +3,6 @@
 `EXAMPLES=all` selects all of them; `make test-nightly` and `make mutants` set it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 from typing import Final

@@ -1,7 +1,5 @@
 """Paths of the repository's files, for tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

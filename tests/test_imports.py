@@ -7,8 +7,6 @@ every layer but `lab` and `addons`, and only `cli` may import `app`. The command
 addons are found by name, so no layer may import them.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

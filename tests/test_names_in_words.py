@@ -1,7 +1,5 @@
 """Names in docstrings and documents exist: modules in packages' lists, files, classes, settings."""
 
-from __future__ import annotations
-
 import ast
 import re
 from fnmatch import fnmatch

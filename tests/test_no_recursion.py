@@ -4,8 +4,6 @@ Compiled code has no recursion limit: recursion over the input would overflow th
 process, or block the event loop. Calls between modules are not followed.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter

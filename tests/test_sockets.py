@@ -5,8 +5,6 @@ are in its folder `app`. The folders of tools (`harness`, `bench`, ...) mirror n
 and are not checked.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 A file without a module of its name tests several modules of its folder, or one property of them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.conftest import NIGHTLY

@@ -3,8 +3,6 @@
 Must never know a queue.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

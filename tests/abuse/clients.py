@@ -5,8 +5,6 @@ noise. A body, its path and its Content-Type match most of the time, and so do a
 its length: a request that is refused at its head tests nothing behind the head.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

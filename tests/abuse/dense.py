@@ -3,8 +3,6 @@
 Each content is one value (or the beginning of one) of about `size` bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 

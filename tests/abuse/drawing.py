@@ -1,7 +1,5 @@
 """Shared strategies for requests and answers: odd values, repeated units, cuts and chunks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

@@ -3,8 +3,6 @@
 Every action has a time limit. It is not a failure if the router ends the action sooner.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Iterator

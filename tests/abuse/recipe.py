@@ -1,7 +1,5 @@
 """A table of attacks, and what their clients do."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager

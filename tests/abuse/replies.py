@@ -4,8 +4,6 @@ A content and its Content-Type match most of the time, and the framing is mostly
 the router stops reading an answer at its first error.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

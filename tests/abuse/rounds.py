@@ -2,8 +2,6 @@
 crowds. A crowd is a group of hostile clients, and the answers of hostile replicas.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ a new router. Routers with the settings of odd and of even seeds alternate. With
 round runs. FOLDER/report.txt lists all rounds; the exit status is 1 if any round failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -4,8 +4,6 @@ Several of them are harmless as one connection. So they come from many connectio
 the event loop serves in one turn.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -21,19 +19,7 @@ from tests.abuse.hostile import Answer, Client
 from tests.abuse.recipe import Recipes, ask, at_once, came, ended, listing
 from tests.abuse.victim import BAD, PAIR, Victim
 from tests.addons.forms import MULTIPART, form
-from tests.harness.client import RawClient
-from tests.harness.messages import (
-    LAST_CHUNK,
-    SSE_HEAD,
-    chat,
-    chat_body,
-    chunk,
-    head,
-    post_json,
-    request,
-    token,
-)
-from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness import kit
 
 MIB = 1024 * 1024
 LOOP_S = 0.05
@@ -46,7 +32,7 @@ JSON_CHUNKED = ["host: h", "content-type: application/json", "transfer-encoding:
 
 async def together(port: int, *parts: bytes, count: int) -> None:
     """Send the parts over `count` connections, each part over all of them at the same moment."""
-    clients = [await RawClient.connect(port) for _ in range(count)]
+    clients = [await kit.RawClient.connect(port) for _ in range(count)]
     try:
         for part in parts:
             await asyncio.gather(*(client.send(part) for client in clients))
@@ -81,35 +67,35 @@ async def batch_lines_of_many_members(victim: Victim) -> None:
         )
         body = form(line)
         fields = ["host: h", MULTIPART, f"content-length: {len(body)}"]
-        answer = await ask(victim, head("POST /v1/files HTTP/1.1", fields) + body)
+        answer = await ask(victim, kit.head("POST /v1/files HTTP/1.1", fields) + body)
         assert answer.status == 200, answer
         asked = {
             "input_file_id": answer.json()["id"],
             "endpoint": CHAT,
             "completion_window": "24h",
         }
-        answer = await ask(victim, post_json("/v1/batches", json.dumps(asked).encode()))
+        answer = await ask(victim, kit.post_json("/v1/batches", json.dumps(asked).encode()))
         assert answer.status == 200, answer
         name, state = answer.json()["id"], ""
         while state not in ("completed", "failed"):
             await asyncio.sleep(0.05)
-            state = (await ask(victim, request(f"/v1/batches/{name}"))).json()["status"]
+            state = (await ask(victim, kit.request(f"/v1/batches/{name}"))).json()["status"]
 
 
 @recipe(extra=BATCHES, loop_s=LOOP_S, files=1024)
 async def uploads_that_never_end(victim: Victim) -> None:
     """Two hundred and fifty unfinished uploads, of which each needs four open files."""
     fields = ["host: h", MULTIPART, "content-length: 100000"]
-    start = head("POST /v1/files HTTP/1.1", fields) + form(b"x" * 1000)[:900]
-    clients = [await RawClient.connect(victim.port) for _ in range(250)]
+    start = kit.head("POST /v1/files HTTP/1.1", fields) + form(b"x" * 1000)[:900]
+    clients = [await kit.RawClient.connect(victim.port) for _ in range(250)]
     try:
         await asyncio.gather(*(client.send(start) for client in clients))
         await ended(victim, 1, 503)
         open_files = len(os.listdir(f"/proc/{victim.process.child.pid}/fd"))
         assert open_files < 1024 * 0.9, f"{open_files} open files"
         for path in ("/livez", "/readyz"):
-            admin = await RawClient.connect(victim.process.admin_port)
-            await admin.send(request(path))
+            admin = await kit.RawClient.connect(victim.process.admin_port)
+            await admin.send(kit.request(path))
             assert (await admin.recv_response()).status == 200
             admin.close()
     finally:
@@ -120,8 +106,8 @@ async def uploads_that_never_end(victim: Victim) -> None:
 @recipe(extra=BATCHES, loop_s=LOOP_S)
 async def uploads_in_chunks_of_one_byte(victim: Victim) -> None:
     file = form(b"x" * 40_000)
-    ones = b"".join(b"1\r\n%c\r\n" % byte for byte in file) + LAST_CHUNK
-    data = head("POST /v1/files HTTP/1.1", ["host: h", MULTIPART, "transfer-encoding: chunked"])
+    ones = b"".join(b"1\r\n%c\r\n" % byte for byte in file) + kit.LAST_CHUNK
+    data = kit.head("POST /v1/files HTTP/1.1", ["host: h", MULTIPART, "transfer-encoding: chunked"])
     await together(victim.port, data, ones, count=20)
 
 
@@ -142,7 +128,7 @@ async def unfinished_heads_of_sixty_kilobytes(victim: Victim) -> None:
 async def early_data_behind_a_request(victim: Victim) -> None:
     """Eight hundred requests are answered late; behind each are sixty kilobytes of the next one."""
     victim.hostile.behave = Answer(b"", ends="hangs")
-    data = chat() + b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\n" + b"x-a: b\r\n" * 7000
+    data = kit.chat() + b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\n" + b"x-a: b\r\n" * 7000
     await at_once(victim, *[Client(data, reads_s=1.5)] * 800)
     await came(victim, 800)
     ends = await victim.ends("reason")
@@ -153,10 +139,10 @@ async def early_data_behind_a_request(victim: Victim) -> None:
 @recipe(loop_s=LOOP_S)
 async def bodies_in_chunks_of_one_byte_at_once(victim: Victim) -> None:
     """Fifty bodies of 43,000 chunks arrive in one turn of the loop."""
-    value = json.dumps(chat_body(user="u" * 43_000)).encode()
+    value = json.dumps(kit.chat_body(user="u" * 43_000)).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in value)
-    start = head("POST /v1/chat/completions HTTP/1.1", JSON_CHUNKED)
-    await together(victim.port, start, chunks, LAST_CHUNK, count=50)
+    start = kit.head("POST /v1/chat/completions HTTP/1.1", JSON_CHUNKED)
+    await together(victim.port, start, chunks, kit.LAST_CHUNK, count=50)
     await ended(victim, 50, 200, kind="chat")
 
 
@@ -165,7 +151,7 @@ async def bodies_that_are_slow_to_decode_at_once(victim: Victim) -> None:
     """Forty bodies of 480 KiB are complete in one turn; decoding one takes up to 40 ms."""
     dense = b'"x":[' + b'{"":1},' * 70_000 + b"1]"
     body = b'{"model":"m","max_tokens":1.0,"priority":1,' + dense + b"}"
-    data = post_json("/v1/chat/completions", body)
+    data = kit.post_json("/v1/chat/completions", body)
     await together(victim.port, data[:-1], data[-1:], count=40)
     await ended(victim, 40, 200, kind="chat")
 
@@ -175,7 +161,7 @@ async def bodies_that_are_scanned_at_once(victim: Victim) -> None:
     """Forty large bodies of tiny members, each of which costs two microseconds."""
     members = b",".join(b'"%x":1' % n for n in range(9_000))
     body = b'{"model":"m",' + members + b',"x":"' + b"x" * 2 * MIB + b'"}'
-    data = post_json("/v1/chat/completions", body)
+    data = kit.post_json("/v1/chat/completions", body)
     await together(victim.port, data[:100], data[100:], count=40)
 
 
@@ -186,27 +172,27 @@ async def bodies_that_are_scanned_at_once(victim: Victim) -> None:
 async def a_long_model_list_that_nobody_reads(victim: Victim) -> None:
     """Two hundred clients ask for a list of 3.8 MB and read nothing."""
     async with listing(victim, [f"{BAD}{n}-{'x' * 850}" for n in range(4_000)], MIB):
-        await at_once(victim, *[Client(request("/v1/models"), ends="stops")] * 200)
+        await at_once(victim, *[Client(kit.request("/v1/models"), ends="stops")] * 200)
 
 
 @recipe(extra="queue: {enabled: false}\n", loop_s=LOOP_S)
 async def answers_in_chunks_of_one_byte_at_once(victim: Victim) -> None:
     """Many streams whose replica sends 43,000 chunks of one byte, all at the same moment."""
-    events = token("t") * 300
-    ones = b"".join(chunk(bytes([byte])) for byte in events)
+    events = kit.token("t") * 300
+    ones = b"".join(kit.chunk(bytes([byte])) for byte in events)
     asked = 0
 
-    async def behave(connection: ReplicaConnection) -> None:
+    async def behave(connection: kit.ReplicaConnection) -> None:
         nonlocal asked
         await connection.recv_request()
         asked += 1
-        await eventually(lambda: asked >= 150, "most requests")
-        await connection.send(SSE_HEAD + ones + LAST_CHUNK)
+        await kit.eventually(lambda: asked >= 150, "most requests")
+        await connection.send(kit.SSE_HEAD + ones + kit.LAST_CHUNK)
 
     victim.hostile.behave = behave
     victim.renew()
-    await eventually(lambda: all(c.closed for c in victim.hostile.sessions), "new connections")
-    await together(victim.port, chat(stream=True), count=160)
+    await kit.eventually(lambda: all(c.closed for c in victim.hostile.sessions), "new connections")
+    await together(victim.port, kit.chat(stream=True), count=160)
 
 
 # -- the admin port -------------------------------------------------------------------------------
@@ -215,14 +201,14 @@ async def answers_in_chunks_of_one_byte_at_once(victim: Victim) -> None:
 @recipe(loop_s=LOOP_S)
 async def bodies_in_chunks_of_one_byte_at_the_admin_port(victim: Victim) -> None:
     """As many connections as the port accepts: requests that are refused, and that are answered."""
-    ones = b"1\r\nx\r\n" * 60_000 + LAST_CHUNK
+    ones = b"1\r\nx\r\n" * 60_000 + kit.LAST_CHUNK
     chunked = ["host: h", "transfer-encoding: chunked"]
     # The last byte of the head comes with the body, so that no request is refused before it.
     for line, fields in (
         ("POST /drain HTTP/1.1", [*chunked, "via: 1.1 proxy"]),
         ("GET /livez HTTP/1.1", chunked),
     ):
-        data = head(line, fields) + ones
+        data = kit.head(line, fields) + ones
         await together(victim.process.admin_port, data[:20], data[20:], count=MOST // 2)
 
 
@@ -252,7 +238,7 @@ async def a_reload_of_fifty_thousand_keys(victim: Victim) -> None:
         )
         victim.said.clear()
         os.kill(victim.process.child.pid, signal.SIGHUP)
-        await eventually(lambda: any('"reloaded"' in line for line in victim.said), "reloaded")
+        await kit.eventually(lambda: any('"reloaded"' in line for line in victim.said), "reloaded")
 
 
 @pytest.mark.parametrize("name", RECIPES.by_name)

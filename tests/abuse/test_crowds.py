@@ -4,8 +4,6 @@ Half of the time the router has the settings of odd seeds (`victim.settings_of`)
 the seed: `python -m tests.abuse.soak FOLDER --seed SEED` repeats its round.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

@@ -1,7 +1,5 @@
 """Replicas that are dead for ever cost the router little CPU time, however many they are."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket
@@ -26,23 +24,20 @@ def cpu_s(pid: int) -> float:
 
 
 @pytest.mark.parametrize("backlog", [None, 0], ids=["refused", "never accepted"])
-def test_dead_replicas(backlog: int | None, tmp_path: Path) -> None:
-    @long_scenario
-    async def story() -> None:
-        config = tmp_path / "config.yaml"
-        with socket.socket() as sock:
-            sock.bind(("0.0.0.0", 0))
-            if backlog is not None:
-                sock.listen(backlog)
-            port = sock.getsockname()[1]
-            urls = [f"http://127.9.{n // 250}.{n % 250 + 1}:{port}" for n in range(COUNT)]
-            write_config(config, *urls, extra="access_log: {path: ''}\n")
-            command = (sys.executable, "-m", "router")
-            async with serving(config, command=command) as process:
-                await asyncio.sleep(SETTLES_S)  # The pauses have reached their maximum.
-                before = cpu_s(process.pid)
-                await asyncio.sleep(MEASURED_S)
-                used = cpu_s(process.pid) - before
-                assert used < CPU_S, f"{used:.2f} s of CPU in {MEASURED_S} s"
-
-    story()
+@long_scenario
+async def test_dead_replicas(backlog: int | None, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    with socket.socket() as sock:
+        sock.bind(("0.0.0.0", 0))
+        if backlog is not None:
+            sock.listen(backlog)
+        port = sock.getsockname()[1]
+        urls = [f"http://127.9.{n // 250}.{n % 250 + 1}:{port}" for n in range(COUNT)]
+        write_config(config, *urls, extra="access_log: {path: ''}\n")
+        command = (sys.executable, "-m", "router")
+        async with serving(config, command=command) as process:
+            await asyncio.sleep(SETTLES_S)  # The pauses have reached their maximum.
+            before = cpu_s(process.pid)
+            await asyncio.sleep(MEASURED_S)
+            used = cpu_s(process.pid) - before
+            assert used < CPU_S, f"{used:.2f} s of CPU in {MEASURED_S} s"

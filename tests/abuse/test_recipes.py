@@ -5,8 +5,6 @@ another's answer. A recipe that is refused at its first byte proves nothing, so 
 checks that the router processed it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json
@@ -21,21 +19,7 @@ from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.recipe import Recipes, ask, at_once, came, ended, listing
 from tests.abuse.victim import BAD, GOOD, PAIR, Victim
-from tests.harness.control import MODELS
-from tests.harness.messages import (
-    LAST_CHUNK,
-    SSE_HEAD,
-    chat,
-    chat_body,
-    chunk,
-    completion,
-    head,
-    post_json,
-    request,
-    role,
-    token,
-)
-from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness import kit
 
 MIB = 1024 * 1024
 FORM = "content-type: multipart/form-data; boundary=b"
@@ -47,7 +31,7 @@ recipe = RECIPES.recipe
 def form(*parts: bytes, length: int | None = None) -> bytes:
     body = b"".join(parts)
     fields = ["host: h", FORM, f"content-length: {len(body) if length is None else length}"]
-    return head("POST /v1/audio/transcriptions HTTP/1.1", fields) + body
+    return kit.head("POST /v1/audio/transcriptions HTTP/1.1", fields) + body
 
 
 # -- bodies ---------------------------------------------------------------------------------------
@@ -56,8 +40,8 @@ def form(*parts: bytes, length: int | None = None) -> bytes:
 @recipe()
 async def trailing_space_byte_by_byte(victim: Victim) -> None:
     """After the JSON value of a body, 20,000 spaces are read one byte at a time."""
-    value = json.dumps(chat_body()).encode()
-    data = post_json("/v1/chat/completions", value + b" " * 20_000)
+    value = json.dumps(kit.chat_body()).encode()
+    data = kit.post_json("/v1/chat/completions", value + b" " * 20_000)
     assert (await ask(victim, data, (len(data) - 20_000, 1))).status == 200
 
 
@@ -65,7 +49,9 @@ async def trailing_space_byte_by_byte(victim: Victim) -> None:
 async def a_large_body_in_small_pieces(victim: Victim) -> None:
     """A body of four MiB with `model` after the content, sent in pieces of 700 bytes."""
     value = b'{"messages":[{"role":"user","content":"' + b"x" * 4 * MIB + b'"}],"model":"m"}'
-    assert (await ask(victim, post_json("/v1/chat/completions", value), (700,), 0)).status == 200
+    assert (
+        await ask(victim, kit.post_json("/v1/chat/completions", value), (700,), 0)
+    ).status == 200
 
 
 @recipe()
@@ -78,7 +64,7 @@ async def deep_json(victim: Victim) -> None:
         b'{"model":' + nest + b"]" * MIB + b"}",
     ):
         for path in ("/v1/chat/completions", "/v1/messages", "/v1/embeddings", "/v1/batches"):
-            answer = await ask(victim, post_json(path, value))
+            answer = await ask(victim, kit.post_json(path, value))
             # 415: a body above 1 MiB that cannot be read may contain a private member.
             assert answer.status in (400, 404, 415), answer
 
@@ -90,7 +76,7 @@ async def a_hundred_thousand_members(victim: Victim) -> None:
     same = b",".join(b'"model":"m"' for _ in range(100_000))
     for members in (many, same):
         answer = await ask(
-            victim, post_json("/v1/chat/completions", b'{"model":"m",' + members + b"}")
+            victim, kit.post_json("/v1/chat/completions", b'{"model":"m",' + members + b"}")
         )
         assert answer.status in (200, 400), answer
 
@@ -110,7 +96,7 @@ async def large_bodies_that_no_decoder_takes(victim: Victim) -> None:
         b'"user":"u","previous_response_id":"' + halves + b'"',
         b'"previous_response_id":"\\ud800","messages":["' + halves + b'"]',
     ):
-        data = post_json("/v1/chat/completions", b'{"model":"m",' + members + b"}")
+        data = kit.post_json("/v1/chat/completions", b'{"model":"m",' + members + b"}")
         assert (await ask(victim, data)).status in (200, 400)
 
 
@@ -126,7 +112,7 @@ async def dense_bodies_that_are_scanned(victim: Victim) -> None:
         b'"messages":[' + b'"",' * (20 * MIB // 3) + b'""]',
         b" " * 20 * MIB + b'"n":1',
     ):
-        data = post_json("/v1/chat/completions", b'{"model":"m",' + dense + b"}")
+        data = kit.post_json("/v1/chat/completions", b'{"model":"m",' + dense + b"}")
         assert (await ask(victim, data)).status in (200, 400, 415)
 
 
@@ -141,7 +127,7 @@ async def dense_bodies_up_to_each_limit(victim: Victim) -> None:
                 b'"priority":1,',
                 b'"max_tokens":1.0,"priority":1,',
             ):
-                data = post_json("/v1/chat/completions", b'{"model":"m",' + members + x + b"}")
+                data = kit.post_json("/v1/chat/completions", b'{"model":"m",' + members + x + b"}")
                 assert (await ask(victim, data)).status == 200
 
 
@@ -155,7 +141,7 @@ async def large_forms(victim: Victim) -> None:
         body += filler * (60 * MIB // len(filler)) + b"\r\n--" + mark + b"--\r\n"
         kind = "content-type: multipart/form-data; boundary=" + mark.decode()
         fields = ["host: h", kind, f"content-length: {len(body)}"]
-        data = head("POST /v1/audio/transcriptions HTTP/1.1", fields) + body
+        data = kit.head("POST /v1/audio/transcriptions HTTP/1.1", fields) + body
         assert (await ask(victim, data)).status == 200
 
 
@@ -164,7 +150,7 @@ async def endless_digits(victim: Victim) -> None:
     """Numbers of a million digits in every place where a number is read."""
     for name in (b"priority", b"max_tokens", b"n", b"seed"):
         value = b'{"model":"m","messages":[],"' + name + b'":' + b"9" * MIB + b"}"
-        answer = await ask(victim, post_json("/v1/chat/completions", value))
+        answer = await ask(victim, kit.post_json("/v1/chat/completions", value))
         assert answer.status in (200, 400), answer
 
 
@@ -177,7 +163,7 @@ async def inflated_bodies(victim: Victim) -> None:
     body = b'{"model":"m","x":"' + bytes(64 * MIB)
     packs = {"gzip": gzip.compress(body), "zstd": zstd.compress(body), "br": brotli.compress(body)}
     for coding, squeezed in packs.items():
-        data = post_json("/v1/chat/completions", squeezed, f"content-encoding: {coding}")
+        data = kit.post_json("/v1/chat/completions", squeezed, f"content-encoding: {coding}")
         assert (await ask(victim, data)).status == 413
         for answer in await asyncio.gather(*[ask(victim, data) for _ in range(8)]):
             assert answer.status in (413, 503), answer
@@ -189,7 +175,7 @@ async def json_of_another_parser(victim: Victim) -> None:
     for unit in (b"[],", b'"",', b"NaN,", b'{"":0},', b'"\\udc00",'):
         values = unit * (DECODE_UP_TO // len(unit) - 20)
         body = b'{"model":"m","messages":[%b0],"x":NaN}' % values
-        answer = await ask(victim, post_json("/v1/chat/completions", body))
+        answer = await ask(victim, kit.post_json("/v1/chat/completions", body))
         assert answer.status == 200, answer
 
 
@@ -235,13 +221,13 @@ async def uploads_of_no_file(victim: Victim) -> None:
     ):
         body = start + filler * (4 * MIB // len(filler))
         fields = ["host: h", FORM, f"content-length: {len(body)}"]
-        answer = await ask(victim, head("POST /v1/files HTTP/1.1", fields) + body)
+        answer = await ask(victim, kit.head("POST /v1/files HTTP/1.1", fields) + body)
         assert answer.status == 400, (start, filler, answer)
     content = b"\r\n--" * (MIB // 64)
     whole = file + content + b"\r\n" + field + b"\r\nbatch\r\n--b--"
     fields = ["host: h", FORM, "transfer-encoding: chunked"]
-    ones = b"".join(b"1\r\n%c\r\n" % byte for byte in whole) + LAST_CHUNK
-    answer = await ask(victim, head("POST /v1/files HTTP/1.1", fields) + ones)
+    ones = b"".join(b"1\r\n%c\r\n" % byte for byte in whole) + kit.LAST_CHUNK
+    answer = await ask(victim, kit.head("POST /v1/files HTTP/1.1", fields) + ones)
     assert (answer.status, answer.json()["bytes"]) == (200, len(content)), answer
 
 
@@ -251,7 +237,7 @@ async def a_replica_that_reads_nothing(victim: Victim) -> None:
     limited.
     """
     victim.pair[0].behave = victim.pair[1].behave = Answer(b"", asks="nothing", ends="hangs")
-    data = post_json("/v1/chat/completions", chat_body(model=PAIR, x="x" * 7 * MIB))
+    data = kit.post_json("/v1/chat/completions", kit.chat_body(model=PAIR, x="x" * 7 * MIB))
     await at_once(victim, *[Client(data, ends="closes", reads_s=1.5)] * 40)
     await ended(victim, 1, 503, kind="chat")  # requests above the limit of held bytes are refused
 
@@ -271,11 +257,11 @@ async def heads_that_drip(victim: Victim) -> None:
 @recipe()
 async def chunks_of_one_byte(victim: Victim) -> None:
     """A body in chunks of one byte, with chunk extensions of maximum length."""
-    value = json.dumps(chat_body(user="u" * 5000)).encode()
+    value = json.dumps(kit.chat_body(user="u" * 5000)).encode()
     for extension in (b"", b";a=" + b"b" * 200):
         chunks = b"".join(b"1%b\r\n%c\r\n" % (extension, byte) for byte in value)
         fields = ["host: h", "content-type: application/json", "transfer-encoding: chunked"]
-        data = head("POST /v1/chat/completions HTTP/1.1", fields) + chunks + LAST_CHUNK
+        data = kit.head("POST /v1/chat/completions HTTP/1.1", fields) + chunks + kit.LAST_CHUNK
         answer = await ask(victim, data, (50,), 0)
         assert answer.status in (200, 400), answer
 
@@ -286,8 +272,8 @@ async def chunks_full_of_line_ends(victim: Victim) -> None:
     fields = ["host: h", "content-type: text/plain", "transfer-encoding: chunked"]
     fields.append(f"x-router-model: {GOOD}")
     for size in (4 * MIB, 65_536):
-        chunks = chunk(b"\r\n\r\n" * (size // 4)) * (4 * MIB // size)
-        data = head("POST /x HTTP/1.1", fields) + chunks + LAST_CHUNK
+        chunks = kit.chunk(b"\r\n\r\n" * (size // 4)) * (4 * MIB // size)
+        data = kit.head("POST /x HTTP/1.1", fields) + chunks + kit.LAST_CHUNK
         answer = await ask(victim, data)
         assert answer.status in (200, 404), answer
 
@@ -302,8 +288,13 @@ async def empty_lines_before_a_request(victim: Victim) -> None:
 @recipe()
 async def trailers_without_end(victim: Victim) -> None:
     fields = ["host: h", "content-type: application/json", "transfer-encoding: chunked"]
-    value = chunk(json.dumps(chat_body()).encode())
-    data = head("POST /v1/chat/completions HTTP/1.1", fields) + value + b"0\r\n" + b"a: b\r\n" * MIB
+    value = kit.chunk(json.dumps(kit.chat_body()).encode())
+    data = (
+        kit.head("POST /v1/chat/completions HTTP/1.1", fields)
+        + value
+        + b"0\r\n"
+        + b"a: b\r\n" * MIB
+    )
     await Client(data, (1400,), reads_s=1.0).act(victim.port)
     await ended(victim, 1, 400, 431)
 
@@ -314,7 +305,7 @@ async def a_client_that_asks_and_does_not_read(victim: Victim) -> None:
 
     The router keeps 1000 pipelined requests during an answer; more are refused.
     """
-    data = request("/v1/models") * 1000
+    data = kit.request("/v1/models") * 1000
     await at_once(victim, *[Client(data, ends="stops")] * 50)
     await ended(victim, 1000, 200, kind="models")
 
@@ -323,7 +314,7 @@ async def a_client_that_asks_and_does_not_read(victim: Victim) -> None:
 async def connections_opened_and_reset(victim: Victim) -> None:
     """Two thousand requests whose clients have disconnected before the router reads them."""
     for _ in range(20):
-        await at_once(victim, *[Client(chat(), ends="resets")] * 100)
+        await at_once(victim, *[Client(kit.chat(), ends="resets")] * 100)
     await came(victim, 2000)
 
 
@@ -338,11 +329,11 @@ class Bomb:
         self._kind = kind
         self._pages = pages
 
-    async def __call__(self, connection: ReplicaConnection) -> None:
+    async def __call__(self, connection: kit.ReplicaConnection) -> None:
         page = self._pages[self.asked % len(self._pages)]
         self.asked += 1
         fields = [f"content-type: {self._kind}", f"content-length: {len(page)}"]
-        await connection.send(head("HTTP/1.1 200 OK", fields) + page)
+        await connection.send(kit.head("HTTP/1.1 200 OK", fields) + page)
 
 
 async def answered(victim: Victim, *answers: Answer, stream: bool = True) -> None:
@@ -350,22 +341,22 @@ async def answered(victim: Victim, *answers: Answer, stream: bool = True) -> Non
     for answer in answers:
         victim.hostile.then(answer)
         victim.renew()
-        await Client(chat(stream=stream), reads_s=1.5).act(victim.port)
+        await Client(kit.chat(stream=stream), reads_s=1.5).act(victim.port)
         assert not victim.hostile.script, f"the router did not meet {answer}"
 
 
 @recipe()
 async def streams_of_tiny_pieces(victim: Victim) -> None:
     """Streams sent byte by byte, in chunks of one byte, and 50,000 events at once."""
-    events = role() + token("t") * 20
-    ones = b"".join(chunk(bytes([byte])) for byte in events)
+    events = kit.role() + kit.token("t") * 20
+    ones = b"".join(kit.chunk(bytes([byte])) for byte in events)
     await answered(
         victim,
-        Answer(SSE_HEAD + chunk(events) + LAST_CHUNK, (1,)),
-        Answer(SSE_HEAD + ones + LAST_CHUNK),
-        Answer(SSE_HEAD + chunk(token("t")) * 50_000 + LAST_CHUNK),
-        Answer(SSE_HEAD + chunk(b"\n") * 100_000 + LAST_CHUNK),
-        Answer(SSE_HEAD + chunk(b": c\n") * 100_000 + LAST_CHUNK),
+        Answer(kit.SSE_HEAD + kit.chunk(events) + kit.LAST_CHUNK, (1,)),
+        Answer(kit.SSE_HEAD + ones + kit.LAST_CHUNK),
+        Answer(kit.SSE_HEAD + kit.chunk(kit.token("t")) * 50_000 + kit.LAST_CHUNK),
+        Answer(kit.SSE_HEAD + kit.chunk(b"\n") * 100_000 + kit.LAST_CHUNK),
+        Answer(kit.SSE_HEAD + kit.chunk(b": c\n") * 100_000 + kit.LAST_CHUNK),
     )
 
 
@@ -375,8 +366,8 @@ async def events_without_end(victim: Victim) -> None:
     event.
     """
     for unit in (b"x", b"\r", b"data: x\n", b'"_tokens"', b'{"error":', b'"usage":{'):
-        data = chunk(unit * (65_536 // len(unit))) * 256
-        await answered(victim, Answer(SSE_HEAD + chunk(b"data: ") + data, ends="closes"))
+        data = kit.chunk(unit * (65_536 // len(unit))) * 256
+        await answered(victim, Answer(kit.SSE_HEAD + kit.chunk(b"data: ") + data, ends="closes"))
 
 
 @recipe()
@@ -388,12 +379,12 @@ async def events_that_are_searched_again(victim: Victim) -> None:
     """
     marks = b'data: "error"' + b"\nevent: error" * 15_000 + b"\n\n"
     pending = (b": " + b"\nx" * 15_900 + b"\n\n") * 7
-    ones = b"".join(chunk(bytes([byte])) for byte in pending)
+    ones = b"".join(kit.chunk(bytes([byte])) for byte in pending)
     await answered(
         victim,
-        Answer(SSE_HEAD + chunk(token("t")) + chunk(marks) * 4, ends="closes"),
-        Answer(SSE_HEAD + chunk(b"data: 1,\n" * 25_000) * 4, ends="closes"),
-        Answer(SSE_HEAD + ones, ends="closes"),
+        Answer(kit.SSE_HEAD + kit.chunk(kit.token("t")) + kit.chunk(marks) * 4, ends="closes"),
+        Answer(kit.SSE_HEAD + kit.chunk(b"data: 1,\n" * 25_000) * 4, ends="closes"),
+        Answer(kit.SSE_HEAD + ones, ends="closes"),
     )
 
 
@@ -413,12 +404,12 @@ async def heads_without_end(victim: Victim) -> None:
 @recipe()
 async def answers_that_nobody_asked_for(victim: Victim) -> None:
     """Bytes after a whole answer must never reach the next client."""
-    stolen = completion("x-stolen: yes")
+    stolen = kit.completion("x-stolen: yes")
     for _ in range(20):
-        victim.hostile.then(Answer(completion() + stolen))
+        victim.hostile.then(Answer(kit.completion() + stolen))
         victim.renew()
         for _ in range(3):
-            answer = await ask(victim, chat())
+            answer = await ask(victim, kit.chat())
             assert answer.status == 200, answer
             assert answer.header("x-stolen") is None, answer
         assert not victim.hostile.script, "the router did not meet it"
@@ -438,8 +429,8 @@ async def a_model_list_that_is_a_bomb(victim: Victim) -> None:
     ]
     bomb = Bomb("application/json", pages)
     for replica in victim.pair:
-        replica.control.at[MODELS] = bomb
-    await eventually(lambda: bomb.asked >= 2, "lists were asked for")
+        replica.control.at[kit.MODELS] = bomb
+    await kit.eventually(lambda: bomb.asked >= 2, "lists were asked for")
     for replica in victim.pair:
         replica.control.at.clear()
 
@@ -449,7 +440,7 @@ async def a_long_model_list_asked_for_often(victim: Victim) -> None:
     """Twenty clients, each with a thousand pipelined requests for the longest list of models."""
     names = [f"{BAD}{n}" for n in range(MODELS_MOST)]
     async with listing(victim, names, sum(map(len, names))):
-        await at_once(victim, *[Client(request("/v1/models") * 1000, reads_s=2.0)] * 20)
+        await at_once(victim, *[Client(kit.request("/v1/models") * 1000, reads_s=2.0)] * 20)
 
 
 @recipe()
@@ -470,7 +461,7 @@ async def metrics_that_are_a_bomb(victim: Victim) -> None:
     try:
         async with asyncio.timeout(4):
             while bomb.asked < 2 * len(pages):
-                assert (await ask(victim, chat(model=PAIR))).status in (200, 503)
+                assert (await ask(victim, kit.chat(model=PAIR))).status in (200, 503)
                 await asyncio.sleep(0.02)
     except TimeoutError:
         pass
@@ -485,7 +476,7 @@ async def a_tenant_that_invents_credentials(victim: Victim) -> None:
     """Six hundred requests, each with another bearer token, while the replica does not answer."""
     victim.hostile.behave = Answer(b"", ends="hangs")
     clients = [
-        Client(chat(f"authorization: Bearer {n}", model=BAD), reads_s=1.0) for n in range(600)
+        Client(kit.chat(f"authorization: Bearer {n}", model=BAD), reads_s=1.0) for n in range(600)
     ]
     await asyncio.gather(*(client.act(victim.port) for client in clients))
     await ended(victim, 100, 429, kind="chat")

@@ -1,7 +1,5 @@
 """The router under attack, its replicas, and the verdict on what the attack did to it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import mmap
@@ -15,27 +13,20 @@ from router.config.keys import KeyLine, hash_of, line_of
 from tests.abuse.watched import PAGE, TICK_S
 from tests.faults.clients.test_slow_readers_in_memory import resident_bytes
 from tests.faults.process.metrics import number, scrape
-from tests.harness.client import RawClient
-from tests.harness.messages import (
-    DONE,
-    LAST_CHUNK,
-    SSE_HEAD,
-    chat,
-    chunk,
-    completion,
-    json_response,
-    role,
-    token,
-)
-from tests.harness.process import RouterProcess, serving, write_config
-from tests.harness.replica import HostileReplica, ReplicaConnection
+from tests.harness import kit
 
 LOOP_S = 0.1  # limit of CPU seconds between two ticks of the loop
 MEMORY = 128 * 1024 * 1024  # allowed growth in bytes over a router that has served a few requests
 GOOD = "good"  # the model of a replica that no attack reaches
 BAD = "m"  # the model of one hostile replica
 PAIR = "n"  # the model of two other hostile replicas
-STREAM = SSE_HEAD + chunk(role()) + chunk(token("t0")) + chunk(DONE) + LAST_CHUNK
+STREAM = (
+    kit.SSE_HEAD
+    + kit.chunk(kit.role())
+    + kit.chunk(kit.token("t0"))
+    + kit.chunk(kit.DONE)
+    + kit.LAST_CHUNK
+)
 
 
 class LoopBlocked(AssertionError):
@@ -63,9 +54,9 @@ class Victim:
 
     def __init__(
         self,
-        process: RouterProcess,
+        process: kit.RouterProcess,
         page: mmap.mmap,
-        replicas: list[HostileReplica],
+        replicas: list[kit.HostileReplica],
         folder: Path,
     ) -> None:
         self.process = process
@@ -77,7 +68,7 @@ class Victim:
         self.scripted = self.met = 0
         self.worst_s = 0.0  # longest CPU time between two ticks in any attack so far
         self._page = page
-        self._bystander: RawClient | None = None
+        self._bystander: kit.RawClient | None = None
         self._at_rest = 0
 
     @property
@@ -100,8 +91,8 @@ class Victim:
         """
         for model in (GOOD, BAD, PAIR):
             for stream in (False, True):
-                client = await RawClient.connect(self.port)
-                await client.send(chat(model=model, stream=stream))
+                client = await kit.RawClient.connect(self.port)
+                await client.send(kit.chat(model=model, stream=stream))
                 assert (await client.recv_response()).status == 200
                 client.close()
         self._at_rest = self.resident
@@ -205,9 +196,9 @@ class Victim:
         child = self.process.child
         assert child.returncode is None, f"it died: {child.returncode}, {list(self.said)[-20:]}"
         if self._bystander is None or self._bystander.closed:
-            self._bystander = await RawClient.connect(self.port)
+            self._bystander = await kit.RawClient.connect(self.port)
         marker = f"bystander {index}"
-        await self._bystander.send(chat(model=GOOD, user=marker))
+        await self._bystander.send(kit.chat(model=GOOD, user=marker))
         answer = await self._bystander.recv_response()
         assert answer.status == 200, answer
         assert json.loads(answer.body)["user"] == marker, answer
@@ -223,16 +214,13 @@ class Victim:
         raise AssertionError(f"{left} requests are under way when all clients have gone")
 
 
-async def either(connection: ReplicaConnection) -> None:
-    """An engine that accepts any body and streams if the body seems to request a stream."""
-    while request := await connection.recv_request():
-        if b'"stream": true' in request.body:
-            await connection.send(STREAM)
-        else:
-            await connection.send(completion())
+# An engine that accepts any body and streams if the body seems to request a stream.
+either = kit.answer_by(
+    lambda asked: STREAM if b'"stream": true' in asked.body else kit.completion()
+)
 
 
-async def marked(connection: ReplicaConnection) -> None:
+async def marked(connection: kit.ReplicaConnection) -> None:
     """A good engine whose answers name the user of the request."""
     while request := await connection.recv_request():
         try:
@@ -243,7 +231,7 @@ async def marked(connection: ReplicaConnection) -> None:
         if b'"stream": true' in request.body:
             await connection.send(STREAM)
         else:
-            await connection.send(json_response({"choices": [], "user": user}))
+            await connection.send(kit.json_response({"choices": [], "user": user}))
 
 
 def settings_of(seed: int, folder: Path) -> str:
@@ -265,22 +253,22 @@ async def under_attack(folder: Path, extra: str = "", files: int = 0) -> AsyncIt
     `files`: its open-file limit; 0: that of this process.
     """
     replicas = [
-        HostileReplica(marked, models=(GOOD,)),
-        HostileReplica(either, models=(BAD,)),
-        *(HostileReplica(either, models=(PAIR,)) for _ in range(2)),
+        kit.HostileReplica(marked, models=(GOOD,)),
+        kit.HostileReplica(either, models=(BAD,)),
+        *(kit.HostileReplica(either, models=(PAIR,)) for _ in range(2)),
     ]
     for replica in replicas:
         replica.start()
     config, path = folder / "config.yaml", folder / "ticks"
     path.write_bytes(bytes(PAGE.size))
-    write_config(config, *(r.url for r in replicas), extra="access_log: {path: ''}\n" + extra)
+    kit.write_config(config, *(r.url for r in replicas), extra="access_log: {path: ''}\n" + extra)
     with open(path, "r+b") as file:
         page = mmap.mmap(file.fileno(), PAGE.size)
     try:
         command = (sys.executable, "-m", "tests.abuse.watched", str(path))
         if files:
             command = ("sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', *command)
-        async with serving(config, command=command) as process:
+        async with kit.serving(config, command=command) as process:
             said = process.events
             assert any(event.get("build") == "compiled" for event in said), said
             victim = Victim(process, page, replicas, folder)

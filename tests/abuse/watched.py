@@ -5,8 +5,6 @@ between two ticks since the value was last reset, the number of ticks, and the l
 all threads. CPU time is used because on a busy machine every loop also waits for a CPU.
 """
 
-from __future__ import annotations
-
 import asyncio
 import mmap
 import struct

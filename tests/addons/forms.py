@@ -1,7 +1,5 @@
 """Bodies of uploads: multipart forms with one boundary, built by hand."""
 
-from __future__ import annotations
-
 EDGE = "edge"
 MULTIPART = f"Content-Type: multipart/form-data; boundary={EDGE}"
 

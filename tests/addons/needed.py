@@ -1,7 +1,5 @@
 """Leaves out tests that need an addon, if its folder was removed."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.addons import is_installed

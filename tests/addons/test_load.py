@@ -1,7 +1,5 @@
 """An addon that is missing is one clear line, and not a traceback."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 

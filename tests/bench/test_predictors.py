@@ -1,8 +1,5 @@
 """`hedgerow bench predictors`: the sources of the truth, the errors, and one quick run."""
 
-from __future__ import annotations
-
-import argparse
 import json
 from pathlib import Path
 
@@ -10,14 +7,12 @@ import pytest
 
 from bench.predictors import cli, logged, timings
 from bench.predictors.timings import least_squares
+from tests.commands import command_of
 
 HEAD = "model,hardware,prompt_size,batch_size,token_size,prompt_time,token_time,tensor_parallel"
 
 
-def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    return cli.main(parser.parse_args(words))
+run = command_of(cli)
 
 
 def test_least_squares_finds_the_coefficients() -> None:

@@ -1,8 +1,5 @@
 """`hedgerow bench priority`: traffic, counted requests, verdicts, and one run end to end."""
 
-from __future__ import annotations
-
-import argparse
 import json
 from pathlib import Path
 
@@ -14,12 +11,9 @@ from bench.priority.rows import Row, times
 from bench.priority.simulated import deadlines, world
 from policies.queueing.contract import order_names
 from router.lab.overhead.processes import Placement
+from tests.commands import command_of
 
-
-def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    return cli.main(parser.parse_args(words))
+run = command_of(cli)
 
 
 def row(order: str, tokens_s: float, hits: float | None) -> Row:

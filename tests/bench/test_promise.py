@@ -1,8 +1,5 @@
 """`hedgerow bench promise`: what is counted, the goals, and one quick run."""
 
-from __future__ import annotations
-
-import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +10,12 @@ from bench.promise import cases, cli, coverage
 from bench.promise.coverage import Coverage, Recorded
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.traffic import Arrival
+from tests.commands import command_of
 
 GOOD = Coverage("50 %", "high", 1000, 1000, 50, 50, 0.2, 1.0, 0.1)
 
 
-def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    return cli.main(parser.parse_args(words))
+run = command_of(cli)
 
 
 def outcome(at: float, ttft_s: float, low_s: float, high_s: float, of: str = "high") -> Outcome:

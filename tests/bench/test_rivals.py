@@ -1,7 +1,5 @@
 """The policies that the benches compare with: what each of them prefers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

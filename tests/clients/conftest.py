@@ -3,8 +3,6 @@
 Real clients have their own loops and threads, so they talk to another process and not to this one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The anthropic and ollama SDKs with only the base URL changed: answers, and errors."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any

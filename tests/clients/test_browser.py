@@ -4,8 +4,6 @@ The browser asks for permission with a preflight, which has no key, and shows th
 without the right headers: errors and model lists included.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,8 +16,8 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.clients.conftest import KEY, LONGEST_BODY, MIB, Served, required_key, serving
+from tests.clients.programs import LIMIT_S, program, started
 from tests.harness.ports import free_port
-from tests.harness.programs import LIMIT_S, program, started
 
 PAGE = Path(__file__).parent / "scripts" / "page.html"
 FLAGS = (

@@ -1,14 +1,12 @@
 """curl: whole answers, streams, HTTP/1.0, offers of HTTP/2, HEAD, Expect, a half-close."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
 from tests.clients.conftest import MODEL, Served, serving
-from tests.harness.programs import program, run
+from tests.clients.programs import program, run
 from tests.places import LOOPBACK_CERT, LOOPBACK_KEY
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}

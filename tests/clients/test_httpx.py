@@ -1,7 +1,5 @@
 """httpx: keep-alive, streams, a cancelled stream, bodies of unknown length."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

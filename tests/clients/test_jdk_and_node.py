@@ -3,8 +3,6 @@
 With its default settings, the JDK's client offers an upgrade to HTTP/2 with every first request.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 from collections.abc import Callable
@@ -17,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.clients.conftest import KEY, MIB, MODEL, Served
-from tests.harness.programs import program, run
+from tests.clients.programs import program, run
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CHATS = "/v1/chat/completions"

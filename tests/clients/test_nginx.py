@@ -1,7 +1,5 @@
 """nginx with its defaults in front of the router: it buffers, and gives up on silent streams."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -11,22 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness.behaviours import until_told
-from tests.harness.client import RawClient
-from tests.harness.messages import (
-    DONE,
-    LAST_CHUNK,
-    SSE_HEAD,
-    chat_body,
-    chunk,
-    event,
-    post_json,
-    token,
-)
-from tests.harness.ports import free_port
-from tests.harness.programs import program, started
-from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import running, scenario
+from tests.clients.programs import program, started
+from tests.harness import kit
 
 # Only `proxy_read_timeout` changes what nginx does: by default it waits 60 s for the next bytes.
 CONFIG = """
@@ -54,9 +38,11 @@ SILENCE_S = 2  # seconds: `proxy_read_timeout` where a test waits for it
 
 
 @asynccontextmanager
-async def nginx(folder: Path, router: int, read_timeout: str = "60s") -> AsyncIterator[RawClient]:
+async def nginx(
+    folder: Path, router: int, read_timeout: str = "60s"
+) -> AsyncIterator[kit.RawClient]:
     """Run nginx in front of a router's port; yields a client that is connected to nginx."""
-    port = free_port()
+    port = kit.free_port()
     file = folder / "nginx.conf"
     file.write_text(
         CONFIG.format(folder=folder, port=port, router=router, read_timeout=read_timeout)
@@ -68,8 +54,8 @@ async def nginx(folder: Path, router: int, read_timeout: str = "60s") -> AsyncIt
 
     files: list[str | Path] = ["-p", folder, "-e", folder / "error.log", "-c", file]
     with started([program("nginx"), *files]):
-        await eventually(is_listening, "nginx listens")
-        client = await RawClient.connect(port)
+        await kit.eventually(is_listening, "nginx listens")
+        client = await kit.RawClient.connect(port)
         try:
             yield client
         finally:
@@ -78,67 +64,69 @@ async def nginx(folder: Path, router: int, read_timeout: str = "60s") -> AsyncIt
 
 def message(text: str) -> bytes:
     delta = {"type": "text_delta", "text": text}
-    return event({"type": "content_block_delta", "index": 0, "delta": delta})
+    return kit.event({"type": "content_block_delta", "index": 0, "delta": delta})
 
 
 # The body of a request for a stream, and an event with text, by path.
 STREAMS: dict[str, tuple[dict[str, Any], Callable[[str], bytes]]] = {
-    "/v1/chat/completions": (chat_body(stream=True), token),
+    "/v1/chat/completions": (kit.chat_body(stream=True), kit.token),
     "/v1/completions": (
         {"model": "m", "prompt": "hello", "stream": True},
-        lambda text: event({"choices": [{"index": 0, "text": text}]}),
+        lambda text: kit.event({"choices": [{"index": 0, "text": text}]}),
     ),
-    "/v1/messages": (chat_body(stream=True, max_tokens=9), message),
+    "/v1/messages": (kit.chat_body(stream=True, max_tokens=9), message),
     "/v1/responses": (
         {"model": "m", "input": "hello", "stream": True},
-        lambda text: event({"type": "response.output_text.delta", "delta": text}),
+        lambda text: kit.event({"type": "response.output_text.delta", "delta": text}),
     ),
 }
 
 
 @pytest.mark.parametrize("path", STREAMS)
-@scenario
+@kit.scenario
 async def test_each_event_arrives_at_once(path: str, tmp_path: Path) -> None:
     """The engine sends the next event only when the client has the one before."""
     body, text = STREAMS[path]
     has = [asyncio.Event() for _ in range(3)]
 
-    async def behave(connection: ReplicaConnection) -> None:
+    async def behave(connection: kit.ReplicaConnection) -> None:
         await connection.recv_request()
-        await connection.send(SSE_HEAD)
+        await connection.send(kit.SSE_HEAD)
         for n, arrived in enumerate(has):
-            await connection.send(chunk(text(f"<{n}>")))
-            await until_told(connection, arrived)
-        await connection.send(LAST_CHUNK)
+            await connection.send(kit.chunk(text(f"<{n}>")))
+            await kit.until_told(connection, arrived)
+        await connection.send(kit.LAST_CHUNK)
 
-    async with running(behave) as router, nginx(tmp_path, router.port) as client:
-        await client.send(post_json(path, body))
+    async with kit.running(behave) as router, nginx(tmp_path, router.port) as client:
+        await client.send(kit.post_json(path, body))
         for n, arrived in enumerate(has):
             await client.recv_until(f"<{n}>".encode())
             arrived.set()
-        await client.recv_until(LAST_CHUNK)
+        await client.recv_until(kit.LAST_CHUNK)
 
 
 @pytest.mark.parametrize("before", ["", "content"])
-@scenario
+@kit.scenario
 async def test_comments_keep_a_silent_stream_open(before: str, tmp_path: Path) -> None:
     """Before and after the first content, for longer than nginx waits for the next bytes."""
     go = asyncio.Event()
 
-    async def behave(connection: ReplicaConnection) -> None:
+    async def behave(connection: kit.ReplicaConnection) -> None:
         await connection.recv_request()
-        await connection.send(SSE_HEAD, chunk(token(before)) if before else b"")
-        await until_told(connection, go)
-        await connection.send(chunk(token("late", "stop")), chunk(DONE), LAST_CHUNK)
+        await connection.send(kit.SSE_HEAD, kit.chunk(kit.token(before)) if before else b"")
+        await kit.until_told(connection, go)
+        await connection.send(
+            kit.chunk(kit.token("late", "stop")), kit.chunk(kit.DONE), kit.LAST_CHUNK
+        )
 
     async with (
-        running(behave, timeouts={"commit_after_s": 0.25}) as router,
+        kit.running(behave, timeouts={"commit_after_s": 0.25}) as router,
         nginx(tmp_path, router.port, read_timeout=f"{SILENCE_S}s") as client,
     ):
         began = asyncio.get_running_loop().time()
-        await client.send(post_json("/v1/chat/completions", chat_body(stream=True)))
+        await client.send(kit.post_json("/v1/chat/completions", kit.chat_body(stream=True)))
         while asyncio.get_running_loop().time() < began + 1.5 * SILENCE_S:
             await client.recv_until(b"\n\n")
         go.set()
-        await client.recv_until(DONE)
+        await client.recv_until(kit.DONE)
         assert b"late" in client.received

@@ -1,7 +1,5 @@
 """The openai SDK with only the base URL changed."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The address that limits count by: IPv6 by /64, IPv4 in one spelling."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
 import pytest

@@ -1,7 +1,5 @@
 """The interval of scores: its ranks, its coverage under drift, and censored scores."""
 
-from __future__ import annotations
-
 from math import inf
 from random import Random
 from statistics import fmean

@@ -1,7 +1,5 @@
 """The decoding sequences over time: means over a stream's life, other clients, no streams."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.lease import Lease

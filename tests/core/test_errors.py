@@ -1,7 +1,5 @@
 """The end reasons: their names, and which party a status blames."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason, RouterError, Source

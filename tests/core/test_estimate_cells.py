@@ -1,7 +1,5 @@
 """The cells of one class and state: the largest account decides no other account's interval."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

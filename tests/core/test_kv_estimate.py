@@ -1,7 +1,5 @@
 """The estimate of a replica's KV cache usage between two reports of its engine."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

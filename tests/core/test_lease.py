@@ -2,8 +2,6 @@
 correct.
 """
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from router.core.lease import (

@@ -1,7 +1,5 @@
 """Which texts are numbers. Python's own functions accept each of the rejected ones, or raise."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Days, weeks, months and local times, compared with the standard library's calendar."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 

@@ -1,7 +1,5 @@
 """The mean absolute and signed errors of predictions."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.prediction_error import MOST, SMOOTHING, PredictionError

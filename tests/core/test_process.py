@@ -1,7 +1,5 @@
 """What the program sets for its process: the open-file limit, and the reuse of freed memory."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A replica's usual times, learned from streams that did not wait."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -1,7 +1,5 @@
 """The ranking returns the item with the highest level at any time."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from router.core.ranking import Ranked, Ranking

@@ -1,7 +1,5 @@
 """A sum that is learned online: true coefficients, a change of speed, outliers, limits."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """A new replica's load: all counts are 0, and unknown values are None."""
 
-from __future__ import annotations
-
 from router.core.replica_load import UNLIMITED, ReplicaLoad
 
 NOT_ZERO = {

@@ -1,7 +1,5 @@
 """The round-trip time is the shortest sample, and an old sample is dropped."""
 
-from __future__ import annotations
-
 from math import inf, nan
 
 import pytest

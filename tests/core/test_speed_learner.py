@@ -1,7 +1,5 @@
 """A replica's speed, learned from its streams: which ones are samples, and which are not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

@@ -1,7 +1,5 @@
 """The gain of a request, against the sum of its formula over all tokens."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

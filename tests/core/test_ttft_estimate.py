@@ -1,7 +1,5 @@
 """The estimate of one request: what it says, what it teaches, and when it refuses."""
 
-from __future__ import annotations
-
 from math import log
 
 import pytest

@@ -1,7 +1,5 @@
 """For any bytes read as JSON, every exception of msgspec is caught by one name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

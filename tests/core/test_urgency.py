@@ -2,8 +2,6 @@
 class.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -18,8 +18,6 @@ most `MEDIAN`. All goals are reported per kind, and for all runs together.
 Must never leave a run out of the report.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Nothing here skips: an environment that cannot be built or an engine that does n
 run with the end of its log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 from pathlib import Path
 

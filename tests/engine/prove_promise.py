@@ -19,8 +19,6 @@ are met, else 1.
 Must never leave a block out of the report.
 """
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -20,8 +20,6 @@ printed and written to FOLDER/report.txt. Exit status: 0 if both replays ended a
 Must never leave a run out of the report.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io

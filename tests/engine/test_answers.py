@@ -1,7 +1,5 @@
 """Everything except streams: whole answers, the engine's own refusals, other endpoints."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

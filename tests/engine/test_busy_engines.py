@@ -10,8 +10,6 @@ Engines with other slots than the folder's default run for this module only, one
 other. `python -m tests.engine.compare` runs longer loads of every kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

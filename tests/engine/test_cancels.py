@@ -5,8 +5,6 @@ normally in the meantime, as an unstopped generation would. The delay is counted
 seconds, because load on the machine slows the delay and the tokens alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import astuple

@@ -8,8 +8,6 @@ The events carry counts (`continuous_usage_stats`), because a busy engine puts s
 one event, and the token limit must be kept exactly here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

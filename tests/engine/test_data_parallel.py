@@ -4,8 +4,6 @@ What a rank has done is read from the engine's own metrics, by their label `engi
 an API server for each rank, which is vLLM's default, so its metrics are those of several processes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The engine's own totals of prompt and generated tokens are compared with the rou
 tenant, for each way of `tests/harness/free_tokens.py`. `make prove-tenants` runs only this test.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager

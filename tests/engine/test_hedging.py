@@ -6,8 +6,6 @@ delay is counted in tokens, not in seconds, because load on the machine slows th
 tokens alike.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

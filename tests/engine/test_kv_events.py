@@ -3,8 +3,6 @@
 The reference is the engine's own hit counter. Prompts have one token per character.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 

@@ -4,8 +4,6 @@ Cached tokens are counted by the engines themselves. The number of conversations
 round robin changes the engine with every turn, as it does in production.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

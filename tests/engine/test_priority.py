@@ -9,8 +9,6 @@ ratio is good. Otherwise `MORE_ROUNDS` follow, and the median of all counts: the
 environment is the number of rounds before that decision.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Sequence

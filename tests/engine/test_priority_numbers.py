@@ -6,8 +6,6 @@ slightly lower and a slightly higher number than expected. vLLM's number is a vi
 tenths of a second.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from time import time

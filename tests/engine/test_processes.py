@@ -1,7 +1,5 @@
 """No process outlives the run, whatever ends it: the guard and `Service`, without an engine."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

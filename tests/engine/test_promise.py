@@ -4,8 +4,6 @@
 have to contain most of the times without being as wide as all of them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Effects at clients: a stream that had already delivered text ends with an error 
 its end. Every other request is answered by the other engine.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import httpx

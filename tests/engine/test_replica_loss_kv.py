@@ -1,7 +1,5 @@
 """A killed engine comes back with an empty cache, and the index is emptied, too."""
 
-from __future__ import annotations
-
 import asyncio
 
 from tests.engine.machine.exact import (

@@ -1,7 +1,5 @@
 """Streams through Hedgerow, with the SDK and raw: identical to the engine's own."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from typing import Any

@@ -1,7 +1,5 @@
 """The event loop with a virtual clock: what makes it advance, and what stops it."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

@@ -6,8 +6,6 @@ version, label selectors, watches from a version, bookmarks, `timeoutSeconds`, 4
 that is no longer in the history, bearer tokens, and the permissions `list` and `watch`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

@@ -1,9 +1,8 @@
 """Behaviours of a replica on a connection: correct ones, and common failures."""
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections.abc import Callable
 
 from tests.harness.messages import (
     DONE,
@@ -90,6 +89,27 @@ def answer(*data: bytes) -> Behaviour:
 
     async def behave(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
+            await connection.send(*data)
+
+    return behave
+
+
+def answer_by(make: Callable[[Request], bytes]) -> Behaviour:
+    """Answer every request with the bytes that `make` returns for it."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while request := await connection.recv_request():
+            await connection.send(make(request))
+
+    return behave
+
+
+def answer_after(wait: asyncio.Event | float, *data: bytes) -> Behaviour:
+    """Answer every request with these bytes, each after an event or a number of seconds."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await (asyncio.sleep(wait) if isinstance(wait, float) else wait.wait())
             await connection.send(*data)
 
     return behave

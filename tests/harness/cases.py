@@ -8,8 +8,6 @@ whole table of them runs at one router. A failure names the row and lists every 
 `running` adds its checks to every case: no lease, timer, byte, task or open file is left.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ polls, expiry, suspicion, ejection. Limits on one answer (`timeout_s`) stay as s
 busy test machine is not faster. In virtual time, the intervals are the shipped ones.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import msgspec

@@ -1,7 +1,5 @@
 """Emulated engines in the test's own loop, so that their received priorities can be read."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

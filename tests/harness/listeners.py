@@ -2,8 +2,6 @@
 closes what it accepts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

@@ -3,8 +3,6 @@
 Must never use the router's own writers: the tests would then agree with its mistakes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable
@@ -122,31 +120,21 @@ def event(value: Any) -> bytes:
 
 def token(text: str = "token", finish: str | None = None) -> bytes:
     """One chat completion event that carries content."""
-    return event(
-        {
-            "id": "chatcmpl-1",
-            "object": "chat.completion.chunk",
-            "created": 1,
-            "model": "m",
-            "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}],
-        }
-    )
+    return _of_chat({"content": text}, finish)
 
 
 def role() -> bytes:
     """The first event of an engine's chat stream: a role, and no content yet."""
+    return _of_chat({"role": "assistant", "content": ""}, None)
+
+
+def _of_chat(delta: dict[str, str], finish: str | None) -> bytes:
     return event(
         {
             "id": "chatcmpl-1",
             "object": "chat.completion.chunk",
             "created": 1,
             "model": "m",
-            "choices": [
-                {
-                    "index": 0,
-                    "delta": {"role": "assistant", "content": ""},
-                    "finish_reason": None,
-                }
-            ],
+            "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
         }
     )

@@ -4,8 +4,6 @@ It serves the zone `test`. Its records can change, it can refuse to answer (SERV
 stop to answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -4,8 +4,6 @@ A plain non-blocking socket driven through the loop, so that a test controls exa
 FIN, a reset, one byte, nothing. Every wait is bounded and fails with what was received.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

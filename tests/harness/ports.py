@@ -4,8 +4,6 @@ The ports are below the kernel's ephemeral range. Any outgoing connection, and a
 bound to port 0, could take a port of that range in the meantime.
 """
 
-from __future__ import annotations
-
 import errno
 import functools
 import random

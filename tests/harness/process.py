@@ -1,7 +1,5 @@
 """The router as users run it: a separate process, with its signals and exit status."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -2,8 +2,6 @@
 and what the queue counts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -4,8 +4,6 @@ The parser must never be lenient: bytes that h11 refuses are reported as an erro
 too early as an incomplete message.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -3,18 +3,17 @@
 `scenario` turns an async test into one with a time limit that fails on any unhandled exception of
 the loop, and on any remaining task or open file. `running` starts replicas and an app. At the end
 it checks that every count of the app's census is zero: first while it still runs, then after its
-stop.
+stop. `routed` is a scenario with an app around the whole test.
 
 The app has the shipped configuration (probes, polls, queue, hedging, retries, the default policy,
 models as the replicas list them). In real time, its intervals are the shorter ones of `clocks.py`;
 in a `virtual_scenario`, they are the shipped ones.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import gc
+import inspect
 import json
 import os
 import resource
@@ -283,6 +282,28 @@ class Router:
             await eventually(lambda: not self.busy(), "quiet")
         except AssertionError:
             raise AssertionError(f"still held when all is over: {self.busy()}") from None
+
+
+def routed(
+    *behaviours: Behaviour | str, virtual: bool = False, **settings: Any
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """A scenario around one app: the test's first parameter is `running` with these arguments.
+
+    The behaviours are shared by all cases of the test, so they must keep no state.
+    """
+
+    def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        @functools.wraps(test)
+        async def run(**arguments: Any) -> None:
+            async with running(*behaviours, **settings) as router:
+                await test(router, **arguments)
+
+        signature = inspect.signature(test)  # pytest must not look for a fixture `router`
+        others = list(signature.parameters.values())[1:]
+        run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return (virtual_scenario if virtual else scenario)(run)
+
+    return decorate
 
 
 def assert_error(response: Response, reason: Reason, status: int | None = None) -> None:

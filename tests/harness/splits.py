@@ -1,7 +1,5 @@
 """Splits of a byte string into reads: whole, byte by byte, and cut in two at every position."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 

@@ -11,8 +11,6 @@ Arguments: the folder of the tools (pipx), and `this` to skip the other CPythons
 step failed; the others still run.
 """
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A failed command raises Failed with its output. Every command has a time limit, 
 download does not block the check for ever.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What an sdist and a wheel of this program must contain: these files and no others."""
 
-from __future__ import annotations
-
 import ast
 import tarfile
 import zipfile

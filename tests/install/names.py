@@ -5,8 +5,6 @@ each other. Run as a script, this file checks the environment of its interpreter
 one line for each collision.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions

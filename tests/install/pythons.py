@@ -1,7 +1,5 @@
 """Finds the CPython interpreters on this machine that can run and compile the program."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import dataclass

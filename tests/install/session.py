@@ -4,8 +4,6 @@ The command is started as a user starts it: by its path, in a directory that hol
 project's files, without a variable that points to the sources.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The expected contents of sdist and wheel follow the tree, and a wrong member is reported."""
 
-from __future__ import annotations
-
 import tarfile
 import zipfile
 from pathlib import Path

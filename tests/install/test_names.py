@@ -1,7 +1,5 @@
 """Another distribution that owns one of the import names is reported by name, with a solution."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The README is short, and its commands, links and settings exist."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

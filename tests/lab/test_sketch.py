@@ -1,7 +1,5 @@
 """The sketch compared with the exact quantiles of the same values."""
 
-from __future__ import annotations
-
 import pickle
 from math import ceil, inf, nan
 

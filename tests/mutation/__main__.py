@@ -8,8 +8,6 @@ checkout, so that two versions of the code are compared by the same rules.
 The exit status is 1 if fewer mutants were killed than `--goal` requires.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

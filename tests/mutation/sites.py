@@ -4,8 +4,6 @@ Pure. Changes that no test could notice are left out: annotations, docstrings, `
 of log messages and of errors.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

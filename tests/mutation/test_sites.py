@@ -1,7 +1,5 @@
 """Each mutant differs from its module in one place that a test can notice."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

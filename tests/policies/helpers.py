@@ -1,7 +1,5 @@
 """Shared helpers of routing policy tests: a fleet, a context, requests counted like leases."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from random import Random

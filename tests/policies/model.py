@@ -6,8 +6,6 @@ Loads are counted as leases count them; KV usage is polled once a second. Determ
 comes from the seed. Real engines are modelled by the emulator instead.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Request views that the router creates from real bodies, with tools, adapters and sessions."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

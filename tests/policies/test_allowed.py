@@ -1,7 +1,5 @@
 """Allowed regions, and the names of queue lanes that contain them."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from policies.allowed import Allowed, lane_of, read_lane, with_context

@@ -1,7 +1,5 @@
 """The contract of every registered routing policy, including third-party ones."""
 
-from __future__ import annotations
-
 import pickle
 from copy import copy
 from random import Random

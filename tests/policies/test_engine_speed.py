@@ -1,7 +1,5 @@
 """The coefficients of one engine as a policy reads them: what is assumed, and the formulas."""
 
-from __future__ import annotations
-
 import pytest
 
 from policies.engine_speed import EngineSpeed

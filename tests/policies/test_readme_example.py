@@ -1,7 +1,5 @@
 """policies/README.md: its policy works as it is written, and it names policies that exist."""
 
-from __future__ import annotations
-
 import re
 import sys
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Creating policies by name: options are checked, and faulty third-party packages are isolated."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

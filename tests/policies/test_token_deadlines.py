@@ -1,7 +1,5 @@
 """The number of tokens in time, against each token's deadline."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from policies.token_deadlines import on_time

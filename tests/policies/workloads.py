@@ -1,7 +1,5 @@
 """Workloads of the test fleet: Poisson arrivals of prompts with more or less sharing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import count
 from random import Random

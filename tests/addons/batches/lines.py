@@ -1,7 +1,5 @@
 """Lines of a batch file, as a client writes them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The sums of a quota: bytes and files, by owner and in all."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

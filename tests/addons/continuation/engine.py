@@ -4,8 +4,6 @@ One word is one token. Its chat stream is vLLM's: first a role, at the end a fin
 token counts if requested.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """What follows a broken stream, event by event, and how its outcome is counted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

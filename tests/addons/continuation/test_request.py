@@ -1,7 +1,5 @@
 """Which requests may be continued, and the request that the other replica gets."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A stream that breaks anywhere and is continued: the client gets one complete, counted stream."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The transcript is equal whether each event is parsed or only compared with the previous one."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

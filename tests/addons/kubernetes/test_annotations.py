@@ -1,7 +1,5 @@
 """The settings that labels and annotations state."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """KV events as an engine publishes them, and prompts to look for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

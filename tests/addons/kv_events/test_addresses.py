@@ -3,8 +3,6 @@
 While no address is connected, all addresses are tried in turn.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 

@@ -1,7 +1,5 @@
 """Which replica holds how much of a prompt, by the engines' own KV events beside the estimate."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.addons.kv_events.chains import TokenChains, pack

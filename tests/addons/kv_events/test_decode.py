@@ -1,7 +1,5 @@
 """Payloads of every version of vLLM and SGLang, recorded ones, and invalid ones."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from typing import Any

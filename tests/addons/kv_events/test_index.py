@@ -1,7 +1,5 @@
 """The exact index: single cases, and a comparison with a naive model."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from typing import Any

@@ -1,7 +1,5 @@
 """KV event publishers: read from replicas' answers or the configuration; invalid publishers."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The order of one publisher's messages: single cases, and any loss, restart and replay."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given, settings, strategies as st
 

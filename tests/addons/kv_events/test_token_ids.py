@@ -1,7 +1,5 @@
 """The replica that tokenizes a prompt is in an allowed region, because it gets the prompt."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 from policies.allowed import Allowed

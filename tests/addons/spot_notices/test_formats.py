@@ -1,7 +1,5 @@
 """The formats in which clouds and files announce that a machine is reclaimed."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 

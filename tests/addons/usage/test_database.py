@@ -1,7 +1,5 @@
 """The usage file: additions of several processes, atomic writes, bounded size."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat

@@ -1,7 +1,5 @@
 """Budgets: refused when used up, exact over restarts of a period, bounded under concurrency."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -3,8 +3,6 @@
 `fleet` models time, so that a test can act while a request runs; `quick` answers at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """`hedgerow bench` in a program that was installed without the folder `bench`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,16 +1,16 @@
 """The fleet as a process: ports, options, and its end in every case."""
 
-from __future__ import annotations
-
 import asyncio
+import functools
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, ParamSpec
 
 import httpx
 import pytest
@@ -18,11 +18,29 @@ import uvloop
 
 from router.app.emulated_fleet import EmulatedFleet, FleetError
 
-T = TypeVar("T")
+P = ParamSpec("P")
 
 
-def bounded(work: Coroutine[Any, Any, T]) -> T:
-    return uvloop.run(asyncio.wait_for(work, 30))
+def bounded(
+    test: Callable[P, Coroutine[Any, Any, None]], run: Callable[..., None] = uvloop.run
+) -> Callable[P, None]:
+    """The async test, with a time limit."""
+
+    @functools.wraps(test)
+    def bounded_test(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(asyncio.wait_for(test(*args, **kwargs), 30))
+
+    return bounded_test
+
+
+@asynccontextmanager
+async def emulating(count: int, *options: str) -> AsyncIterator[tuple[EmulatedFleet, list[str]]]:
+    """A fleet with these options, and its URLs."""
+    fleet = EmulatedFleet(count, options=options)
+    try:
+        yield fleet, await fleet.start()
+    finally:
+        await fleet.stop()
 
 
 async def post(url: str, **body: object) -> httpx.Response:
@@ -30,10 +48,9 @@ async def post(url: str, **body: object) -> httpx.Response:
         return await client.post(url + "/v1/completions", json={"prompt": "a", **body})
 
 
-def test_it_starts_and_stops_with_streams_under_way() -> None:
-    async def work() -> int:
-        fleet = EmulatedFleet(3, model="m", options=["--name", "unit"])
-        urls = await fleet.start()
+@bounded
+async def test_it_starts_and_stops_with_streams_under_way() -> None:
+    async with emulating(3, "--name", "unit") as (fleet, urls):
         assert len(set(urls)) == 3
         async with (
             httpx.AsyncClient(timeout=20) as client,
@@ -47,104 +64,74 @@ def test_it_starts_and_stops_with_streams_under_way() -> None:
             pid = fleet.pid
             assert pid is not None
             os.kill(pid, signal.SIGTERM)
-            status = await fleet.wait()
-        await fleet.stop()
-        await fleet.stop()
-        return status
+            assert await fleet.wait() == 0
+        await fleet.stop()  # it is stopped twice
 
-    assert bounded(work()) == 0
+
+async def starts_and_stops() -> None:
+    async with emulating(1):
+        pass
 
 
 def test_plain_asyncio_can_drive_it_too() -> None:
-    async def work() -> None:
-        fleet = EmulatedFleet(1)
-        await fleet.start()
-        await fleet.stop()
-
-    asyncio.run(asyncio.wait_for(work(), 30))
+    bounded(starts_and_stops, asyncio.run)()
 
 
-def test_options_reach_every_engine() -> None:
-    async def work() -> None:
-        fleet = EmulatedFleet(
-            2,
-            options=[
-                "--profile=instant",
-                "--model=other",
-                "--fault=status=500; replica=emulated-1",
-                "--wait-first-token",
-                "--scheduling-policy=fcfs",
-                "--no-prefix-caching",
-            ],
-        )
-        try:
-            one, two = await fleet.start()
-            answer = await post(one, model="other", stream=True, max_tokens=500, ignore_eos=True)
-            assert answer.status_code == 200
-            assert answer.text.count("data: {") == 500
-            assert (await post(one, model="emulated")).status_code == 200
-            assert (await post(two)).status_code == 500
-        finally:
-            await fleet.stop()
-
-    bounded(work())
+@bounded
+async def test_options_reach_every_engine() -> None:
+    async with emulating(
+        2,
+        "--profile=instant",
+        "--model=other",
+        "--fault=status=500; replica=emulated-1",
+        "--wait-first-token",
+        "--scheduling-policy=fcfs",
+        "--no-prefix-caching",
+    ) as (_, (one, two)):
+        answer = await post(one, model="other", stream=True, max_tokens=500, ignore_eos=True)
+        assert answer.status_code == 200
+        assert answer.text.count("data: {") == 500
+        assert (await post(one, model="emulated")).status_code == 200
+        assert (await post(two)).status_code == 500
 
 
-def test_it_reports_the_endpoints_of_kv_events() -> None:
-    async def work() -> None:
-        fleet = EmulatedFleet(2, options=["--kv-events", "--profile=instant"])
-        try:
-            urls = await fleet.start()
-            async with httpx.AsyncClient(timeout=20) as client:
-                answers = [(await client.get(url + "/kv_event_sources")).json() for url in urls]
-            told = [(one["0"]["endpoint"], one["0"]["replay_endpoint"]) for one in answers]
-            bound = list(zip(fleet.kv_events, fleet.kv_replays, strict=True))
-            assert told == [tuple(a.replace("127.0.0.1", "*") for a in pair) for pair in bound]
-            assert len({*fleet.kv_events, *fleet.kv_replays}) == 4
-        finally:
-            await fleet.stop()
-
-    bounded(work())
+@bounded
+async def test_it_reports_the_endpoints_of_kv_events() -> None:
+    async with emulating(2, "--kv-events", "--profile=instant") as (fleet, urls):
+        async with httpx.AsyncClient(timeout=20) as client:
+            answers = [(await client.get(url + "/kv_event_sources")).json() for url in urls]
+        told = [(one["0"]["endpoint"], one["0"]["replay_endpoint"]) for one in answers]
+        bound = list(zip(fleet.kv_events, fleet.kv_replays, strict=True))
+        assert told == [tuple(a.replace("127.0.0.1", "*") for a in pair) for pair in bound]
+        assert len({*fleet.kv_events, *fleet.kv_replays}) == 4
 
 
-def test_zmq_is_not_even_imported_unless_events_are_asked_for() -> None:
-    async def work() -> None:
-        for options, is_loaded in (([], False), (["--kv-events"], True)):
-            fleet = EmulatedFleet(1, options=options)
-            try:
-                await fleet.start()
-                with open(f"/proc/{fleet.pid}/maps") as maps:
-                    assert ("zmq" in maps.read()) == is_loaded
-            finally:
-                await fleet.stop()
-
-    bounded(work())
+@bounded
+async def test_zmq_is_not_even_imported_unless_events_are_asked_for() -> None:
+    for options, is_loaded in (([], False), (["--kv-events"], True)):
+        async with emulating(1, *options) as (fleet, _):
+            with open(f"/proc/{fleet.pid}/maps") as maps:
+                assert ("zmq" in maps.read()) == is_loaded
 
 
-def test_response_heads_wait_for_the_first_token_if_configured() -> None:
-    async def work() -> None:
-        fleet = EmulatedFleet(1, options=["--wait-first-token", "--fault=freeze"])
-        try:
-            (url,) = await fleet.start()
-            async with httpx.AsyncClient(timeout=20) as client:
-                asked = asyncio.create_task(post(url, stream=True))
-                while (await client.get(url + "/emulator/state")).json()["waiting"] == 0:
-                    await asyncio.sleep(0.005)
-                with pytest.raises(httpx.ReadTimeout):
-                    async with client.stream(
-                        "POST",
-                        url + "/v1/completions",
-                        json={"prompt": "b", "stream": True},
-                        timeout=0.1,
-                    ):
-                        pass
-                await client.delete(url + "/emulator/faults")
-                answer = await asked
-            assert answer.text.endswith("data: [DONE]\n\n")
-        finally:
-            await fleet.stop()
-
-    bounded(work())
+@bounded
+async def test_response_heads_wait_for_the_first_token_if_configured() -> None:
+    async with emulating(1, "--wait-first-token", "--fault=freeze") as (_, (url,)):
+        async with httpx.AsyncClient(timeout=20) as client:
+            asked = asyncio.create_task(post(url, stream=True))
+            while (await client.get(url + "/emulator/state")).json()["waiting"] == 0:
+                await asyncio.sleep(0.005)
+            with pytest.raises(httpx.ReadTimeout):
+                async with client.stream(
+                    "POST",
+                    url + "/v1/completions",
+                    json={"prompt": "b", "stream": True},
+                    timeout=0.1,
+                ):
+                    pass
+            await client.delete(url + "/emulator/faults")
+            answer = await asked
+        assert answer.text.endswith("data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize(
@@ -177,12 +164,10 @@ def test_invalid_options_are_reported_before_any_port_is_opened(
     assert complaint in ended.stderr
 
 
-def test_a_fleet_that_does_not_come_up_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
-    async def work() -> None:
-        with pytest.raises(FleetError, match="status 2"):
-            await EmulatedFleet(1, options=["--fault=nonsense"]).start()
-
-    bounded(work())
+@bounded
+async def test_a_fleet_that_does_not_come_up_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(FleetError, match="status 2"):
+        await EmulatedFleet(1, options=["--fault=nonsense"]).start()
     assert "nonsense" in capfd.readouterr().err
 
 

@@ -1,7 +1,5 @@
 """KV events over real ZMQ sockets: published events, replays, and unavailable replays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One emulated engine over real sockets: responses, and the effect of a disconnect."""
 
-from __future__ import annotations
-
 import json
 import select
 import socket

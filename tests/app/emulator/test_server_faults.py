@@ -1,7 +1,5 @@
 """Faults over real sockets: the effects at the client of a failing engine."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 

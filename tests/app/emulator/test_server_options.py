@@ -1,7 +1,5 @@
 """vLLM's API beyond one plain answer: choices, stop strings, continuation, load, pooling."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

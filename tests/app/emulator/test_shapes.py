@@ -1,7 +1,5 @@
 """Our answers compared with vLLM's: the same events in the same order, and no unknown field."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Intervals of paired figures, and the judgement of a goal by one."""
 
-from __future__ import annotations
-
 from math import inf
 from random import Random
 

@@ -1,7 +1,5 @@
 """The store of finished runs: what is used again, what is not, and damaged files."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import dataclass, field

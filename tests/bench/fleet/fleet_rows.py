@@ -1,7 +1,5 @@
 """Rows of the fleet bench, made from a few figures."""
 
-from __future__ import annotations
-
 from bench.fleet.run import Row
 from bench.fleet.statistics import Summary
 

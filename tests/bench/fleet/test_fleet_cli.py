@@ -1,7 +1,5 @@
 """The command line of the fleet bench: unknown names, the default runs, and rounds of a file."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Verdicts compare with the best other contestant of the same rounds, by intervals."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.findings.intervals import MET, MISSED

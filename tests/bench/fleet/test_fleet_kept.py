@@ -1,7 +1,5 @@
 """A file of rounds: read back as written, and never mixed with rounds of another run."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from pathlib import Path
 

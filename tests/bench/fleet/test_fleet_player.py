@@ -1,7 +1,5 @@
 """The load generator's client: conversations grow by the answers; only whole answers count."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The plan of a run: every contestant in every round, in rotated order, and none played twice."""
 
-from __future__ import annotations
-
 from bench.fleet import contestants, rounds
 from bench.fleet.contestants import Ready
 from bench.fleet.kept import Kept, Plan

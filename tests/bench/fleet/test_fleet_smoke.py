@@ -1,7 +1,5 @@
 """End to end: two emulated engines, a contestant in front of them, twenty requests, one row."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.fleet import contestants, engines, report, run

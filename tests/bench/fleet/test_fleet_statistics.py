@@ -1,7 +1,5 @@
 """Figures from records: quantiles, goodput, hotspots, and failures that count as slow."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Scripts: equal for equal seeds, of the requested size and rate, with the intended sharing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise

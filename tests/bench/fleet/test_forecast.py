@@ -1,7 +1,5 @@
 """The forecast of a first token is what the engine then does, for any state without preemption."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The goals of the bench: ours against the best baseline of each load."""
 
-from __future__ import annotations
-
 from bench.gain.found import Row, judge
 from bench.gain.world import BASELINES, OURS, Contestant, Part, Score, Slo
 

@@ -1,7 +1,5 @@
 """The order `slide` with the policy `gain` while an overload lasts."""
 
-from __future__ import annotations
-
 from random import Random
 
 from bench.gain.world import MOONCAKE, OURS, SHARES, Law, Score, World

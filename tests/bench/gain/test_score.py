@@ -1,7 +1,5 @@
 """The gain and the SLO attainment of simulated requests."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.gain.world import Score, Slo

@@ -1,7 +1,5 @@
 """The hedging bench over HTTP: figures from records and counters, and verdicts on them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """End to end: emulated engines, one of which stalls, Hedgerow in front of them, one row."""
 
-from __future__ import annotations
-
 from bench.fleet import engines
 from bench.hedging.http import contestants
 from bench.hedging.http.stage import Stage

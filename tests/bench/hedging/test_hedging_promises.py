@@ -1,7 +1,5 @@
 """The promises of hedging: that each can be missed, by figures and by real bad hedgers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

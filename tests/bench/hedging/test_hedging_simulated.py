@@ -1,8 +1,5 @@
 """The simulated part of `hedgerow bench hedging`: traffic, counted requests, the command line."""
 
-from __future__ import annotations
-
-import argparse
 import json
 from dataclasses import replace
 from functools import partial
@@ -19,12 +16,9 @@ from bench.hedging.simulated.world import Class, Result, Task, play, spells
 from bench.overhead.goals import Verdict
 from router.config.model import Hedging
 from router.lab.simulator.totals import Totals
+from tests.commands import command_of
 
-
-def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    return cli.main(parser.parse_args(words))
+run = command_of(cli)
 
 
 def test_only_what_arrives_in_the_measured_time_is_counted() -> None:

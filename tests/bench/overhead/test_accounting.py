@@ -1,7 +1,5 @@
 """The load generator's counts equal the upstream's; incomplete answers are not counted."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

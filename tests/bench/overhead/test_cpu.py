@@ -1,7 +1,5 @@
 """CPU time and memory of a process tree include all its processes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

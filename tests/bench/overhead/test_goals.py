@@ -1,7 +1,5 @@
 """The goals' arithmetic: ratios within one run, and no verdict without a figure."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import socket

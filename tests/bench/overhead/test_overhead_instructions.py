@@ -1,7 +1,5 @@
 """Instruction counts of each part stay below the recorded count and below the goal."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

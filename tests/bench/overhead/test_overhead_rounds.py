@@ -1,7 +1,5 @@
 """Rounds rotate the order of the routers, and a router that ends does not stop the others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

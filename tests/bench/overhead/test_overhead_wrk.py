@@ -1,7 +1,5 @@
 """wrk sends the requests of the script, and its counts equal the upstreams' counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

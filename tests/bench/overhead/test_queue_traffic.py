@@ -1,7 +1,5 @@
 """The queue of the bench has the stated depth, and is being served."""
 
-from __future__ import annotations
-
 from bench.overhead.queue_traffic import Traffic
 
 

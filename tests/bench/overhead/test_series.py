@@ -1,7 +1,5 @@
 """The whole series runs on the upstream itself; a missing program gives the reason."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Both ends of the bench agree on their bytes, and the bytes are valid HTTP."""
 
-from __future__ import annotations
-
 import json
 
 import h11

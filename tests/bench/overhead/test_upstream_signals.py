@@ -1,7 +1,5 @@
 """The upstream of the overhead bench reports an engine's metrics, so that signals are measured."""
 
-from __future__ import annotations
-
 from router.lab.overhead.processes import Orderly
 from tests.harness.messages import chat
 from tests.harness.replica import eventually

@@ -1,7 +1,5 @@
 """The search for the best parameter of each contestant."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.plan import contestants

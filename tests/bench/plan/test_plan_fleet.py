@@ -1,7 +1,5 @@
 """The fluid queues: what is served in time, and what a replica costs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The goals, and one quick run."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from math import inf

@@ -1,7 +1,5 @@
 """The controller that follows the router's plan."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Mapping
 

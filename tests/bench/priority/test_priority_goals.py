@@ -1,7 +1,5 @@
 """The part `goals`: its figures, its verdicts, and each goal missed on purpose."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.findings.intervals import PAIRS_MIN

@@ -1,8 +1,5 @@
 """The command line of the simulated benches: each part once in quick mode."""
 
-from __future__ import annotations
-
-import argparse
 import json
 from pathlib import Path
 from random import Random
@@ -10,12 +7,9 @@ from random import Random
 import pytest
 
 from bench.fleet.simulated import cli, matrix
+from tests.commands import command_of
 
-
-def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    return cli.main(parser.parse_args(words))
+run = command_of(cli)
 
 
 @pytest.fixture

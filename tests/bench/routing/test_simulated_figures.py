@@ -1,7 +1,5 @@
 """The tables' figures: regret, the load from which affinity pays, reuse, goals."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

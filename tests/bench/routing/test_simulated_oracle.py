@@ -1,7 +1,5 @@
 """The oracle of the simulated bench: its choices follow the engines' true state."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from collections import Counter

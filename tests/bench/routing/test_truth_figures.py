@@ -1,7 +1,5 @@
 """Figures of measured and simulated runs: the same arithmetic, and medians of several runs."""
 
-from __future__ import annotations
-
 from math import inf, nan
 from typing import Any
 

@@ -1,7 +1,5 @@
 """End to end: a dozen requests measured and simulated; and errors of the command line."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.fleet import engines

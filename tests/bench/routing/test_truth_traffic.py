@@ -1,7 +1,5 @@
 """A script is the same workload for an emulated engine over HTTP and for a simulated one."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import replace
 from typing import Any, NamedTuple

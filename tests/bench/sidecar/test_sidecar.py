@@ -1,7 +1,5 @@
 """`hedgerow bench sidecar`: setups, dealt requests, figures, the table, and short simulations."""
 
-from __future__ import annotations
-
 from math import isclose
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """End to end: emulated engines that publish KV events, two Hedgerows in front of them, one row."""
 
-from __future__ import annotations
-
 from bench.priority.http.stage import Size
 from bench.priority.traffic import CLASSES
 from bench.sidecar.figures import Setup

@@ -1,7 +1,5 @@
 """The commands of the kept tables."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.tables.parts import PARTS, TRACES, Part, commit_of, page

@@ -1,7 +1,5 @@
 """Traces of Mooncake and Azure as traffic: samples, errors, blocks, and the bound of reuse."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

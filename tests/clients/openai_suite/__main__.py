@@ -8,8 +8,6 @@ through the router. The report is printed and written to FOLDER/report.txt; the 
 a goal is missed.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

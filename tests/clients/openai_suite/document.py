@@ -6,8 +6,6 @@ the type's JSON schema to answer it. Request bodies are not checked: the SDK's t
 responses.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json

@@ -1,7 +1,5 @@
 """The worker calls its functions in order, and its end waits for them or leaves them behind."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tables as texts: numbers, marks, groups, order."""
 
-from __future__ import annotations
-
 from math import inf
 from typing import NamedTuple
 

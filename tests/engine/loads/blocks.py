@@ -4,8 +4,6 @@ A block is what was logged from one idle moment of the fleet to the next. Its ti
 whole, so all differences within a block stay. Pure.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 

@@ -4,8 +4,6 @@ Temperature 0, a fixed length (`ignore_eos`) and printable characters only: engi
 model must give the same text.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

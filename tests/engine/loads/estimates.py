@@ -6,8 +6,6 @@ from a fixed number of clients (closed loop) and measures the rate at which the 
 judge the results.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping
 from random import Random

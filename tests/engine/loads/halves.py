@@ -5,8 +5,6 @@ rates, as the users of a service send them (open loop). Both halves have other p
 distributions. Must never judge the results.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random

@@ -1,7 +1,5 @@
 """Streams over the lightweight client of the benches, because the engines need the CPU cores."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

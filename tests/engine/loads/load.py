@@ -1,7 +1,5 @@
 """Clients that continuously request short answers, with the result of every request."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 from typing import Any

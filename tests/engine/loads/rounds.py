@@ -6,8 +6,6 @@ are so long that the last request waits a given time in a full engine.
 Must never judge the results.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterator, Sequence

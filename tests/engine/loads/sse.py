@@ -4,8 +4,6 @@ Engines write each event as an optional `event:` line, one `data:` line and an e
 by LF; comments may stand between events. Anything else in a relayed stream is the router's error.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any

@@ -4,8 +4,6 @@ An engine with a stopped core is alive and does nothing. Its API server is anoth
 answers /health, and still accepts requests and sends their 200 and head.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,6 @@ prevents two runs from building at once; the second waits and then uses the resu
 `python -m tests.engine.machine.environment` builds it before the tests and prints its path.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

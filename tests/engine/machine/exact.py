@@ -1,7 +1,5 @@
 """A router in this process that follows the KV events of real engines, with a readable index."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

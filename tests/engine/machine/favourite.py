@@ -4,8 +4,6 @@ Smooth weighted round robin with weights in the ratio 1e9: the other engine only
 must not go to the favourite, which are copies and continuations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The two kinds of process under test: a vLLM engine with direct access, and Hedgerow."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence

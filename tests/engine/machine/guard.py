@@ -6,8 +6,6 @@ because the parent closed it or died, or when the command ends, everything in th
 an engine is several processes, and a remaining one holds gigabytes and both cores.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal

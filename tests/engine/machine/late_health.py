@@ -3,8 +3,6 @@
 The engine works, so its streams and its metrics show work, as while its API server is busy.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A `Service` never outlives the test run and never fails silently: its output is 
 every error raised here ends with the end of that log.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -8,8 +8,6 @@ The folder is renamed afterwards, so nothing may rely on its path: console scrip
 environment contain it in their first line, `venv/bin/python -m ...` does not.
 """
 
-from __future__ import annotations
-
 import hashlib
 import platform
 import shutil

@@ -13,8 +13,6 @@ after seconds, and a disconnect was processed after the last token.
 The tests import the constants from here, so no engine module is imported at module level.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A request that makes a real engine connect to any host of the client does not reach it."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator

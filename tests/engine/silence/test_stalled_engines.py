@@ -4,8 +4,6 @@ A stopped core is a zombie: its API server answers /health, accepts requests and
 totals stand still. The shipped times apply: suspect after 5 s without a sign of work.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The time to a first content counts per attempt: no attempt is charged for another's time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """Hedging as shown to an operator: the access log, /metrics, /hedging, and suspect replicas."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

@@ -4,8 +4,6 @@ The router is fresh, so it knows no usual times, and its hedging budget is empty
 are idle, so copies need neither.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any
@@ -15,20 +13,7 @@ import pytest
 from router.config.model import Hedging, Priority
 from router.observe.hedge_counts import Cause
 from tests.faults.attempts.test_two_copies import both_asked, says
-from tests.harness.behaviours import chat_either, hang, stream_then_hang
-from tests.harness.control import anonymous
-from tests.harness.messages import (
-    DONE,
-    LAST_CHUNK,
-    SSE_HEAD,
-    chat,
-    chunk,
-    completion,
-    role,
-    token,
-)
-from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, running, virtual_scenario
+from tests.harness import kit
 
 REQUESTS = 5
 # Requests go to the replicas in turn, so that some of them reach the replica that hangs.
@@ -37,14 +22,14 @@ FIXED = {**SHIPPED, "hedging": Hedging(policy="fixed")}
 
 
 def urgent(urgency: str, stream: bool) -> bytes:
-    return chat(f"x-priority: {urgency}", stream=stream)
+    return kit.chat(f"x-priority: {urgency}", stream=stream)
 
 
-def posts(replica: HostileReplica) -> int:
+def posts(replica: kit.HostileReplica) -> int:
     return sum(request.method == "POST" for request in replica.requests)
 
 
-async def hedged(router: Router, requests: int) -> int:
+async def hedged(router: kit.Router, requests: int) -> int:
     """Wait for the log lines of so many requests, and return how many of them a copy answered."""
     lines = await router.log(requests)
     assert {line["reason"] for line in lines} == {"ok"}, lines
@@ -56,12 +41,12 @@ async def hedged(router: Router, requests: int) -> int:
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("urgency", ["critical", "high"])
 @pytest.mark.parametrize("replicas", [2, 3])
-@virtual_scenario
+@kit.virtual_scenario
 async def test_each_urgent_request_is_answered_though_a_replica_hangs(
     replicas: int, urgency: str, stream: bool, rules: dict[str, Any]
 ) -> None:
-    slow = HostileReplica(hang)
-    async with running(slow, *[chat_either] * (replicas - 1), **rules) as router:
+    slow = kit.HostileReplica(kit.hang)
+    async with kit.running(slow, *[kit.chat_either] * (replicas - 1), **rules) as router:
         for _ in range(REQUESTS):
             assert (await router.ask(urgent(urgency, stream))).status == 200
         assert slow.requests, "no request reached the replica that hangs"
@@ -69,12 +54,12 @@ async def test_each_urgent_request_is_answered_though_a_replica_hangs(
 
 
 @pytest.mark.parametrize(
-    "slow", [hang, stream_then_hang(role())], ids=["nothing", "a head and a role"]
+    "slow", [kit.hang, kit.stream_then_hang(kit.role())], ids=["nothing", "a head and a role"]
 )
-@virtual_scenario
-async def test_a_burst_is_answered_though_a_replica_hangs(slow: Behaviour) -> None:
-    hangs = HostileReplica(slow)
-    async with running(hangs, chat_either, **SHIPPED) as router:
+@kit.virtual_scenario
+async def test_a_burst_is_answered_though_a_replica_hangs(slow: kit.Behaviour) -> None:
+    hangs = kit.HostileReplica(slow)
+    async with kit.running(hangs, kit.chat_either, **SHIPPED) as router:
         asked = [router.ask(urgent("high", True)) for _ in range(REQUESTS)]
         for got in await asyncio.gather(*asked):
             assert (got.status, got.events()[-1]) == (200, "[DONE]")
@@ -83,32 +68,37 @@ async def test_a_burst_is_answered_though_a_replica_hangs(slow: Behaviour) -> No
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@virtual_scenario
+@kit.virtual_scenario
 async def test_engines_without_metrics_are_protected_too(stream: bool) -> None:
-    slow, quick = HostileReplica(hang, anonymous()), HostileReplica(chat_either, anonymous())
-    async with running(slow, quick, **SHIPPED) as router:
+    slow, quick = (
+        kit.HostileReplica(kit.hang, kit.anonymous()),
+        kit.HostileReplica(kit.chat_either, kit.anonymous()),
+    )
+    async with kit.running(slow, quick, **SHIPPED) as router:
         for _ in range(REQUESTS):
             assert (await router.ask(urgent("high", stream))).status == 200
         assert posts(slow)
         assert await hedged(router, REQUESTS) == posts(slow)
 
 
-@virtual_scenario
+@kit.virtual_scenario
 async def test_a_replica_that_stops_after_it_has_worked_is_noticed() -> None:
     """Polls show the tokens of earlier requests after the engine stopped."""
     has_stopped = asyncio.Event()
 
-    async def until_it_stops(connection: ReplicaConnection) -> None:
+    async def until_it_stops(connection: kit.ReplicaConnection) -> None:
         while request := await connection.recv_request():
             if has_stopped.is_set():
                 continue
             if json.loads(bytes(request.body)).get("stream"):
-                await connection.send(SSE_HEAD, chunk(token("t0")), chunk(DONE), LAST_CHUNK)
+                await connection.send(
+                    kit.SSE_HEAD, kit.chunk(kit.token("t0")), kit.chunk(kit.DONE), kit.LAST_CHUNK
+                )
             else:
-                await connection.send(completion())
+                await connection.send(kit.completion())
 
-    stops = HostileReplica(until_it_stops)
-    async with running(stops, chat_either, **SHIPPED) as router:
+    stops = kit.HostileReplica(until_it_stops)
+    async with kit.running(stops, kit.chat_either, **SHIPPED) as router:
         for stream in (True, False) * 4:
             assert (await router.ask(urgent("high", stream))).status == 200
         before = posts(stops)
@@ -120,13 +110,13 @@ async def test_a_replica_that_stops_after_it_has_worked_is_noticed() -> None:
         await router.log(14)
 
 
-@virtual_scenario
+@kit.virtual_scenario
 async def test_a_fleet_that_hangs_gets_at_most_one_copy_per_replica() -> None:
-    replicas = [HostileReplica(hang) for _ in range(3)]
-    async with running(*replicas, **SHIPPED) as router:
+    replicas = [kit.HostileReplica(kit.hang) for _ in range(3)]
+    async with kit.running(*replicas, **SHIPPED) as router:
         clients = [await router.send(urgent("high", True)) for _ in range(12)]
         counts = router.app.parts.context.hedger.metrics
-        await eventually(lambda: sum(counts.suppressed.values()) >= 24, "copies are considered")
+        await kit.eventually(lambda: sum(counts.suppressed.values()) >= 24, "copies are considered")
         assert counts.fired <= len(replicas)
         for client in clients:
             client.rst()
@@ -134,10 +124,10 @@ async def test_a_fleet_that_hangs_gets_at_most_one_copy_per_replica() -> None:
         assert counts.fired == counts.failed
 
 
-@virtual_scenario
+@kit.virtual_scenario
 async def test_a_class_can_have_two_copies_at_once() -> None:
     acts = [says("a"), says("b")]
-    async with running(*acts, hedging=Hedging(delay={"critical": 0.0}), **SHIPPED) as router:
+    async with kit.running(*acts, hedging=Hedging(delay={"critical": 0.0}), **SHIPPED) as router:
         client = await router.send(urgent("critical", True))
         await both_asked(*acts)
         acts[1].go.set()

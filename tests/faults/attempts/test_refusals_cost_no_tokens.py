@@ -3,8 +3,6 @@
 The tokens reserved for it are returned to its key; the request itself still counts.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,21 +1,14 @@
 """A replica fails while all others are at their limits: the request waits for a free place."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
 
 from router.core.errors import Reason
-from tests.harness.behaviours import until_closed
+from tests.harness.behaviours import rst_after_request, until_closed
 from tests.harness.messages import chat, completion, json_response
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
-from tests.harness.running import assert_error, running, virtual_scenario
-
-
-async def resets(connection: ReplicaConnection) -> None:
-    await connection.recv_request()
-    connection.rst()
+from tests.harness.running import Router, assert_error, routed, running, virtual_scenario
 
 
 async def is_busy(connection: ReplicaConnection) -> None:
@@ -39,7 +32,7 @@ def holds(go: asyncio.Event) -> Behaviour:
     return behave
 
 
-@pytest.mark.parametrize("fails", [resets, is_busy])
+@pytest.mark.parametrize("fails", [rst_after_request, is_busy])
 @virtual_scenario
 async def test_it_is_answered_when_there_is_room(fails: Behaviour) -> None:
     go = asyncio.Event()
@@ -62,7 +55,6 @@ async def test_it_is_answered_when_there_is_room(fails: Behaviour) -> None:
         assert (last["attempts"], last["reason"]) == (2, "ok")
 
 
-@virtual_scenario
-async def test_a_retry_does_not_wait_for_a_lost_fleet() -> None:
-    async with running(resets) as router:
-        assert_error(await router.ask(chat(), "POST"), Reason.REPLICA_RESET)
+@routed(rst_after_request, virtual=True)
+async def test_a_retry_does_not_wait_for_a_lost_fleet(router: Router) -> None:
+    assert_error(await router.ask(chat(), "POST"), Reason.REPLICA_RESET)

@@ -1,7 +1,5 @@
 """Two copies of a request in every combination of ends: one response, and nothing stays held."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,35 +9,14 @@ import pytest
 
 from router.config.model import Hedging, Replica
 from router.core.errors import Reason
-from tests.harness.behaviours import hang, json_ok, sse_tokens, until_closed
-from tests.harness.messages import (
-    DONE,
-    LAST_CHUNK,
-    SSE_HEAD,
-    chat,
-    chunk,
-    completion,
-    json_response,
-    response,
-    role,
-    token,
-)
-from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import (
-    Router,
-    assert_cut_stream,
-    assert_error,
-    assert_error_event,
-    running,
-    virtual_scenario,
-)
+from tests.harness import kit
 
 URGENT = "x-priority: high"
 
 
 def refusal(message: str, status: int = 500) -> bytes:
     error = {"message": message, "type": "x", "param": None, "code": None}
-    return json_response({"error": error}, status)
+    return kit.json_response({"error": error}, status)
 
 
 class Act:
@@ -52,10 +29,10 @@ class Act:
         self._sends = sends
         self._rst = rst
 
-    async def __call__(self, connection: ReplicaConnection) -> None:
+    async def __call__(self, connection: kit.ReplicaConnection) -> None:
         await connection.recv_request()
         self.asked.set()
-        over = asyncio.ensure_future(until_closed(connection))
+        over = asyncio.ensure_future(kit.until_closed(connection))
         go = asyncio.ensure_future(self.go.wait())
         await asyncio.wait((over, go), return_when=asyncio.FIRST_COMPLETED)
         go.cancel()
@@ -71,22 +48,22 @@ class Act:
 
 
 def says(text: str) -> Act:
-    return Act(SSE_HEAD, chunk(token(text)), chunk(DONE), LAST_CHUNK)
+    return Act(kit.SSE_HEAD, kit.chunk(kit.token(text)), kit.chunk(kit.DONE), kit.LAST_CHUNK)
 
 
 @asynccontextmanager
 async def racing(
-    *behaviours: Behaviour | HostileReplica,
-    spare: Behaviour | None = None,
+    *behaviours: kit.Behaviour | kit.HostileReplica,
+    spare: kit.Behaviour | None = None,
     delay_s: float = 0.02,
     **rules: Any,
-) -> AsyncIterator[Router]:
+) -> AsyncIterator[kit.Router]:
     """`spare`: a further replica, on the node of the first one, so that copies avoid it."""
     hedging = Hedging(policy="fixed", options={"delay_s": delay_s}, budget=1.0, **rules)
     rules = {"hedging": hedging, "retry": {"backoff_s": 0.0}, "policy": "round_robin"}
     if spare is not None:
         hostiles = [
-            behave if isinstance(behave, HostileReplica) else HostileReplica(behave)
+            behave if isinstance(behave, kit.HostileReplica) else kit.HostileReplica(behave)
             for behave in (*behaviours, spare)
         ]
         for hostile in hostiles:
@@ -96,10 +73,10 @@ async def racing(
             Replica(url=hostile.url, id=f"r{n}", node=node)
             for n, (hostile, node) in enumerate(zip(hostiles, nodes, strict=True))
         )
-        started: tuple[Behaviour | HostileReplica, ...] = tuple(hostiles)
+        started: tuple[kit.Behaviour | kit.HostileReplica, ...] = tuple(hostiles)
     else:
         started = behaviours
-    async with running(*started, **rules) as router:
+    async with kit.running(*started, **rules) as router:
         yield router
 
 
@@ -108,7 +85,7 @@ async def both_asked(*acts: Act) -> None:
         await act.asked.wait()
 
 
-async def counts(router: Router) -> tuple[int, int, int, int]:
+async def counts(router: kit.Router) -> tuple[int, int, int, int]:
     """Numbers of copies that were sent, won, lost and failed."""
     for client in router.clients:
         client.close()
@@ -118,11 +95,11 @@ async def counts(router: Router) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-@virtual_scenario
+@kit.virtual_scenario
 async def test_both_answer_in_the_same_moment(first: int) -> None:
     acts = says("from 0"), says("from 1")
     async with racing(*acts) as router:
-        client = await router.send(chat(URGENT, stream=True))
+        client = await router.send(kit.chat(URGENT, stream=True))
         await both_asked(*acts)
         acts[first].go.set()
         acts[1 - first].go.set()
@@ -140,7 +117,7 @@ FAILURES: dict[str, Callable[[], Act]] = {
     "400": lambda: Act(refusal("no", 400)),
     "429": lambda: Act(refusal("no", 429)),
     "error inside a stream": lambda: Act(
-        SSE_HEAD, chunk(role()), chunk(SAYS_NO), chunk(DONE), LAST_CHUNK
+        kit.SSE_HEAD, kit.chunk(kit.role()), kit.chunk(SAYS_NO), kit.chunk(kit.DONE), kit.LAST_CHUNK
     ),
     "death": lambda: Act(rst=True),
 }
@@ -148,15 +125,15 @@ FAILURES: dict[str, Callable[[], Act]] = {
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("who", [0, 1])
-@virtual_scenario
+@kit.virtual_scenario
 async def test_what_fails_first_does_not_win(who: int, failure: str) -> None:
     acts = [says("content"), says("content")]
     acts[who] = FAILURES[failure]()
     async with racing(*acts) as router:
-        client = await router.send(chat(URGENT, stream=True))
+        client = await router.send(kit.chat(URGENT, stream=True))
         await both_asked(*acts)
         acts[who].go.set()
-        await eventually(lambda: len(live(router)) == 1, "it is put aside")
+        await kit.eventually(lambda: len(live(router)) == 1, "it is put aside")
         acts[1 - who].go.set()
         got = await client.recv_response("POST")
         assert (got.status, got.events()[-1]) == (200, "[DONE]")
@@ -165,20 +142,20 @@ async def test_what_fails_first_does_not_win(who: int, failure: str) -> None:
         assert (await router.log())[0]["reason"] == "ok"
 
 
-def live(router: Router) -> list[object]:
+def live(router: kit.Router) -> list[object]:
     (exchange,) = router.app.parts.dispatcher.exchanges
     return [a for a in exchange.driver.state.attempts if a.held]
 
 
 @pytest.mark.parametrize("early", [0, 1])
-@virtual_scenario
+@kit.virtual_scenario
 async def test_both_refuse_and_the_first_ones_answer_is_relayed(early: int) -> None:
     acts = [Act(refusal("the first", 500)), Act(refusal("the second", 400))]
-    async with racing(*acts, spare=json_ok) as router:
-        client = await router.send(chat(URGENT))
+    async with racing(*acts, spare=kit.json_ok) as router:
+        client = await router.send(kit.chat(URGENT))
         await both_asked(*acts)
         acts[early].go.set()
-        await eventually(lambda: len(live(router)) == 1, "put aside")
+        await kit.eventually(lambda: len(live(router)) == 1, "put aside")
         acts[1 - early].go.set()
         got = await client.recv_response("POST")
         assert (got.status, got.error()["message"]) == (500, "the first")
@@ -186,52 +163,52 @@ async def test_both_refuse_and_the_first_ones_answer_is_relayed(early: int) -> N
         assert not router.replicas[2].requests, "and on a third nobody calls"
 
 
-@virtual_scenario
+@kit.virtual_scenario
 async def test_both_streams_report_an_error_behind_an_early_200() -> None:
     acts = [FAILURES["error inside a stream"]() for _ in range(2)]
     hedging = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0)
     timeouts = {"commit_after_s": 0.05}
-    async with running(*acts, hedging=hedging, timeouts=timeouts) as router:
-        client = await router.send(chat(URGENT, stream=True))
+    async with kit.running(*acts, hedging=hedging, timeouts=timeouts) as router:
+        client = await router.send(kit.chat(URGENT, stream=True))
         await both_asked(*acts)
         await router.answers_early()
         for act in acts:
             act.go.set()
-        assert_error_event(await client.recv_response("POST"), Reason.STREAM_ERROR)
+        kit.assert_error_event(await client.recv_response("POST"), Reason.STREAM_ERROR)
         assert await router.reason() == "stream_error"
 
 
-@virtual_scenario
+@kit.virtual_scenario
 async def test_a_retry_that_hangs_gets_a_copy() -> None:
     dies, hangs, answers = Act(rst=True), Act(), says("from the copy")
     dies.go.set()
     answers.go.set()
     async with racing(dies, hangs, answers, delay_s=0.5) as router:
-        got = await router.ask(chat(URGENT, stream=True), "POST")
+        got = await router.ask(kit.chat(URGENT, stream=True), "POST")
         assert "from the copy" in "".join(got.events())
         assert hangs.asked.is_set() and (await router.log())[0]["attempts"] == 3
         assert await counts(router) == (1, 1, 0, 0)
 
 
-@virtual_scenario
+@kit.virtual_scenario
 async def test_both_fail_and_it_counts_as_one_failure() -> None:
     acts = [Act(rst=True), Act(rst=True)]
-    async with racing(*acts, spare=json_ok) as router:
-        client = await router.send(chat(URGENT))
+    async with racing(*acts, spare=kit.json_ok) as router:
+        client = await router.send(kit.chat(URGENT))
         await both_asked(*acts)
         acts[0].go.set()
-        await eventually(lambda: len(live(router)) == 1, "one is dead")
+        await kit.eventually(lambda: len(live(router)) == 1, "one is dead")
         acts[1].go.set()
-        assert_error(await client.recv_response("POST"), Reason.REPLICA_RESET)
+        kit.assert_error(await client.recv_response("POST"), Reason.REPLICA_RESET)
         assert not router.replicas[2].requests, "what kills two is not tried on a third"
         assert (await counts(router))[3] == 1
 
 
-@virtual_scenario
+@kit.virtual_scenario
 async def test_both_engines_are_freed_when_the_client_disconnects() -> None:
     acts = [says("a"), says("b")]
     async with racing(*acts) as router:
-        client = await router.send(chat(URGENT, stream=True))
+        client = await router.send(kit.chat(URGENT, stream=True))
         await both_asked(*acts)
         client.rst()
         for act in acts:
@@ -240,11 +217,11 @@ async def test_both_engines_are_freed_when_the_client_disconnects() -> None:
         await router.quiet()
 
 
-@virtual_scenario
+@kit.virtual_scenario
 async def test_the_loser_is_cancelled_at_its_engine() -> None:
     slow, fast = Act(), says("b")
     async with racing(slow, fast) as router:
-        client = await router.send(chat(URGENT, stream=True))
+        client = await router.send(kit.chat(URGENT, stream=True))
         await both_asked(slow, fast)
         fast.go.set()
         assert (await client.recv_response("POST")).events()[-1] == "[DONE]"
@@ -253,14 +230,14 @@ async def test_the_loser_is_cancelled_at_its_engine() -> None:
 
 @pytest.mark.parametrize(
     "nothing",
-    [b"", chunk(role()), chunk(b": waiting\n\n"), chunk(b"\n\n")],
+    [b"", kit.chunk(kit.role()), kit.chunk(b": waiting\n\n"), kit.chunk(b"\n\n")],
     ids=["a head", "a role", "a comment", "an empty event"],
 )
-@virtual_scenario
+@kit.virtual_scenario
 async def test_an_event_without_content_does_not_win(nothing: bytes) -> None:
-    mute, fast = Act(SSE_HEAD, nothing), says("content")
+    mute, fast = Act(kit.SSE_HEAD, nothing), says("content")
     async with racing(mute, fast) as router:
-        client = await router.send(chat(URGENT, stream=True))
+        client = await router.send(kit.chat(URGENT, stream=True))
         await both_asked(mute, fast)
         mute.go.set()
         await asyncio.sleep(0.05)
@@ -271,30 +248,30 @@ async def test_an_event_without_content_does_not_win(nothing: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [response(body=b'{"choices": ['), response(body=b"")], ids=["cut", "empty"]
+    "broken", [kit.response(body=b'{"choices": ['), kit.response(body=b"")], ids=["cut", "empty"]
 )
-@virtual_scenario
+@kit.virtual_scenario
 async def test_an_invalid_answer_does_not_win(broken: bytes) -> None:
-    first, second = Act(broken), Act(completion())
+    first, second = Act(broken), Act(kit.completion())
     async with racing(first, second) as router:
-        client = await router.send(chat(URGENT))
+        client = await router.send(kit.chat(URGENT))
         await both_asked(first, second)
         first.go.set()
-        await eventually(lambda: len(live(router)) == 1, "it does not count")
+        await kit.eventually(lambda: len(live(router)) == 1, "it does not count")
         second.go.set()
         got = await client.recv_response("POST")
         assert got.status == 200
         assert got.json()["choices"]
 
 
-@virtual_scenario
+@kit.virtual_scenario
 async def test_after_content_nothing_is_hedged() -> None:
-    begun = Act(SSE_HEAD, chunk(token("a")))
-    other = HostileReplica(sse_tokens())
+    begun = Act(kit.SSE_HEAD, kit.chunk(kit.token("a")))
+    other = kit.HostileReplica(kit.sse_tokens())
     async with racing(begun, other, delay_s=0.5, by_header=True) as router:
         client = await router.client()
         begun.go.set()
-        await client.send(chat(URGENT, stream=True))
+        await client.send(kit.chat(URGENT, stream=True))
         await client.recv_until(b'"a"')
         await asyncio.sleep(0.6)  # longer than the delay of a hedge
         assert not other.requests
@@ -313,14 +290,14 @@ async def test_after_content_nothing_is_hedged() -> None:
     ],
     ids=["no class", "low", "declined", "asked", "two choices"],
 )
-@virtual_scenario
+@kit.virtual_scenario
 async def test_which_requests_get_no_second_copy(
     lines: tuple[str, ...], extra: dict[str, Any]
 ) -> None:
-    first = Act(completion())
-    other = HostileReplica(json_ok)
+    first = Act(kit.completion())
+    other = kit.HostileReplica(kit.json_ok)
     async with racing(first, other) as router:
-        client = await router.send(chat(*lines, **extra))
+        client = await router.send(kit.chat(*lines, **extra))
         await first.asked.wait()
         await asyncio.sleep(0.1)
         assert not other.requests
@@ -328,20 +305,20 @@ async def test_which_requests_get_no_second_copy(
         assert (await client.recv_response("POST")).status == 200
 
 
-@virtual_scenario
+@kit.virtual_scenario
 async def test_a_header_asks_for_a_copy_where_it_may() -> None:
-    fast = HostileReplica(sse_tokens())
-    async with racing(hang, fast, by_header=True) as router:
-        got = await router.ask(chat("x-hedge: on", stream=True))
+    fast = kit.HostileReplica(kit.sse_tokens())
+    async with racing(kit.hang, fast, by_header=True) as router:
+        got = await router.ask(kit.chat("x-hedge: on", stream=True))
         assert got.events()[-1] == "[DONE]"
         assert len(fast.requests) == 1
 
 
-@virtual_scenario
+@kit.virtual_scenario
 async def test_with_one_replica_no_copy_is_sent() -> None:
     only = says("content")
     async with racing(only) as router:
-        client = await router.send(chat(URGENT, stream=True))
+        client = await router.send(kit.chat(URGENT, stream=True))
         await only.asked.wait()
         await asyncio.sleep(0.1)
         only.go.set()
@@ -349,13 +326,13 @@ async def test_with_one_replica_no_copy_is_sent() -> None:
         assert (await counts(router))[0] == 0
 
 
-@virtual_scenario
+@kit.virtual_scenario
 async def test_a_winner_that_breaks_is_cut_though_another_would_have_answered() -> None:
-    first = Act(SSE_HEAD, chunk(token("a")), rst=True)
+    first = Act(kit.SSE_HEAD, kit.chunk(kit.token("a")), rst=True)
     second = says("b")
     async with racing(first, second) as router:
-        client = await router.send(chat(URGENT, stream=True))
+        client = await router.send(kit.chat(URGENT, stream=True))
         await both_asked(first, second)
         first.go.set()
-        assert_cut_stream(await client.recv_response("POST"), Reason.REPLICA_RESET)
+        kit.assert_cut_stream(await client.recv_response("POST"), Reason.REPLICA_RESET)
         await second.gone.wait()

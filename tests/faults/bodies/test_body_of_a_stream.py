@@ -1,7 +1,5 @@
 """The body of a request is kept until its stream begins, longer only if it may be sent again."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -4,8 +4,6 @@ The client compresses with the reference libraries. The replica gets the decoded
 field, since no engine decodes bodies.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib
@@ -21,7 +19,7 @@ from router.core.errors import Reason
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import LAST_CHUNK, chunk, post_json, request
 from tests.harness.reading import Response
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 CHAT = "/v1/chat/completions"
 MiB = 1024 * 1024
@@ -137,32 +135,30 @@ INVALID = {
 
 
 @pytest.mark.parametrize(("coding", "body"), INVALID.values(), ids=INVALID)
-@scenario
-async def test_invalid_data_is_refused(coding: str, body: bytes) -> None:
-    async with running(json_ok) as router:
-        answer = await ask(router, coding, body)
-        assert_error(answer, Reason.BAD_ENCODING, 400)
-        assert coding in answer.error()["message"]
-        assert not router.replica.requests
+@routed(json_ok)
+async def test_invalid_data_is_refused(router: Router, coding: str, body: bytes) -> None:
+    answer = await ask(router, coding, body)
+    assert_error(answer, Reason.BAD_ENCODING, 400)
+    assert coding in answer.error()["message"]
+    assert not router.replica.requests
 
 
 @pytest.mark.parametrize(
     "coding", ["compress", "lz4", "gzip, zstd", "gzip\r\ncontent-encoding: br"]
 )
-@scenario
-async def test_another_coding_is_named(coding: str) -> None:
-    async with running(json_ok) as router:
-        answer = await ask(router, coding, gzip.compress(gzip.compress(WHOLE)))
-        assert_error(answer, Reason.UNSUPPORTED_ENCODING, 415)
-        message = answer.error()["message"]
-        assert coding.replace("\r\ncontent-encoding: ", ", ") in message
-        assert "gzip, deflate, zstd, br" in message
-        assert answer.header("accept-encoding") == "gzip, deflate, zstd"
-        # On a path that the router does not know, the engine decides.
-        assert (await ask(router, coding, b"\x01\x02", "/custom")).status == 200
-        assert router.replica.requests[-1].all("content-encoding") == coding.split(
-            "\r\ncontent-encoding: "
-        )
+@routed(json_ok)
+async def test_another_coding_is_named(router: Router, coding: str) -> None:
+    answer = await ask(router, coding, gzip.compress(gzip.compress(WHOLE)))
+    assert_error(answer, Reason.UNSUPPORTED_ENCODING, 415)
+    message = answer.error()["message"]
+    assert coding.replace("\r\ncontent-encoding: ", ", ") in message
+    assert "gzip, deflate, zstd, br" in message
+    assert answer.header("accept-encoding") == "gzip, deflate, zstd"
+    # On a path that the router does not know, the engine decides.
+    assert (await ask(router, coding, b"\x01\x02", "/custom")).status == 200
+    assert router.replica.requests[-1].all("content-encoding") == coding.split(
+        "\r\ncontent-encoding: "
+    )
 
 
 @scenario
@@ -191,21 +187,19 @@ async def test_forms_are_decoded_and_pipelined_requests_wait() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 100, -1])
-@scenario
-async def test_a_client_that_leaves_in_between_leaves_nothing(cut: int) -> None:
-    async with running(json_ok) as router:
-        for coding in ("gzip", "zstd", "br"):
-            client = await router.client()
-            asked = packed(coding, PACK[coding][1](json.dumps(LARGE).encode()))
-            await client.send(asked[:cut])
-            client.rst()
-        await router.quiet()
-        assert router.app.parts.front.held_bytes == 0
+@routed(json_ok)
+async def test_a_client_that_leaves_in_between_leaves_nothing(router: Router, cut: int) -> None:
+    for coding in ("gzip", "zstd", "br"):
+        client = await router.client()
+        asked = packed(coding, PACK[coding][1](json.dumps(LARGE).encode()))
+        await client.send(asked[:cut])
+        client.rst()
+    await router.quiet()
+    assert router.app.parts.front.held_bytes == 0
 
 
-@scenario
-async def test_a_client_may_half_close_while_its_body_is_decoded() -> None:
-    async with running(json_ok, allow_half_close=True) as router:
-        client = await router.send(packed("gzip", gzip.compress(json.dumps(LARGE).encode())))
-        client.fin()
-        assert (await client.recv_response("POST")).status == 200
+@routed(json_ok, allow_half_close=True)
+async def test_a_client_may_half_close_while_its_body_is_decoded(router: Router) -> None:
+    client = await router.send(packed("gzip", gzip.compress(json.dumps(LARGE).encode())))
+    client.fin()
+    assert (await client.recv_response("POST")).status == 200

@@ -3,8 +3,6 @@
 On request, engines write large members after `usage`, and some routes have their own count fields.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,8 @@ import pytest
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys, Prefix
 from router.core.errors import Reason
+from tests.harness.behaviours import answer
 from tests.harness.messages import LAST_CHUNK, chunk, head, json_response, post_json
-from tests.harness.replica import Behaviour, ReplicaConnection
 from tests.harness.running import running, scenario
 
 ACME = "Authorization: Bearer acme-key"
@@ -32,14 +30,6 @@ def lines(*values: Any) -> bytes:
     fields = ["Content-Type: application/x-ndjson", "Transfer-Encoding: chunked"]
     data = [chunk(json.dumps(value).encode() + b"\n") for value in values]
     return head("HTTP/1.1 200 OK", fields) + b"".join(data) + LAST_CHUNK
-
-
-def behave_as(answer: bytes) -> Behaviour:
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(answer)
-
-    return behave
 
 
 LONG = list(range(100_000, 101_000))
@@ -77,11 +67,11 @@ ANSWERS: dict[str, tuple[str, bytes]] = {
 @scenario
 async def test_its_tokens_are_counted(tmp_path: Path, name: str) -> None:
     """5600 tokens, reported or relayed, are more than the key may use per minute."""
-    path, answer = ANSWERS[name]
+    path, data = ANSWERS[name]
     file = tmp_path / "keys.jsonl"
     line = KeyLine(name="acme", hash=hash_of(b"acme-key"), tokens_per_minute=2000)
     file.write_text(line_of(line) + "\n")
-    async with running(behave_as(answer), keys=Keys(file=str(file)), prefix=Prefix()) as router:
+    async with running(answer(data), keys=Keys(file=str(file)), prefix=Prefix()) as router:
         sent = post_json(path, {"model": "m", "prompt": "x"}, ACME)
         assert (await router.ask(sent, "POST")).status == 200
         (line_,) = await router.log()

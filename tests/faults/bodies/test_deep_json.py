@@ -1,12 +1,10 @@
 """Unlimited nesting: the parser is bounded, and the client gets an answer."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo
 from tests.harness.messages import chat, post_json
-from tests.harness.running import TOLD_NOTHING, running, scenario
+from tests.harness.running import TOLD_NOTHING, Router, routed, running, scenario
 
 DEPTH = 100_000
 BODIES = {
@@ -20,18 +18,17 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-@scenario
-async def test_it_is_answered(name: str) -> None:
+@routed(echo, replica=TOLD_NOTHING)
+async def test_it_is_answered(router: Router, name: str) -> None:
     """A deeply nested body is refused, or forwarded unchanged; it never causes a crash or a 500."""
-    async with running(echo, replica=TOLD_NOTHING) as router:
-        answer = await router.ask(post_json("/v1/chat/completions", BODIES[name]))
-        assert answer.status in (200, 400)
-        if answer.status == 400:
-            assert answer.error()["code"] in ("bad_json", "bad_model", "model_required")
-            assert not router.replica.requests
-        else:
-            assert bytes(router.replica.requests[0].body) == BODIES[name]
-        assert (await router.ask(chat())).status == 200
+    answer = await router.ask(post_json("/v1/chat/completions", BODIES[name]))
+    assert answer.status in (200, 400)
+    if answer.status == 400:
+        assert answer.error()["code"] in ("bad_json", "bad_model", "model_required")
+        assert not router.replica.requests
+    else:
+        assert bytes(router.replica.requests[0].body) == BODIES[name]
+    assert (await router.ask(chat())).status == 200
 
 
 @scenario

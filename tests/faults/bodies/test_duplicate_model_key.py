@@ -1,26 +1,22 @@
 """A body with `model` twice: the last one counts, as in the engines' own parsers."""
 
-from __future__ import annotations
-
 from tests.harness.behaviours import echo
 from tests.harness.messages import post_json
-from tests.harness.running import TOLD_NOTHING, running, scenario
+from tests.harness.running import TOLD_NOTHING, Router, routed
 
 PATH = "/v1/chat/completions"
 
 
-@scenario
-async def test_the_last_one_wins() -> None:
-    async with running(echo, replica=TOLD_NOTHING) as router:
-        good = b'{"model": "nobody", "model": "m"}'
-        assert (await router.ask(post_json(PATH, good))).json()["body"].encode() == good
-        answer = await router.ask(post_json(PATH, b'{"model": "m", "model": "nobody"}'))
-        assert answer.status == 404
-        assert answer.error()["code"] == "model_not_found"
+@routed(echo, replica=TOLD_NOTHING)
+async def test_the_last_one_wins(router: Router) -> None:
+    good = b'{"model": "nobody", "model": "m"}'
+    assert (await router.ask(post_json(PATH, good))).json()["body"].encode() == good
+    answer = await router.ask(post_json(PATH, b'{"model": "m", "model": "nobody"}'))
+    assert answer.status == 404
+    assert answer.error()["code"] == "model_not_found"
 
 
-@scenario
-async def test_so_does_an_escaped_spelling() -> None:
-    async with running(echo, replica=TOLD_NOTHING) as router:
-        answer = await router.ask(post_json(PATH, b'{"model": "m", "mod\\u0065l": "nobody"}'))
-        assert answer.status == 404
+@routed(echo, replica=TOLD_NOTHING)
+async def test_so_does_an_escaped_spelling(router: Router) -> None:
+    answer = await router.ask(post_json(PATH, b'{"model": "m", "mod\\u0065l": "nobody"}'))
+    assert answer.status == 404

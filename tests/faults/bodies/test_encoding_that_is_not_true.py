@@ -4,8 +4,6 @@ vLLM and SGLang ignore Content-Encoding, and read UTF-8 (also with a byte order 
 UTF-32. So the limits of priorities and names apply to such a body.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -15,7 +13,7 @@ from router.core.errors import Reason
 from router.intake.body import SCAN_ABOVE
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import post_json, request
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 CHAT, BATCH = "/v1/chat/completions", "/v1/chat/completions/batch"
 CODINGS = ["gzip", "br", "x", ""]
@@ -54,12 +52,11 @@ async def test_the_priority_is_the_routers(engine: str, coding: str) -> None:
 
 
 @pytest.mark.parametrize("coding", CODINGS)
-@scenario
-async def test_a_priority_that_is_not_rewritten_is_refused(coding: str) -> None:
-    async with running(json_ok, replica={"engine": "vllm"}, priority=LIMITED) as router:
-        field = f"content-encoding: {coding}"
-        kind = "content-type: multipart/form-data; boundary=b"
-        audio = request("/v1/audio/transcriptions", kind, field, method="POST", body=FORM)
-        for asked in (post_json(BATCH, URGENT, field), audio):
-            assert_error(await router.ask(asked, "POST"), Reason.BAD_PRIORITY, 400)
-        assert [seen for seen in router.replica.requests if seen.method == "POST"] == []
+@routed(json_ok, replica={"engine": "vllm"}, priority=LIMITED)
+async def test_a_priority_that_is_not_rewritten_is_refused(router: Router, coding: str) -> None:
+    field = f"content-encoding: {coding}"
+    kind = "content-type: multipart/form-data; boundary=b"
+    audio = request("/v1/audio/transcriptions", kind, field, method="POST", body=FORM)
+    for asked in (post_json(BATCH, URGENT, field), audio):
+        assert_error(await router.ask(asked, "POST"), Reason.BAD_PRIORITY, 400)
+    assert [seen for seen in router.replica.requests if seen.method == "POST"] == []

@@ -3,8 +3,6 @@
 The parser finds UTF-16 and UTF-32, skips a byte order mark, and knows NaN and Infinity.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -14,7 +12,7 @@ from router.core.errors import Reason
 from tests.examples import ALL
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import LAST_CHUNK, chunk, post_json, request
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 CHAT = "/v1/chat/completions"
 CASES = {
@@ -95,18 +93,16 @@ async def test_its_members_are_read_and_edited(text: str, size: int) -> None:
         b'{"x": NaN, "a": ' + b"[" * 5000 + b"]" * 5000 + b"}",
     ],
 )
-@scenario
-async def test_what_no_parser_accepts_is_refused(body: bytes) -> None:
-    async with running(json_ok) as router:
-        answer = await router.ask(post_json(CHAT, body), "POST")
-        assert answer.status == 400
-        assert answer.error()["code"] in ("bad_json", "bad_model")
-        assert not router.replica.requests
+@routed(json_ok)
+async def test_what_no_parser_accepts_is_refused(router: Router, body: bytes) -> None:
+    answer = await router.ask(post_json(CHAT, body), "POST")
+    assert answer.status == 400
+    assert answer.error()["code"] in ("bad_json", "bad_model")
+    assert not router.replica.requests
 
 
 @pytest.mark.parametrize("body", [b"\xef\xbb\xbfabc", "{}".encode("utf-16"), b"\x00\x01\x02\x03"])
-@scenario
-async def test_bodies_of_other_paths_are_not_changed(body: bytes) -> None:
-    async with running(json_ok) as router:
-        assert (await router.ask(request("/other", method="POST", body=body), "POST")).status == 200
-        assert bytes(router.replica.requests[0].body) == body
+@routed(json_ok)
+async def test_bodies_of_other_paths_are_not_changed(router: Router, body: bytes) -> None:
+    assert (await router.ask(request("/other", method="POST", body=body), "POST")).status == 200
+    assert bytes(router.replica.requests[0].body) == body

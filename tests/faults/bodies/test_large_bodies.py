@@ -1,16 +1,14 @@
 """Large bodies are forwarded completely, held once, and do not delay other streams."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 
 import pytest
 
-from tests.harness.behaviours import sse_tokens
+from tests.harness.behaviours import answer_by, sse_tokens
 from tests.harness.messages import SSE_HEAD, chat, chunk, completion, post_json, token
 from tests.harness.replica import ReplicaConnection
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed, running, scenario
 
 MB = 1024 * 1024
 
@@ -24,10 +22,7 @@ def digest_of(body: bytes) -> str:
     return hashlib.sha256(body.rpartition(b"]")[0]).hexdigest()
 
 
-async def digest(connection: ReplicaConnection) -> None:
-    """Answer with the digest of the received body."""
-    while asked := await connection.recv_request():
-        await connection.send(completion(f"X-Digest: {digest_of(bytes(asked.body))}"))
+digest = answer_by(lambda asked: completion(f"X-Digest: {digest_of(bytes(asked.body))}"))
 
 
 @pytest.mark.parametrize("size", [1 * MB, 10 * MB, 40 * MB])
@@ -41,13 +36,12 @@ async def test_they_come_whole(size: int) -> None:
         assert router.app.census()["held_bytes"] == 0
 
 
-@scenario
-async def test_the_model_of_a_large_body_is_found() -> None:
+@routed(digest)
+async def test_the_model_of_a_large_body_is_found(router: Router) -> None:
     """A body over 8 MB is scanned up to a limit, or a header names its model."""
-    async with running(digest) as router:
-        answer = await router.ask(post_json("/v1/chat/completions", body_of(10 * MB)))
-        assert answer.status == 200
-        assert (await router.log())[0]["model"] == "m"
+    answer = await router.ask(post_json("/v1/chat/completions", body_of(10 * MB)))
+    assert answer.status == 200
+    assert (await router.log())[0]["model"] == "m"
 
 
 @scenario

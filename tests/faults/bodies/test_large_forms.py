@@ -1,7 +1,5 @@
 """Large forms are forwarded completely, parsed while they arrive, and not copied for parsing."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import pytest

@@ -1,7 +1,5 @@
 """A large body that the decoder cannot read is scanned, forwarded, and truncated if necessary."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 
@@ -19,7 +17,7 @@ from router.intake.prompt import prompt_blocks
 from router.intake.routes import POSTS
 from tests.harness.behaviours import echo, json_ok
 from tests.harness.messages import post_json
-from tests.harness.running import TOLD_NOTHING, running, scenario
+from tests.harness.running import TOLD_NOTHING, Router, routed, running, scenario
 
 CHAT = "/v1/chat/completions"
 LONG = b'"x": "' + b"x" * EACH_UP_TO + b'"'
@@ -72,15 +70,14 @@ async def test_its_priority_does_not_pass(members: bytes) -> None:
 
 
 @pytest.mark.parametrize("odd", [b'"stream": "x"', b'"priority": 1', b'"user": "\\ud800", "n": []'])
-@scenario
-async def test_too_many_members_to_find_one_are_refused(odd: bytes) -> None:
-    async with running(echo, replica=TOLD_NOTHING) as router:
-        answer = await router.ask(post_json(CHAT, b'{"model": "m", ' + odd + b"," + MANY + b"}"))
-        assert answer.status == 400
-        assert answer.error()["code"] == "bad_json"
-        assert str(MEMBERS) in answer.error()["message"]
-        plain = b'{"model": "m", "messages": [],' + MANY + b"}"
-        assert (await router.ask(post_json(CHAT, plain))).status == 200
+@routed(echo, replica=TOLD_NOTHING)
+async def test_too_many_members_to_find_one_are_refused(router: Router, odd: bytes) -> None:
+    answer = await router.ask(post_json(CHAT, b'{"model": "m", ' + odd + b"," + MANY + b"}"))
+    assert answer.status == 400
+    assert answer.error()["code"] == "bad_json"
+    assert str(MEMBERS) in answer.error()["message"]
+    plain = b'{"model": "m", "messages": [],' + MANY + b"}"
+    assert (await router.ask(post_json(CHAT, plain))).status == 200
 
 
 def test_the_fields_are_those_of_a_small_body() -> None:

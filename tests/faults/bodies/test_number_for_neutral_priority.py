@@ -4,8 +4,6 @@ vLLM's and SGLang's neutral `priority` is 0 and TensorRT-LLM's is 0.5. No neutra
 request critical, let it overtake another request, or let a client without a key be critical.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from tests.harness.behaviours import echo
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat_body, post_json
 from tests.harness.replica import eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, routed, running, scenario
 
 TIERS = ("enterprise", "free")
 
@@ -104,13 +102,12 @@ async def test_a_configured_dialect_is_read_without_an_engine() -> None:
 
 
 @pytest.mark.parametrize("way", ["body", "header"])
-@scenario
-async def test_a_client_without_a_key_is_not_critical(way: str) -> None:
-    async with running(echo) as router:
-        headers = ["x-priority: critical"] if way == "header" else []
-        body = {"priority": "critical"} if way == "body" else {}
-        assert (await router.ask(chat_of(*headers, **body), "POST")).status == 200
-        assert [line["class"] for line in await router.log(1)] == ["high"]
+@routed(echo)
+async def test_a_client_without_a_key_is_not_critical(router: Router, way: str) -> None:
+    headers = ["x-priority: critical"] if way == "header" else []
+    body = {"priority": "critical"} if way == "body" else {}
+    assert (await router.ask(chat_of(*headers, **body), "POST")).status == 200
+    assert [line["class"] for line in await router.log(1)] == ["high"]
 
 
 @scenario

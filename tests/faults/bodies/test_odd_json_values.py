@@ -1,7 +1,5 @@
 """Odd values that only the engine validates: forwarded byte for byte."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo

@@ -3,8 +3,6 @@
 Python's JSON decoder, and so the engines, accept such a name. Most decoders do not.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

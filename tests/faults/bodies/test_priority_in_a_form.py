@@ -3,8 +3,6 @@
 The router never rewrites forms.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 Tested on the paths on which the router writes no priority number.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

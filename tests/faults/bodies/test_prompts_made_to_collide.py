@@ -1,7 +1,5 @@
 """Prompts constructed to collide: clients cannot compute the hashes used for routing."""
 
-from __future__ import annotations
-
 from router.dispatch.exchange import Exchange
 from tests.harness.behaviours import hang
 from tests.harness.messages import chat

@@ -1,7 +1,5 @@
 """Bodies that the router refuses by itself, before a byte of them reaches a replica."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -10,7 +8,7 @@ from router.intake.body import DECODE_UP_TO, SCAN_ABOVE
 from tests.harness.behaviours import echo
 from tests.harness.cases import Refusal, check_refusals
 from tests.harness.messages import chat_body, head, post_json, request
-from tests.harness.running import TOLD_NOTHING, running, scenario
+from tests.harness.running import TOLD_NOTHING, Router, routed, running, scenario
 
 CHAT = "/v1/chat/completions"
 WHOLE = json.dumps(chat_body()).encode()
@@ -78,11 +76,10 @@ async def test_above_the_limit(path: str) -> None:
     await check_refusals(rows, limits={"body": 1000})
 
 
-@scenario
-async def test_at_the_limit() -> None:
-    async with running(echo, limits={"body": 1000}) as router:
-        asked = request("/upload", method="POST", body=b"x" * 1000)
-        assert len((await router.ask(asked)).json()["body"]) == 1000
+@routed(echo, limits={"body": 1000})
+async def test_at_the_limit(router: Router) -> None:
+    asked = request("/upload", method="POST", body=b"x" * 1000)
+    assert len((await router.ask(asked)).json()["body"]) == 1000
 
 
 @scenario
@@ -126,20 +123,18 @@ async def test_responses_in_the_background() -> None:
         assert (await router.ask(post_json("/v1/completions", elsewhere), "POST")).status == 200
 
 
-@scenario
-async def test_json_that_is_not_an_object_is_refused_or_forwarded() -> None:
-    async with running(echo, replica=TOLD_NOTHING) as router:
-        for body in (b'[{"model": "m"}]', b'"m"', b"1", b"null", b"{}"):
-            seen = len(router.replica.requests)
-            answer = await router.ask(post_json(CHAT, body))
-            assert answer.status in (200, 400), body
-            if answer.status == 200:
-                assert bytes(router.replica.requests[seen].body) == body
+@routed(echo, replica=TOLD_NOTHING)
+async def test_json_that_is_not_an_object_is_refused_or_forwarded(router: Router) -> None:
+    for body in (b'[{"model": "m"}]', b'"m"', b"1", b"null", b"{}"):
+        seen = len(router.replica.requests)
+        answer = await router.ask(post_json(CHAT, body))
+        assert answer.status in (200, 400), body
+        if answer.status == 200:
+            assert bytes(router.replica.requests[seen].body) == body
 
 
-@scenario
-async def test_other_paths_take_any_body() -> None:
-    async with running(echo, replica=TOLD_NOTHING) as router:
-        for name in ("words", "empty", "nul bytes"):
-            answer = await router.ask(request("/other", method="POST", body=MALFORMED[name]))
-            assert answer.json()["body"] == MALFORMED[name].decode("latin-1")
+@routed(echo, replica=TOLD_NOTHING)
+async def test_other_paths_take_any_body(router: Router) -> None:
+    for name in ("words", "empty", "nul bytes"):
+        answer = await router.ask(request("/other", method="POST", body=MALFORMED[name]))
+        assert answer.json()["body"] == MALFORMED[name].decode("latin-1")

@@ -1,7 +1,5 @@
 """A replica that answers during the upload: its answer is relayed, and both connections close."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import until_closed

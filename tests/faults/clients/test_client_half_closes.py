@@ -1,7 +1,5 @@
 """A FIN after a whole request: by default a disconnect; tolerated if the configuration says so."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from tests.harness.behaviours import echo
 from tests.harness.messages import completion, request
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed, running, scenario
 
 
 @scenario
@@ -48,14 +46,13 @@ async def test_where_allowed_the_answer_still_comes() -> None:
         assert await router.reason() == "ok"
 
 
-@scenario
-async def test_where_allowed_pipelined_requests_are_all_answered() -> None:
-    async with running(echo, allow_half_close=True) as router:
-        client = await router.send(*(request(f"/{index}") for index in range(5)))
-        client.fin()
-        for index in range(5):
-            assert (await client.recv_response()).json()["target"] == f"/{index}"
-        assert await client.expect_close()
+@routed(echo, allow_half_close=True)
+async def test_where_allowed_pipelined_requests_are_all_answered(router: Router) -> None:
+    client = await router.send(*(request(f"/{index}") for index in range(5)))
+    client.fin()
+    for index in range(5):
+        assert (await client.recv_response()).json()["target"] == f"/{index}"
+    assert await client.expect_close()
 
 
 @pytest.mark.parametrize("allowed", [False, True])
@@ -69,11 +66,10 @@ async def test_a_half_close_before_the_end_of_the_request_ends_it(allowed: bool)
         assert not router.replica.requests
 
 
-@scenario
-async def test_an_idle_connection_is_closed_quietly() -> None:
-    async with running(echo) as router:
-        client = await router.send(request("/plain"))
-        assert (await client.recv_response()).status == 200
-        client.fin()
-        await client.expect_silence_then_close()
-        assert len(await router.log()) == 1
+@routed(echo)
+async def test_an_idle_connection_is_closed_quietly(router: Router) -> None:
+    client = await router.send(request("/plain"))
+    assert (await client.recv_response()).status == 200
+    client.fin()
+    await client.expect_silence_then_close()
+    assert len(await router.log()) == 1

@@ -1,14 +1,12 @@
 """A client that stops reading delays only its own stream, and only for a limited time."""
 
-from __future__ import annotations
-
 import asyncio
 
 from router.core.errors import Reason
 from tests.harness.behaviours import hang, until_closed
 from tests.harness.messages import SSE_HEAD, chat, chunk, token
 from tests.harness.replica import ReplicaConnection
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 PIECE = chunk(token("x" * 16_000))
 HELD = 512 * 1024  # bytes per stream, for any amount sent by the replica
@@ -67,8 +65,8 @@ async def test_many_slow_readers_do_not_delay_other_streams() -> None:
     count = 50
     flood = Flood(1 << 30)
     async with running(flood, timeouts={"write_stall_s": 60.0}) as router:
-        slow = [await router.client(receive_buffer=4096) for _ in range(count)]
-        for client in slow:
+        for _ in range(count):  # one by one: an idle client would run into its time for a head
+            client = await router.client(receive_buffer=4096)
             await client.send(chat(stream=True))
             await client.recv_until(b"xxx")
         answer = await router.ask(chat(stream=True, user="quick"))
@@ -125,27 +123,25 @@ async def test_backpressure_reaches_the_replica() -> None:
             assert await client.fill()
 
 
-@scenario
-async def test_a_break_before_any_content_moves_no_deadline_of_the_client() -> None:
-    async with running(hang) as router:
-        client = await router.send(chat("x-request-timeout-ms: 600", stream=True))
-        await router.replica.wait_for_requests(1)
-        (exchange,) = router.app.parts.dispatcher.exchanges
-        exchange.client_paused()
-        exchange.client_resumed()
-        assert exchange.deadlines.deadline <= exchange.deadlines.wanted_until
-        assert_error(await client.recv_response(), Reason.DEADLINE_PASSED, 408)
+@routed(hang)
+async def test_a_break_before_any_content_moves_no_deadline_of_the_client(router: Router) -> None:
+    client = await router.send(chat("x-request-timeout-ms: 600", stream=True))
+    await router.replica.wait_for_requests(1)
+    (exchange,) = router.app.parts.dispatcher.exchanges
+    exchange.client_paused()
+    exchange.client_resumed()
+    assert exchange.deadlines.deadline <= exchange.deadlines.wanted_until
+    assert_error(await client.recv_response(), Reason.DEADLINE_PASSED, 408)
 
 
-@scenario
-async def test_a_deadline_that_passes_in_a_break_ends_the_request_after_it() -> None:
-    async with running(hang, timeouts={"write_stall_s": 60.0}) as router:
-        client = await router.send(chat("x-request-timeout-ms: 200", stream=True))
-        await router.replica.wait_for_requests(1)
-        (exchange,) = router.app.parts.dispatcher.exchanges
-        exchange.client_paused()
-        # Past the request's deadline: no event shows that nothing ended the request.
-        await asyncio.sleep(0.5)
-        assert router.busy()
-        exchange.client_resumed()
-        assert_error(await client.recv_response(), Reason.DEADLINE_PASSED, 408)
+@routed(hang, timeouts={"write_stall_s": 60.0})
+async def test_a_deadline_that_passes_in_a_break_ends_the_request_after_it(router: Router) -> None:
+    client = await router.send(chat("x-request-timeout-ms: 200", stream=True))
+    await router.replica.wait_for_requests(1)
+    (exchange,) = router.app.parts.dispatcher.exchanges
+    exchange.client_paused()
+    # Past the request's deadline: no event shows that nothing ended the request.
+    await asyncio.sleep(0.5)
+    assert router.busy()
+    exchange.client_resumed()
+    assert_error(await client.recv_response(), Reason.DEADLINE_PASSED, 408)

@@ -1,7 +1,5 @@
 """A client that disconnects: its replica connection is closed, too (see `test_positions.py`)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -11,7 +9,7 @@ from tests.harness.cases import Case
 from tests.harness.client import RawClient
 from tests.harness.messages import SSE_HEAD, chat, chunk, request, role, token
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, routed, running, scenario
 
 WAYS = pytest.mark.parametrize("way", ["fin", "rst"])
 
@@ -59,14 +57,13 @@ async def test_while_its_bytes_are_held_back(way: str) -> None:
         assert await router.reason() in ("client_gone", "write_timeout")
 
 
-@scenario
-async def test_other_requests_are_not_affected() -> None:
-    async with running(stream_then_hang(role(), token("a"))) as router:
-        stays, leaves = await router.client(), await router.client()
-        for client in (stays, leaves):
-            await client.send(chat(stream=True))
-            await client.recv_until(b'"a"')
-        leaves.rst()
-        assert await router.reason() == "client_gone"
-        assert router.busy()["leases"] == 1
-        assert stays.ended is None
+@routed(stream_then_hang(role(), token("a")))
+async def test_other_requests_are_not_affected(router: Router) -> None:
+    stays, leaves = await router.client(), await router.client()
+    for client in (stays, leaves):
+        await client.send(chat(stream=True))
+        await client.recv_until(b'"a"')
+    leaves.rst()
+    assert await router.reason() == "client_gone"
+    assert router.busy()["leases"] == 1
+    assert stays.ended is None

@@ -1,7 +1,5 @@
 """A client that disconnects while its first attempt fails gets no second attempt."""
 
-from __future__ import annotations
-
 import asyncio
 
 from tests.harness.behaviours import json_ok

@@ -1,7 +1,5 @@
 """A client that disconnects during its upload: no replica gets a complete request."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import until_closed

@@ -1,7 +1,5 @@
 """A refusal during an upload: the client can read the status, and the router stops reading."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from tests.harness.client import RawClient
 from tests.harness.messages import head
 from tests.harness.over_tls import TlsClient
 from tests.harness.replica import eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, routed, running, scenario
 from tests.places import CERT, KEY
 
 MB = 1024 * 1024
@@ -79,38 +77,35 @@ async def test_the_client_reads_the_status(
         assert not router.replica.requests
 
 
-@scenario
-async def test_a_slow_upload_is_read_to_its_end() -> None:
+@routed(echo, timeouts={"refused_body_s": 6.0})
+async def test_a_slow_upload_is_read_to_its_end(router: Router) -> None:
     """It takes longer than the time without bytes that would end it."""
-    async with running(echo, timeouts={"refused_body_s": 6.0}) as router:
-        client = await router.send(upload("/metrics", size=20 * len(PIECE)))
-        for _ in range(20):
-            await client.send(PIECE)
-            await asyncio.sleep(0.08)
-        assert (await client.recv_response()).status == 404
-        assert await client.expect_close() == "fin"
+    client = await router.send(upload("/metrics", size=20 * len(PIECE)))
+    for _ in range(20):
+        await client.send(PIECE)
+        await asyncio.sleep(0.08)
+    assert (await client.recv_response()).status == 404
+    assert await client.expect_close() == "fin"
 
 
-@scenario
-async def test_an_endless_upload_is_cut_off() -> None:
-    async with running(echo, limits={"body": 1000}, timeouts={"refused_body_s": 0.5}) as router:
-        client = await router.send(chunked("/upload"))
-        piece = b"10000\r\n" + bytes(65536) + b"\r\n"
-        with pytest.raises(OSError):
-            while True:
-                await client.send(piece)
-                await asyncio.sleep(0)
-        await router.quiet()
-        assert not router.replica.requests
+@routed(echo, limits={"body": 1000}, timeouts={"refused_body_s": 0.5})
+async def test_an_endless_upload_is_cut_off(router: Router) -> None:
+    client = await router.send(chunked("/upload"))
+    piece = b"10000\r\n" + bytes(65536) + b"\r\n"
+    with pytest.raises(OSError):
+        while True:
+            await client.send(piece)
+            await asyncio.sleep(0)
+    await router.quiet()
+    assert not router.replica.requests
 
 
-@scenario
-async def test_a_refused_client_that_sends_nothing_more_is_disconnected() -> None:
-    async with running(echo, timeouts=FAST) as router:
-        client = await router.send(upload("/metrics", size=MB))
-        await client.recv_response()
-        await client.expect_close()
-        await eventually(lambda: not router.app.parts.front.clients, "closed")
+@routed(echo, timeouts=FAST)
+async def test_a_refused_client_that_sends_nothing_more_is_disconnected(router: Router) -> None:
+    client = await router.send(upload("/metrics", size=MB))
+    await client.recv_response()
+    await client.expect_close()
+    await eventually(lambda: not router.app.parts.front.clients, "closed")
 
 
 @needs("batches")
@@ -140,29 +135,27 @@ async def test_a_refusal_of_the_batch_server_has_the_same_deadlines(
         await eventually(lambda: not (tunnels or front.clients or front.lingering), "closed")
 
 
-@scenario
-async def test_few_connections_linger_and_a_new_one_ends_them() -> None:
-    async with running(echo, limits={"connections": 16}) as router:
-        front = router.app.parts.front
-        refused = []
-        for _ in range(6):
-            client = await router.send(upload("/metrics", size=MB))
-            assert (await client.recv_response()).status == 404
-            refused.append(client)
-        assert len(front.lingering) == front.most_lingering == 4
-        for _ in range(10):
-            client = await router.send(upload("/upload", size=10))
-            await client.send(b"0123456789")
-            assert (await client.recv_response()).status == 200
-        assert len(front.lingering) < 4
-
-
-@scenario
-async def test_a_drain_does_not_wait_for_them() -> None:
-    async with running(echo, drain={"grace_s": 30.0}) as router:
+@routed(echo, limits={"connections": 16})
+async def test_few_connections_linger_and_a_new_one_ends_them(router: Router) -> None:
+    front = router.app.parts.front
+    refused = []
+    for _ in range(6):
         client = await router.send(upload("/metrics", size=MB))
-        await client.recv_response()
-        router.app.drain()
-        await asyncio.wait_for(router.app.draining.done.wait(), 15.0)
-        assert not router.app.parts.front.clients
-        assert await router.reason() == Reason.NOT_FOUND.value
+        assert (await client.recv_response()).status == 404
+        refused.append(client)
+    assert len(front.lingering) == front.most_lingering == 4
+    for _ in range(10):
+        client = await router.send(upload("/upload", size=10))
+        await client.send(b"0123456789")
+        assert (await client.recv_response()).status == 200
+    assert len(front.lingering) < 4
+
+
+@routed(echo, drain={"grace_s": 30.0})
+async def test_a_drain_does_not_wait_for_them(router: Router) -> None:
+    client = await router.send(upload("/metrics", size=MB))
+    await client.recv_response()
+    router.app.drain()
+    await asyncio.wait_for(router.app.draining.done.wait(), 15.0)
+    assert not router.app.parts.front.clients
+    assert await router.reason() == Reason.NOT_FOUND.value

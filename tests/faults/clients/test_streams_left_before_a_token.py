@@ -3,8 +3,6 @@
 A request is free only if no engine has worked for it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from router.intake.body import SCAN_ABOVE
 from tests.harness.behaviours import hang, stream_then_hang
 from tests.harness.messages import SSE_HEAD, chat, chunk, head, role, token
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually, rest
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 ACME = "Authorization: Bearer acme-key"
 LONG = [
@@ -71,12 +69,11 @@ async def test_prompts_that_are_left_use_up_the_limit(
         assert_error(answer, Reason.KEY_TOKENS)
 
 
-@scenario
-async def test_a_request_that_an_engine_refused_is_not_charged() -> None:
-    async with running(refuses_slowly) as router:
-        found = router.usages()
-        await leave(router, stream=True, messages=LONG)
-        assert found == [UNKNOWN]
+@routed(refuses_slowly)
+async def test_a_request_that_an_engine_refused_is_not_charged(router: Router) -> None:
+    found = router.usages()
+    await leave(router, stream=True, messages=LONG)
+    assert found == [UNKNOWN]
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])

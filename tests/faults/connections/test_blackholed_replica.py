@@ -1,7 +1,5 @@
 """A replica that drops packets: all requests waiting for a connection to it fail at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

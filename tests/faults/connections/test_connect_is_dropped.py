@@ -1,7 +1,5 @@
 """A replica whose SYNs are dropped: the connect timeout expires and another replica serves."""
 
-from __future__ import annotations
-
 from router.config.model import Classes, ClassTimeouts, HighClass
 from router.core.errors import Reason
 from tests.harness import clocks

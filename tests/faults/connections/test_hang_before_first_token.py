@@ -3,8 +3,6 @@
 Headers are not a token: an engine sends them before it has computed anything.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason
@@ -12,7 +10,14 @@ from tests.harness.behaviours import hang, stream_then_hang
 from tests.harness.cases import Case
 from tests.harness.messages import chat, event, post_json, role
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import assert_error, assert_error_event, running, virtual_scenario
+from tests.harness.running import (
+    Router,
+    assert_error,
+    assert_error_event,
+    routed,
+    running,
+    virtual_scenario,
+)
 from tests.harness.virtual_time import takes
 
 SOON = {"first_token_s": 9.0, "whole_s": 9.0}  # before the early status
@@ -79,14 +84,13 @@ async def test_half_a_json_answer() -> None:
         assert await router.reason() in ("whole_timeout", "token_gap_timeout")
 
 
-@virtual_scenario
-async def test_a_client_that_waits_sees_comments_and_then_an_error_event() -> None:
-    async with running(hang) as router:
-        with takes(300.0):
-            answer = await router.ask(chat(stream=True))
-        assert answer.status == 200
-        assert (answer.header("content-type") or "").startswith("text/event-stream")
-        assert_error_event(answer, Reason.TTFT_TIMEOUT)
-        assert bytes(answer.body).startswith(b":")
-        assert b"[DONE]" not in answer.body
-        assert await router.reason() == "ttft_timeout"
+@routed(hang, virtual=True)
+async def test_a_client_that_waits_sees_comments_and_then_an_error_event(router: Router) -> None:
+    with takes(300.0):
+        answer = await router.ask(chat(stream=True))
+    assert answer.status == 200
+    assert (answer.header("content-type") or "").startswith("text/event-stream")
+    assert_error_event(answer, Reason.TTFT_TIMEOUT)
+    assert bytes(answer.body).startswith(b":")
+    assert b"[DONE]" not in answer.body
+    assert await router.reason() == "ttft_timeout"

@@ -1,7 +1,5 @@
 """A stream that stalls after its first token is cut by the gap timer, visibly for the client."""
 
-from __future__ import annotations
-
 import asyncio
 
 from router.core.errors import Reason

@@ -1,7 +1,5 @@
 """A replica's name gets another address: streams stay where they are, new requests follow."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from typing import Any
@@ -11,29 +9,15 @@ import pytest
 import router.fleet.monitor.resolve as resolve
 from router.config.model import Prefix
 from tests.addons.needed import needs
-from tests.harness.behaviours import json_ok
-from tests.harness.messages import (
-    DONE,
-    LAST_CHUNK,
-    SSE_HEAD,
-    chat,
-    chunk,
-    completion,
-    json_response,
-    response,
-    role,
-    token,
-)
-from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import running, scenario
+from tests.harness import kit
 
 HOST = "replica.test"  # RFC 6761: no name server knows it
 
 
-class Named(HostileReplica):
+class Named(kit.HostileReplica):
     """A replica at an address of its own, known to the router by its name only."""
 
-    def __init__(self, address: str, behave: Behaviour) -> None:
+    def __init__(self, address: str, behave: kit.Behaviour) -> None:
         super().__init__(behave)
         self.address = address
 
@@ -89,36 +73,36 @@ class Names:
         ]
 
 
-@scenario
+@kit.scenario
 async def test_during_a_stream() -> None:
     go = asyncio.Event()
 
-    async def ends(connection: ReplicaConnection) -> None:
+    async def ends(connection: kit.ReplicaConnection) -> None:
         await connection.recv_request()
-        await connection.send(SSE_HEAD, chunk(role()), chunk(token("a")))
+        await connection.send(kit.SSE_HEAD, kit.chunk(kit.role()), kit.chunk(kit.token("a")))
         await go.wait()
-        await connection.send(chunk(DONE), LAST_CHUNK)
+        await connection.send(kit.chunk(kit.DONE), kit.LAST_CHUNK)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolve, "TTL_S", 0.0)
         names = Names("127.0.0.1")
-        old, new = Named("127.0.0.1", ends), Named("127.0.0.2", json_ok)
+        old, new = Named("127.0.0.1", ends), Named("127.0.0.2", kit.json_ok)
         await start_on_one_port(old, new)
         try:
-            async with running(old) as router:
-                stream = await router.send(chat(stream=True))
+            async with kit.running(old) as router:
+                stream = await router.send(kit.chat(stream=True))
                 while b'"a"' not in stream.unread:
                     assert await stream.fill()
                 names.addresses = ("127.0.0.2",)
                 for _ in range(3):
-                    assert (await router.ask(chat())).status == 200
+                    assert (await router.ask(kit.chat())).status == 200
                 assert len(new.requests) == 3
                 assert len(old.requests) == 1
                 assert stream.ended is None
                 assert old.sessions[0].ended is None
                 names.addresses = None  # the name server fails: the last answer stays in use
                 for _ in range(3):
-                    assert (await router.ask(chat())).status == 200
+                    assert (await router.ask(kit.chat())).status == 200
                 assert len(new.requests) == 6
                 go.set()
                 answer = await stream.recv_response()
@@ -130,40 +114,40 @@ async def test_during_a_stream() -> None:
         assert not new.failures
 
 
-@scenario
+@kit.scenario
 async def test_the_first_address_is_dead() -> None:
     """Among several addresses, the router uses one that answers, and counts no failure."""
     Names("127.0.0.3", "127.0.0.1")
-    async with running(
-        started(Named("127.0.0.1", json_ok)), json_ok, policy="round_robin"
+    async with kit.running(
+        started(Named("127.0.0.1", kit.json_ok)), kit.json_ok, policy="round_robin"
     ) as router:
         for _ in range(4):
-            assert (await router.ask(chat())).status == 200
+            assert (await router.ask(kit.chat())).status == 200
         assert [line["attempts"] for line in await router.log(4)] == [1, 1, 1, 1]
         assert [shown["state"] for shown in router.app.replicas()] == ["ready", "ready"]
 
 
 @pytest.mark.parametrize("answer", [None, ()], ids=["fails", "no address"])
-@scenario
+@kit.scenario
 async def test_no_answer_keeps_the_last_one(answer: tuple[str, ...] | None) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolve, "TTL_S", 0.0)
         names = Names("127.0.0.1")
         behave = Named("127.0.0.1", json_once)
-        async with running(started(behave)) as router:
-            assert (await router.ask(chat())).status == 200
+        async with kit.running(started(behave)) as router:
+            assert (await router.ask(kit.chat())).status == 200
             names.addresses = answer
             asked = names.asked
             for _ in range(3):
-                assert (await router.ask(chat())).status == 200
+                assert (await router.ask(kit.chat())).status == 200
             assert names.asked > asked
             assert {line["reason"] for line in await router.log(4)} == {"ok"}
 
 
-async def json_once(connection: ReplicaConnection) -> None:
+async def json_once(connection: kit.ReplicaConnection) -> None:
     """Serve one request per connection, so that each request needs a name lookup."""
     if await connection.recv_request():
-        await connection.send(completion("Connection: close"))
+        await connection.send(kit.completion("Connection: close"))
         connection.close()
 
 
@@ -172,49 +156,51 @@ def started(made: Named) -> Named:
     return made
 
 
-async def tokenizes_once(connection: ReplicaConnection) -> None:
+async def tokenizes_once(connection: kit.ReplicaConnection) -> None:
     """Serve one request per connection, including the requests for token IDs and KV events."""
     if asked := await connection.recv_request():
         if asked.target == "/tokenize":
-            await connection.send(json_response({"tokens": [1, 2, 3]}, 200, "Connection: close"))
+            await connection.send(
+                kit.json_response({"tokens": [1, 2, 3]}, 200, "Connection: close")
+            )
         elif asked.method == "GET":
-            await connection.send(response(404, "Connection: close"))
+            await connection.send(kit.response(404, "Connection: close"))
         else:
-            await connection.send(completion("Connection: close"))
+            await connection.send(kit.completion("Connection: close"))
         connection.close()
 
 
 @needs("kv_events")
-@scenario
+@kit.scenario
 async def test_the_tokenizer_keeps_the_last_answer_too() -> None:
     """In a DNS outage requests get their token IDs, so exact prefix routing continues."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolve, "TTL_S", 0.0)
         names = Names("127.0.0.1")
         exact = Prefix(exact=True, tokens_wait_s=5.0)
-        async with running(started(Named("127.0.0.1", tokenizes_once)), prefix=exact) as router:
+        async with kit.running(started(Named("127.0.0.1", tokenizes_once)), prefix=exact) as router:
             tokens = router.app.parts.addons["kv_events"].tokens
             assert tokens is not None
             for n in range(3):
                 messages = [{"role": "user", "content": f"{n}: {'a long prompt ' * 200}"}]
-                assert (await router.ask(chat(messages=messages))).status == 200
+                assert (await router.ask(kit.chat(messages=messages))).status == 200
                 assert (tokens.counters.remote, tokens.counters.failed) == (n + 1, 0)
                 names.addresses = None
 
 
-@scenario
+@kit.scenario
 async def test_probes_keep_the_last_answer_too() -> None:
     """In a DNS outage a serving replica must not be marked down by its probes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolve, "TTL_S", 0.0)
         names = Names("127.0.0.1")
         replica = started(Named("127.0.0.1", json_once))
-        async with running(replica, health={"interval_s": 0.02, "fall": 1}) as router:
+        async with kit.running(replica, health={"interval_s": 0.02, "fall": 1}) as router:
             health = router.app.parts.fleet.replicas["r0"].health
             names.addresses = None
             streak = health.probe_streak
-            await eventually(
+            await kit.eventually(
                 lambda: health.probe_streak < 0 or health.probe_streak > streak + 5, "more probes"
             )
             assert health.up
-            assert (await router.ask(chat())).status == 200
+            assert (await router.ask(kit.chat())).status == 200

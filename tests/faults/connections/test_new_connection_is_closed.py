@@ -1,7 +1,5 @@
 """Replicas that close each new connection before the request is sent: another replica serves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

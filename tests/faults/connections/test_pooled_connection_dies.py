@@ -4,8 +4,6 @@ A dead connection shows as a clean end, a reset on read or a failed write. In ea
 even a POST, is sent again on a new connection, and is executed once.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -5,8 +5,6 @@ router: with and without the queue, with a hedge that is not due, and with conti
 healthy spare replica, the cells of `MENDED` become a whole answer after a second attempt.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, NamedTuple
 

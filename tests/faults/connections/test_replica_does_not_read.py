@@ -1,7 +1,5 @@
 """A replica that accepts a request and does not read it: its body counts until it is sent."""
 
-from __future__ import annotations
-
 import asyncio
 
 from router.core.errors import Reason

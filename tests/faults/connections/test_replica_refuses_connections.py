@@ -1,7 +1,5 @@
 """A replica whose port is closed: another one serves, and no client sees an error."""
 
-from __future__ import annotations
-
 from router.core.errors import Reason
 from tests.harness.behaviours import json_ok
 from tests.harness.listeners import dead_url

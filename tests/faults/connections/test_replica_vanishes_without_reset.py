@@ -1,7 +1,5 @@
 """A host that vanishes without a reset: a timer ends the request, and the host is ejected."""
 
-from __future__ import annotations
-
 from router.core.errors import Reason
 from tests.harness.behaviours import hang, json_ok
 from tests.harness.messages import chat

@@ -1,7 +1,5 @@
 """A stream is silent while its engine generates, as tool-call parsers do: it is not cut off."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 
@@ -12,7 +10,7 @@ from router.core.errors import Reason
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, event, post_json, token
 from tests.harness.replica import Behaviour, ReplicaConnection
-from tests.harness.running import assert_cut_stream, running, virtual_scenario
+from tests.harness.running import Router, assert_cut_stream, routed, running, virtual_scenario
 
 GAP_S = 60.0
 COMMENT = b": waiting for the next token\n\n"
@@ -134,8 +132,7 @@ async def test_event_streams_are_not_buffered_on_the_way(is_early: bool) -> None
         assert answer.complete
 
 
-@virtual_scenario
-async def test_other_answers_are_buffered_as_usual() -> None:
-    async with running(json_ok) as router:
-        answer = await router.ask()
-        assert answer.header("x-accel-buffering") is None
+@routed(json_ok, virtual=True)
+async def test_other_answers_are_buffered_as_usual(router: Router) -> None:
+    answer = await router.ask()
+    assert answer.header("x-accel-buffering") is None

@@ -4,8 +4,6 @@ Six clients send requests all the time, or requests arrive at a fixed rate. One 
 answer an error to every request. The other replicas need some time for an answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Error answers for which the request, and not the replica, is at fault; and what clients get."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -9,9 +7,9 @@ import pytest
 
 from router.config.model import Credential, Replica, Upstream
 from router.core.errors import Reason
-from tests.harness.behaviours import json_ok
+from tests.harness.behaviours import answer_by, json_ok
 from tests.harness.messages import chat, completion, json_response
-from tests.harness.replica import HostileReplica, ReplicaConnection
+from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection
 from tests.harness.running import Router, assert_error, running, virtual_scenario
 
 ERROR = {"error": {"message": "no", "type": "error", "param": None, "code": "no"}}
@@ -25,15 +23,10 @@ def good(number: int, *fields: str) -> bytes:
     return chat(*fields, user=f"good {number}")
 
 
-def refuses_bad(status: int) -> Any:
+def refuses_bad(status: int, word: bytes = b"bad") -> Behaviour:
     """A replica that refuses bad requests, whichever client sends them."""
-
-    async def behave(connection: ReplicaConnection) -> None:
-        while asked := await connection.recv_request():
-            is_bad = b"bad" in asked.body
-            await connection.send(json_response(ERROR, status) if is_bad else completion())
-
-    return behave
+    error = json_response(ERROR, status)
+    return answer_by(lambda asked: error if word in asked.body else completion())
 
 
 def states(router: Router) -> list[Any]:
@@ -76,13 +69,7 @@ async def test_the_only_replica_stays(status: int) -> None:
 @virtual_scenario
 async def test_a_model_that_one_replica_lacks() -> None:
     """The replica still serves the fleet's other requests; no client gets its 404."""
-
-    async def lacks(connection: ReplicaConnection) -> None:
-        while asked := await connection.recv_request():
-            is_lost = b"lost" in asked.body
-            await connection.send(json_response(ERROR, 404) if is_lost else completion())
-
-    async with running(lacks, json_ok, policy="round_robin") as router:
+    async with running(refuses_bad(404, b"lost"), json_ok, policy="round_robin") as router:
         for number in range(20):
             assert (await router.ask(chat(user=f"lost {number}"))).status == 200
             assert (await router.ask(good(number))).status == 200

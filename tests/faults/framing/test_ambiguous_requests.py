@@ -4,14 +4,12 @@ The smuggled request behind each of them gets no answer, and no byte reaches a r
 one reading are forwarded in canonical form.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo
 from tests.harness.cases import Refusal, check_refusals
 from tests.harness.messages import request
-from tests.harness.running import long_scenario, running, scenario
+from tests.harness.running import Router, long_scenario, routed, scenario
 
 PATHS = ("/v1/chat/completions", "/upload")
 LINE = b"GET /plain HTTP/1.1\r\n"
@@ -136,30 +134,27 @@ async def test_line_ends_names_and_versions() -> None:
     await check_refusals(rows | {"chunked in HTTP/1.0": Refusal(sent=CODED_1_0)})
 
 
-@scenario
-async def test_valid_chunks_are_forwarded_with_new_framing() -> None:
-    async with running(echo) as router:
-        asked = request("/upload", "Transfer-Encoding: Chunked", method="POST")
-        asked += b"5;a=b\r\nhello\r\n006\r\n world\r\n000\r\n\r\n"
-        assert (await router.ask(asked)).json()["body"] == "hello world"
-        assert b"a=b" not in router.replica.sessions[0].received
+@routed(echo)
+async def test_valid_chunks_are_forwarded_with_new_framing(router: Router) -> None:
+    asked = request("/upload", "Transfer-Encoding: Chunked", method="POST")
+    asked += b"5;a=b\r\nhello\r\n006\r\n world\r\n000\r\n\r\n"
+    assert (await router.ask(asked)).json()["body"] == "hello world"
+    assert b"a=b" not in router.replica.sessions[0].received
 
 
 @pytest.mark.parametrize("spelling", ["005", "5 ", "  5"])
-@scenario
-async def test_a_length_is_forwarded_in_canonical_form(spelling: str) -> None:
-    async with running(echo) as router:
-        asked = request("/upload", f"Content-Length: {spelling}", method="POST") + b"hello"
-        assert (await router.ask(asked)).json()["body"] == "hello"
-        assert router.replica.requests[0].header("content-length") == "5"
-        received = bytes(router.replica.sessions[0].received).lower()
-        assert received.count(b"content-length:") == 1
-        assert b"content-length: 5\r\n" in received
+@routed(echo)
+async def test_a_length_is_forwarded_in_canonical_form(router: Router, spelling: str) -> None:
+    asked = request("/upload", f"Content-Length: {spelling}", method="POST") + b"hello"
+    assert (await router.ask(asked)).json()["body"] == "hello"
+    assert router.replica.requests[0].header("content-length") == "5"
+    received = bytes(router.replica.sessions[0].received).lower()
+    assert received.count(b"content-length:") == 1
+    assert b"content-length: 5\r\n" in received
 
 
-@scenario
-async def test_what_a_value_may_hold_is_forwarded_as_it_is() -> None:
-    async with running(echo) as router:
-        for value in (b"caf\xc3\xa9", b"\xff\xfe", b"a\tb"):
-            assert (await router.ask(LINE + HOST + b"X: " + value + b"\r\n\r\n")).status == 200
-            assert b": " + value + b"\r\n" in router.replica.sessions[0].received
+@routed(echo)
+async def test_what_a_value_may_hold_is_forwarded_as_it_is(router: Router) -> None:
+    for value in (b"caf\xc3\xa9", b"\xff\xfe", b"a\tb"):
+        assert (await router.ask(LINE + HOST + b"X: " + value + b"\r\n\r\n")).status == 200
+        assert b": " + value + b"\r\n" in router.replica.sessions[0].received

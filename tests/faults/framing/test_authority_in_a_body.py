@@ -4,8 +4,6 @@ Examples are an adapter for a key with a list of models, and a priority on an un
 body is refused.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The bytes after the body are the next request.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo

@@ -3,8 +3,6 @@
 This includes a request's body, which is sent in one piece, and a stream before its first content.
 """
 
-from __future__ import annotations
-
 import asyncio
 from time import process_time
 

@@ -1,7 +1,5 @@
 """LoRA adapters over sockets: engines of which each has two adapters, and memory for one."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

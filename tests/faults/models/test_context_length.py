@@ -1,7 +1,5 @@
 """Engines with different context lengths: a request goes where it fits."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

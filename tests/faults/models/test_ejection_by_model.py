@@ -1,7 +1,5 @@
 """Ejection and panic per model: a healthy pool of another model does not help a request."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

@@ -4,8 +4,6 @@ A key that may not use that model is refused at such an engine, unless the body 
 key's adapters.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

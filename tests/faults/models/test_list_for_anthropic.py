@@ -1,7 +1,5 @@
 """A client of Anthropic's API gets the list of models in the format of that API."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Clients that repeatedly request a long list of models: it is encoded once per change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -27,8 +25,7 @@ async def test_it_is_encoded_once(tmp_path: Path) -> None:
     async with running(one, keys=keys) as router:
         fleet = router.app.parts.fleet
         before = fleet.listing.of(None)
-        client = await router.client()
-        await client.send(*[request("/v1/models")] * 20)
+        client = await router.send(*[request("/v1/models")] * 20)
         for _ in range(20):
             answer = await client.recv_response()
             assert [entry["id"] for entry in answer.json()["data"]] == list(NAMES)

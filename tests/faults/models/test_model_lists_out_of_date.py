@@ -4,8 +4,6 @@ Lists are read periodically; here this time is longer than any test. They are al
 seem to be out of date.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any
@@ -188,8 +186,7 @@ async def test_a_replica_leaves_while_its_list_is_read() -> None:
     stays, leaves = Engine("m"), Engine("m")
     async with fleet(stays, leaves) as router:
         leaves.may_list.clear()
-        client = await router.client()
-        await client.send(body("adapter"))
+        client = await router.send(body("adapter"))
         await eventually(lambda: len(router.app.parts.context.first_probes) == 1, "it waits")
         router.change(replicas=(router.at(0),))
         await router.app.reload()

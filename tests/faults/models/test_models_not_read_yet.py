@@ -3,8 +3,6 @@
 SDKs repeat a 503 and not a 404, so the client must not be told that the model does not exist.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

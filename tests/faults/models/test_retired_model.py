@@ -1,7 +1,5 @@
 """A removed model does not exist; a model whose replicas are down comes back."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 

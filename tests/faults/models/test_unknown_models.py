@@ -1,7 +1,5 @@
 """An unlisted model name: the engine answers, or the router lists the known names."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -9,11 +7,11 @@ import pytest
 
 from router.core.errors import Reason
 from tests.faults.process.metrics import scrape
-from tests.harness.behaviours import echo, json_ok
+from tests.harness.behaviours import answer, echo, json_ok
 from tests.harness.control import Control
 from tests.harness.messages import chat, chat_body, json_response, request, without_priority
-from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.replica import HostileReplica, eventually
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 
 @pytest.mark.parametrize(
@@ -37,15 +35,13 @@ async def test_it_goes_on_as_it_came(replica: dict[str, Any]) -> None:
         assert line["model"] == "gpt-x"
 
 
-@scenario
-async def test_the_engines_own_refusal_is_passed_on() -> None:
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(json_response({"error": {"message": "mine"}}, 404))
-
-    async with running(behave, replica={"models": ("m",), "engine": "other"}) as router:
-        answer = await router.ask(chat(model="gpt-x"))
-        assert (answer.status, answer.json()) == (404, {"error": {"message": "mine"}})
+@routed(
+    answer(json_response({"error": {"message": "mine"}}, 404)),
+    replica={"models": ("m",), "engine": "other"},
+)
+async def test_the_engines_own_refusal_is_passed_on(router: Router) -> None:
+    found = await router.ask(chat(model="gpt-x"))
+    assert (found.status, found.json()) == (404, {"error": {"message": "mine"}})
 
 
 @pytest.mark.parametrize(
@@ -78,11 +74,10 @@ async def test_an_adapter_goes_where_its_model_is() -> None:
         assert not [r for r in other.requests if r.method == "POST"]
 
 
-@scenario
-async def test_invented_names_are_no_labels() -> None:
-    async with running(json_ok, replica={"models": ("m",), "engine": "tgi"}) as router:
-        for n in range(5):
-            assert (await router.ask(chat(model=f"gpt-{n}"))).status == 200
-        await router.log(5)
-        labels = [str(labels) for _, labels in await scrape(router.app.admin_port)]
-        assert not [label for label in labels if "gpt-" in label]
+@routed(json_ok, replica={"models": ("m",), "engine": "tgi"})
+async def test_invented_names_are_no_labels(router: Router) -> None:
+    for n in range(5):
+        assert (await router.ask(chat(model=f"gpt-{n}"))).status == 200
+    await router.log(5)
+    labels = [str(labels) for _, labels in await scrape(router.app.admin_port)]
+    assert not [label for label in labels if "gpt-" in label]

@@ -1,7 +1,5 @@
 """A `model` value that the router cannot route by."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -11,7 +9,7 @@ from router.core.errors import Reason
 from tests.harness.behaviours import echo
 from tests.harness.messages import post_json
 from tests.harness.replica import HostileReplica
-from tests.harness.running import TOLD_NOTHING, assert_error, running, scenario
+from tests.harness.running import TOLD_NOTHING, Router, assert_error, routed, running, scenario
 
 PATH = "/v1/chat/completions"
 
@@ -21,34 +19,31 @@ NOT_KNOWN = ["nobody", "M", "m ", "m\x00", "é", "\ud800"]
 
 
 @pytest.mark.parametrize("model", [*NOT_NAMES, *NOT_KNOWN])
-@scenario
-async def test_it_is_refused(model: Any) -> None:
-    async with running(echo) as router:
-        answer = await router.ask(post_json(PATH, {"model": model, "messages": []}))
-        if model is None:  # a null `model` is the same as none
-            assert answer.status == 200
-            return
-        assert answer.status in (400, 404)
-        assert answer.error()["code"] in ("bad_model", "model_not_found", "bad_json")
-        assert not router.replica.requests
-        assert len(json.dumps(await router.log())) < 2000
+@routed(echo)
+async def test_it_is_refused(router: Router, model: Any) -> None:
+    answer = await router.ask(post_json(PATH, {"model": model, "messages": []}))
+    if model is None:  # a null `model` is the same as none
+        assert answer.status == 200
+        return
+    assert answer.status in (400, 404)
+    assert answer.error()["code"] in ("bad_model", "model_not_found", "bad_json")
+    assert not router.replica.requests
+    assert len(json.dumps(await router.log())) < 2000
 
 
-@scenario
-async def test_unknown_is_openai_shaped() -> None:
-    async with running(echo) as router:
-        answer = await router.ask(post_json(PATH, {"model": "nobody"}))
-        assert_error(answer, Reason.MODEL_NOT_FOUND)
-        assert "nobody" in answer.error()["message"]
-        assert answer.error()["param"] == "model"
-        assert await router.reason() == "model_not_found"
+@routed(echo)
+async def test_unknown_is_openai_shaped(router: Router) -> None:
+    answer = await router.ask(post_json(PATH, {"model": "nobody"}))
+    assert_error(answer, Reason.MODEL_NOT_FOUND)
+    assert "nobody" in answer.error()["message"]
+    assert answer.error()["param"] == "model"
+    assert await router.reason() == "model_not_found"
 
 
-@scenario
-async def test_missing_passes_with_one_pool() -> None:
-    async with running(echo, echo, replica=TOLD_NOTHING) as router:
-        answer = await router.ask(post_json(PATH, {"messages": []}))
-        assert answer.json()["body"] == '{"messages": []}'
+@routed(echo, echo, replica=TOLD_NOTHING)
+async def test_missing_passes_with_one_pool(router: Router) -> None:
+    answer = await router.ask(post_json(PATH, {"messages": []}))
+    assert answer.json()["body"] == '{"messages": []}'
 
 
 @scenario

@@ -1,7 +1,5 @@
 """Engines that answer with the model's name that they were asked for, as vLLM does."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A credential reaches its own replica, and nothing else: no other replica, client or log."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import tempfile
@@ -13,8 +11,10 @@ import pytest
 from router.config.model import Admin, Credential, Pool, Replica, Upstream
 from router.core.errors import ConfigError, Reason
 from tests.faults.names.engines import Engine, settings
+from tests.harness.behaviours import answer_by
 from tests.harness.messages import chat, completion, json_response, request
 from tests.harness.over_tls import TlsReplica, TlsReplicaConnection
+from tests.harness.reading import Request
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 from tests.places import CERT
@@ -80,12 +80,11 @@ async def test_a_replica_that_refuses_or_shows_the_credential(stream: bool) -> N
     """A refusal is about the router's credential, so the client gets an error of the router."""
     statuses: list[int] = []
 
-    async def tells(connection: ReplicaConnection) -> None:
-        while (request := await connection.recv_request()) is not None:
-            text = f"Incorrect API key provided: {request.header('authorization')}"
-            await connection.send(json_response({"error": {"message": text}}, statuses[-1]))
+    def tells(request: Request) -> bytes:
+        text = f"Incorrect API key provided: {request.header('authorization')}"
+        return json_response({"error": {"message": text}}, statuses[-1])
 
-    engine = HostileReplica(tells)
+    engine = HostileReplica(answer_by(tells))
     fleet = entries(engine, credential=Credential(token=FIRST))
     async with running(engine, replicas=fleet) as router:
         for status in (401, 403, 400, 429, 500):

@@ -1,7 +1,5 @@
 """A request that cannot be served goes to the next fallback of its model."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +10,7 @@ import pytest
 from router.config.model import Replica
 from tests.faults.names.engines import Engine, settings
 from tests.faults.process.metrics import number
+from tests.harness.behaviours import rst_after_request
 from tests.harness.messages import SSE_HEAD, chat, chunk, event
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
@@ -32,11 +31,6 @@ def once(act: Callable[[ReplicaConnection], Any]) -> Behaviour:
             await act(connection)
 
     return behave
-
-
-async def reset(connection: ReplicaConnection) -> None:
-    await connection.recv_request()
-    connection.rst()
 
 
 async def empty_stream(connection: ReplicaConnection) -> None:
@@ -76,8 +70,8 @@ async def fell(router: Router, cause: str) -> float:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     "behave",
-    [reset, once(empty_stream), once(error_in_stream), says(500), says(503), says(429)],
-    ids=["reset", "empty", "error", "500", "503", "429"],
+    [rst_after_request, once(empty_stream), once(error_in_stream), says(500), says(503), says(429)],
+    ids=["rst_after_request", "empty", "error", "500", "503", "429"],
 )
 @scenario
 async def test_a_failure_before_content_is_hidden(behave: Behaviour, stream: bool) -> None:
@@ -184,8 +178,7 @@ async def test_a_client_that_leaves_during_the_fallback_leaves_nothing() -> None
     first, second = Engine("a"), HostileReplica(hangs, models=("b",))
     first.status = 500
     async with fleet(first, second) as router:
-        client = await router.client()
-        await client.send(chat(model="a", stream=True))
+        client = await router.send(chat(model="a", stream=True))
         await second.wait_for_requests(1)
         client.rst()
         await router.quiet()
@@ -203,8 +196,7 @@ async def test_a_reload_in_between_keeps_the_names_of_a_running_request() -> Non
 
     first, second = Failing(late_error), Engine("b")
     async with fleet(first, second) as router:
-        client = await router.client()
-        await client.send(chat(model="a"))
+        client = await router.send(chat(model="a"))
         await first.wait_for_requests(1)
         router.change(models={})
         await router.app.reload()

@@ -1,7 +1,5 @@
 """The limits of an API key hold for names, splits and fallbacks."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A client may name a model by an alias; a replica gets the model's own name."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A name may stand for several models, or for a model in several pools."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Members that choose where an engine reads or writes never reach an engine from a client."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -14,7 +12,7 @@ from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE
 from router.intake.fields import Fields
 from tests.harness.behaviours import echo
 from tests.harness.messages import chat_body, post_json, request
-from tests.harness.running import TOLD_NOTHING, assert_error, running, scenario
+from tests.harness.running import TOLD_NOTHING, Router, assert_error, routed, running, scenario
 
 CHAT = "/v1/chat/completions"
 NAME = "kv_transfer_params"
@@ -176,12 +174,11 @@ async def test_members_that_the_operator_allows() -> None:
         assert (await router.ask(post_json(CHAT, asked))).status == 400
 
 
-@scenario
-async def test_the_rank_in_a_header_is_not_forwarded() -> None:
-    async with running(echo, replica=TOLD_NOTHING) as router:
-        answer = await router.ask(post_json(CHAT, chat_body(), "X-data-parallel-rank: 1"))
-        assert answer.status == 200
-        assert router.replica.requests[0].header("x-data-parallel-rank") is None
+@routed(echo, replica=TOLD_NOTHING)
+async def test_the_rank_in_a_header_is_not_forwarded(router: Router) -> None:
+    answer = await router.ask(post_json(CHAT, chat_body(), "X-data-parallel-rank: 1"))
+    assert answer.status == 200
+    assert router.replica.requests[0].header("x-data-parallel-rank") is None
 
 
 def test_the_decoder_knows_every_member() -> None:

@@ -1,17 +1,16 @@
 """A request that was in flight at the deaths of two engines is not sent to a third one."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
 
 from router.config.model import Bodies
 from router.core.errors import Reason
+from tests.harness.behaviours import answer_after
 from tests.harness.messages import SSE_HEAD, chat, chunk, completion, json_response, token
 from tests.harness.reading import Response
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, assert_error, running, virtual_scenario
+from tests.harness.running import Router, assert_error, routed, running, virtual_scenario
 
 POISON = chat(user="poison")
 
@@ -62,35 +61,33 @@ async def until_up(router: Router, count: int) -> None:
     await eventually(is_known, f"{count} replicas up")
 
 
-@virtual_scenario
-async def test_it_reaches_two_of_three_engines_over_new_connections() -> None:
-    async with running(dies, dies, dies, policy="round_robin") as router:
+@routed(dies, dies, dies, policy="round_robin", virtual=True)
+async def test_it_reaches_two_of_three_engines_over_new_connections(router: Router) -> None:
+    answer = await router.ask(POISON)
+    assert answer.status == 502
+    assert deaths(router) == 2
+    for _ in range(3):
         answer = await router.ask(POISON)
-        assert answer.status == 502
-        assert deaths(router) == 2
-        for _ in range(3):
-            answer = await router.ask(POISON)
-            assert_error(answer, Reason.SUSPECT_REQUEST, 400)
-        assert deaths(router) == 2
-        assert (await router.ask(chat())).status == 200
-        line = (await router.log(5))[1]
-        assert line["reason"] == "suspect_request"
-        assert line["attempts"] == 0
-        metrics = (await router.admin("/metrics")).body.decode()
-        assert 'reason="suspect_request"' in metrics
-        assert "hedgerow_suspect_requests 1.0" in metrics
+        assert_error(answer, Reason.SUSPECT_REQUEST, 400)
+    assert deaths(router) == 2
+    assert (await router.ask(chat())).status == 200
+    line = (await router.log(5))[1]
+    assert line["reason"] == "suspect_request"
+    assert line["attempts"] == 0
+    metrics = (await router.admin("/metrics")).body.decode()
+    assert 'reason="suspect_request"' in metrics
+    assert "hedgerow_suspect_requests 1.0" in metrics
 
 
-@virtual_scenario
-async def test_it_reaches_two_of_three_engines_over_pooled_connections() -> None:
-    async with running(dies, dies, dies, policy="round_robin") as router:
-        for _ in range(6):
-            assert (await router.ask(chat())).status == 200
-        assert (await router.ask(POISON)).status == 502
-        assert deaths(router) == 2
-        assert_error(await router.ask(POISON), Reason.SUSPECT_REQUEST, 400)
-        assert deaths(router) == 2
+@routed(dies, dies, dies, policy="round_robin", virtual=True)
+async def test_it_reaches_two_of_three_engines_over_pooled_connections(router: Router) -> None:
+    for _ in range(6):
         assert (await router.ask(chat())).status == 200
+    assert (await router.ask(POISON)).status == 502
+    assert deaths(router) == 2
+    assert_error(await router.ask(POISON), Reason.SUSPECT_REQUEST, 400)
+    assert deaths(router) == 2
+    assert (await router.ask(chat())).status == 200
 
 
 @pytest.mark.parametrize("behave", [dies_in_the_stream, dies_after_an_error])
@@ -106,17 +103,16 @@ async def test_engines_that_die_after_they_began_to_answer(behave: Behaviour) ->
         assert deaths(router) == 2
 
 
-@virtual_scenario
-async def test_an_engine_that_is_restarted_after_each_death() -> None:
-    async with running(dies) as router:
-        replica = router.replica
-        for _ in range(2):
-            await router.ask(POISON)
-            await until_up(router, 0)
-            replica.start(replica.port)
-            await until_up(router, 1)
-        assert_error(await router.ask(POISON), Reason.SUSPECT_REQUEST, 400)
-        assert (await router.ask(chat())).status == 200
+@routed(dies, virtual=True)
+async def test_an_engine_that_is_restarted_after_each_death(router: Router) -> None:
+    replica = router.replica
+    for _ in range(2):
+        await router.ask(POISON)
+        await until_up(router, 0)
+        replica.start(replica.port)
+        await until_up(router, 1)
+    assert_error(await router.ask(POISON), Reason.SUSPECT_REQUEST, 400)
+    assert (await router.ask(chat())).status == 200
 
 
 @virtual_scenario
@@ -176,11 +172,7 @@ async def test_it_can_be_switched_off() -> None:
 
 @virtual_scenario
 async def test_equal_requests_at_two_engines_that_die_at_once_are_innocent() -> None:
-    async def holds(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await asyncio.sleep(0.5)
-            await connection.send(completion())
-
+    holds = answer_after(0.5, completion())
     async with running(*[holds] * 4, policy="round_robin") as router:
         asked = chat(user="the same")
         asks = [asyncio.create_task(router.ask(asked)) for _ in range(2)]

@@ -1,7 +1,5 @@
 """GET /metrics of a running router, read by Prometheus's own parser."""
 
-from __future__ import annotations
-
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.harness.client import RawClient

@@ -1,7 +1,5 @@
 """The wall clock may jump by an hour: timers and streams are not affected, and dates follow it."""
 
-from __future__ import annotations
-
 import time
 from email.utils import parsedate_to_datetime
 
@@ -13,7 +11,7 @@ from tests.harness.behaviours import hang, json_ok, stream_then_hang
 from tests.harness.messages import chat, request, role, token
 from tests.harness.reading import Response
 from tests.harness.replica import eventually
-from tests.harness.running import assert_cut_stream, assert_error, running, scenario
+from tests.harness.running import Router, assert_cut_stream, assert_error, routed, running, scenario
 
 JUMPS = pytest.mark.parametrize("jump_s", [3600.0, -3600.0, -1e9], ids=["on", "back", "to 1990"])
 NEAR_S = 30.0  # seconds: far more than a test takes, far less than a jump of the clock
@@ -35,20 +33,21 @@ def dated(answer: Response) -> float:
 
 
 @JUMPS
-@scenario
-async def test_no_timer_follows_it(jump_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(stream_then_hang(role(), token("a"))) as router:
-        stream = await router.send(chat(stream=True))
-        await stream.recv_until(b'"a"')
-        jump(monkeypatch, jump_s)
-        second = await router.send(chat(stream=True))
-        await second.recv_until(b'"a"')
-        assert stream.ended is None
-        assert router.busy()["leases"] == 2
-        stream.rst()
-        second.rst()
-        await eventually(lambda: len(router.lines()) == 2, "both requests logged")
-        assert {line["reason"] for line in router.lines()} == {"client_gone"}
+@routed(stream_then_hang(role(), token("a")))
+async def test_no_timer_follows_it(
+    router: Router, jump_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await router.send(chat(stream=True))
+    await stream.recv_until(b'"a"')
+    jump(monkeypatch, jump_s)
+    second = await router.send(chat(stream=True))
+    await second.recv_until(b'"a"')
+    assert stream.ended is None
+    assert router.busy()["leases"] == 2
+    stream.rst()
+    second.rst()
+    await eventually(lambda: len(router.lines()) == 2, "both requests logged")
+    assert {line["reason"] for line in router.lines()} == {"client_gone"}
 
 
 @JUMPS
@@ -75,52 +74,51 @@ async def test_deadlines_come_when_they_are_due(
 
 
 @JUMPS
-@scenario
+@routed(json_ok)
 async def test_dates_and_the_log_show_the_clock_as_it_is(
-    jump_s: float, monkeypatch: pytest.MonkeyPatch
+    router: Router, jump_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(json_ok) as router:
-        client = await router.client()
-        before = time.time()
-        await client.send(chat())
-        assert abs(dated(await client.recv_response()) - before) < NEAR_S
-        after = jump(monkeypatch, jump_s)
-        await client.send(chat())
-        # The router writes the date, because the replica sent none.
-        assert abs(dated(await client.recv_response()) - after) < NEAR_S
-        await client.send(request("/metrics"))
-        assert abs(dated(await client.recv_response()) - after) < NEAR_S  # the router's own answer
-        first, second, refused = await router.log(3)
-        assert abs(first["ts"] - before) < NEAR_S
-        assert abs(second["ts"] - after) < NEAR_S
-        assert abs(refused["ts"] - after) < NEAR_S
+    client = await router.client()
+    before = time.time()
+    await client.send(chat())
+    assert abs(dated(await client.recv_response()) - before) < NEAR_S
+    after = jump(monkeypatch, jump_s)
+    await client.send(chat())
+    # The router writes the date, because the replica sent none.
+    assert abs(dated(await client.recv_response()) - after) < NEAR_S
+    await client.send(request("/metrics"))
+    assert abs(dated(await client.recv_response()) - after) < NEAR_S  # the router's own answer
+    first, second, refused = await router.log(3)
+    assert abs(first["ts"] - before) < NEAR_S
+    assert abs(second["ts"] - after) < NEAR_S
+    assert abs(refused["ts"] - after) < NEAR_S
 
 
 @JUMPS
-@scenario
-async def test_no_duration_holds_the_jump(jump_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(stream_then_hang(role(), token("a"))) as router:
-        client = await router.send(chat(stream=True))
-        await client.recv_until(b'"a"')
-        after = jump(monkeypatch, jump_s)
-        client.rst()
-        (line,) = await router.log(1)
-        assert 0 <= line["duration_ms"] < NEAR_S * 1e3
-        assert 0 <= line["ttft_ms"] <= line["duration_ms"]
-        assert 0 <= line["tried"][0][3] <= line["duration_ms"]
-        assert abs(line["ts"] - after) < NEAR_S
+@routed(stream_then_hang(role(), token("a")))
+async def test_no_duration_holds_the_jump(
+    router: Router, jump_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await router.send(chat(stream=True))
+    await client.recv_until(b'"a"')
+    after = jump(monkeypatch, jump_s)
+    client.rst()
+    (line,) = await router.log(1)
+    assert 0 <= line["duration_ms"] < NEAR_S * 1e3
+    assert 0 <= line["ttft_ms"] <= line["duration_ms"]
+    assert 0 <= line["tried"][0][3] <= line["duration_ms"]
+    assert abs(line["ts"] - after) < NEAR_S
 
 
 @JUMPS
-@scenario
+@routed(json_ok)
 async def test_pooled_connections_do_not_age(
-    jump_s: float, monkeypatch: pytest.MonkeyPatch
+    router: Router, jump_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(json_ok) as router:
-        client = await router.client()
-        for turn in range(3):
-            await client.send(chat())
-            assert (await client.recv_response()).status == 200
-            if turn == 0:
-                jump(monkeypatch, jump_s)
-        assert len(router.replica.sessions) == 1
+    client = await router.client()
+    for turn in range(3):
+        await client.send(chat())
+        assert (await client.recv_response()).status == 200
+        if turn == 0:
+            jump(monkeypatch, jump_s)
+    assert len(router.replica.sessions) == 1

@@ -1,7 +1,5 @@
 """One address uses all allowed connections: every other address is still served."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from pathlib import Path
@@ -20,7 +18,7 @@ from tests.harness.messages import chat
 from tests.harness.over_tls import TlsClient
 from tests.harness.queueing import ONE, Turnstile, counts, waiting
 from tests.harness.replica import eventually
-from tests.harness.running import Router, assert_error, long_scenario, running, scenario
+from tests.harness.running import Router, assert_error, long_scenario, routed, running, scenario
 from tests.places import CERT, KEY
 
 MOST = 32
@@ -43,49 +41,46 @@ def clients(router: Router) -> int:
 
 
 @pytest.mark.parametrize("sends", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nHost: "])
-@scenario
-async def test_connections_that_ask_for_nothing_make_room(sends: bytes) -> None:
-    async with running(json_ok, limits=LIMITS) as router:
-        for _ in range(MOST):
-            greedy = await client_at(router, GREEDY)
-            if sends:
-                await greedy.send(sends)
-        await eventually(lambda: clients(router) >= MOST - MOST // 16, "all are taken")
-        for _ in range(3):
-            modest = await client_at(router, MODEST)
-            await modest.send(chat())
-            assert (await modest.recv_response("POST")).status == 200
-        assert clients(router) <= MOST
-
-
-@scenario
-async def test_handshakes_that_never_begin_make_room() -> None:
-    """Connections count from the moment they are accepted, not from the end of their handshake."""
-    async with running(json_ok, limits=LIMITS, tls=Tls(cert=CERT, key=KEY)) as router:
-        for _ in range(2 * MOST):
-            await client_at(router, GREEDY)
-        await eventually(lambda: clients(router) >= MOST - MOST // 16, "all are taken")
-        for _ in range(3):
-            modest = await TlsClient.connect(router.port)
-            router.clients.append(modest)
-            await modest.send(chat())
-            assert (await modest.recv_response("POST")).status == 200
-        assert clients(router) <= MOST
-
-
-@scenario
-async def test_idle_connections_make_room_when_they_have_rested() -> None:
-    async with running(json_ok, limits=LIMITS) as router:
-        most = MOST - MOST // 16
-        greedy = [await client_at(router, GREEDY) for _ in range(most)]
-        for client in greedy:
-            await client.send(chat())
-            assert (await client.recv_response("POST")).status == 200
-        await asyncio.sleep(1.2)  # a recently used connection is not closed
+@routed(json_ok, limits=LIMITS)
+async def test_connections_that_ask_for_nothing_make_room(router: Router, sends: bytes) -> None:
+    for _ in range(MOST):
+        greedy = await client_at(router, GREEDY)
+        if sends:
+            await greedy.send(sends)
+    await eventually(lambda: clients(router) >= MOST - MOST // 16, "all are taken")
+    for _ in range(3):
         modest = await client_at(router, MODEST)
         await modest.send(chat())
         assert (await modest.recv_response("POST")).status == 200
-        assert clients(router) <= most
+    assert clients(router) <= MOST
+
+
+@routed(json_ok, limits=LIMITS, tls=Tls(cert=CERT, key=KEY))
+async def test_handshakes_that_never_begin_make_room(router: Router) -> None:
+    """Connections count from the moment they are accepted, not from the end of their handshake."""
+    for _ in range(2 * MOST):
+        await client_at(router, GREEDY)
+    await eventually(lambda: clients(router) >= MOST - MOST // 16, "all are taken")
+    for _ in range(3):
+        modest = await TlsClient.connect(router.port)
+        router.clients.append(modest)
+        await modest.send(chat())
+        assert (await modest.recv_response("POST")).status == 200
+    assert clients(router) <= MOST
+
+
+@routed(json_ok, limits=LIMITS)
+async def test_idle_connections_make_room_when_they_have_rested(router: Router) -> None:
+    most = MOST - MOST // 16
+    greedy = [await client_at(router, GREEDY) for _ in range(most)]
+    for client in greedy:
+        await client.send(chat())
+        assert (await client.recv_response("POST")).status == 200
+    await asyncio.sleep(1.2)  # a recently used connection is not closed
+    modest = await client_at(router, MODEST)
+    await modest.send(chat())
+    assert (await modest.recv_response("POST")).status == 200
+    assert clients(router) <= most
 
 
 @scenario

@@ -1,7 +1,5 @@
 """Failures that no client notices are counted in /metrics, each in its own counter."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path
@@ -13,7 +11,7 @@ from tests.faults.process.metrics import number, scrape
 from tests.harness.behaviours import answer, in_turn, json_ok, rst_after_request, sse_tokens
 from tests.harness.messages import chat, completion, json_response
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
-from tests.harness.running import open_files, running, scenario
+from tests.harness.running import Router, open_files, routed, running, scenario
 
 DROPPED = "hedgerow_access_log_lines_dropped_total"
 BUSY = json_response({"error": {"message": "later", "code": 429}}, 429)
@@ -42,27 +40,23 @@ async def test_a_retry_has_its_cause(first: Behaviour, cause: str) -> None:
         await router.log(int(found["hedgerow_requests_total", asked]))
 
 
-@scenario
-async def test_a_refused_connect_is_a_cause_as_well() -> None:
-    async with running(json_ok, json_ok, policy="round_robin") as router:
-        # Several probes fail before the replica counts as down.
-        await router.replica.stop_listening()
-        for _ in range(2):
-            assert (await router.ask(chat())).status == 200
-        retries = await number(
-            router.app.admin_port, "hedgerow_retries_total", cause="connect_failed"
-        )
-        assert retries == 1
-
-
-@scenario
-async def test_no_retry_no_count() -> None:
-    async with running(json_ok) as router:
+@routed(json_ok, json_ok, policy="round_robin")
+async def test_a_refused_connect_is_a_cause_as_well(router: Router) -> None:
+    # Several probes fail before the replica counts as down.
+    await router.replica.stop_listening()
+    for _ in range(2):
         assert (await router.ask(chat())).status == 200
-        found = await scrape(router.app.admin_port)
-        assert not [key for key in found if key[0] == "hedgerow_retries_total"]
-        assert found["hedgerow_replica_connections_stale_total", frozenset()] == 0
-        assert found["hedgerow_retry_budget_exhausted_total", frozenset()] == 0
+    retries = await number(router.app.admin_port, "hedgerow_retries_total", cause="connect_failed")
+    assert retries == 1
+
+
+@routed(json_ok)
+async def test_no_retry_no_count(router: Router) -> None:
+    assert (await router.ask(chat())).status == 200
+    found = await scrape(router.app.admin_port)
+    assert not [key for key in found if key[0] == "hedgerow_retries_total"]
+    assert found["hedgerow_replica_connections_stale_total", frozenset()] == 0
+    assert found["hedgerow_retry_budget_exhausted_total", frozenset()] == 0
 
 
 @scenario
@@ -87,17 +81,16 @@ async def test_a_stale_connection() -> None:
         assert await number(port, "hedgerow_retries_total", cause="replica_reset") == 1
 
 
-@scenario
-async def test_connections_opened_and_kept() -> None:
-    async with running(json_ok) as router:
-        client = await router.client()
-        for _ in range(5):
-            await client.send(chat())
-            assert (await client.recv_response()).status == 200
-        found = await scrape(router.app.admin_port)
-        assert found["hedgerow_client_connections_accepted_total", frozenset()] == 1
-        assert found["hedgerow_replica_connections_opened_total", frozenset()] == 1
-        assert found["hedgerow_replica_connections_reused_total", frozenset()] == 4
+@routed(json_ok)
+async def test_connections_opened_and_kept(router: Router) -> None:
+    client = await router.client()
+    for _ in range(5):
+        await client.send(chat())
+        assert (await client.recv_response()).status == 200
+    found = await scrape(router.app.admin_port)
+    assert found["hedgerow_client_connections_accepted_total", frozenset()] == 1
+    assert found["hedgerow_replica_connections_opened_total", frozenset()] == 1
+    assert found["hedgerow_replica_connections_reused_total", frozenset()] == 4
 
 
 @scenario
@@ -118,13 +111,12 @@ async def test_a_stream_that_got_comments_first() -> None:
         assert await number(port, "hedgerow_streams_committed_early_total") == 1
 
 
-@scenario
-async def test_dropped_log_lines_of_a_full_disk() -> None:
-    async with running(json_ok, access_log={"path": "/dev/full"}) as router:
-        for _ in range(20):
-            assert (await router.ask(chat())).status == 200
-        await eventually(lambda: router.app.parts.log.dropped == 20, "twenty lines lost")
-        assert await number(router.app.admin_port, DROPPED) == 20
+@routed(json_ok, access_log={"path": "/dev/full"})
+async def test_dropped_log_lines_of_a_full_disk(router: Router) -> None:
+    for _ in range(20):
+        assert (await router.ask(chat())).status == 200
+    await eventually(lambda: router.app.parts.log.dropped == 20, "twenty lines lost")
+    assert await number(router.app.admin_port, DROPPED) == 20
 
 
 @scenario
@@ -147,13 +139,12 @@ async def test_dropped_log_lines_of_a_sink_that_stands_still(tmp_path: Path) -> 
         await eventually(lambda: str(pipe) not in open_files().values(), "its writer has closed it")
 
 
-@scenario
-async def test_a_reload_that_moves_the_log_loses_no_count(tmp_path: Path) -> None:
+@routed(json_ok, access_log={"path": "/dev/full"})
+async def test_a_reload_that_moves_the_log_loses_no_count(router: Router, tmp_path: Path) -> None:
     """Prometheus treats a decreasing counter as a restart, but there was none."""
-    async with running(json_ok, access_log={"path": "/dev/full"}) as router:
-        for _ in range(5):
-            assert (await router.ask(chat())).status == 200
-        await eventually(lambda: router.app.parts.log.dropped == 5, "five lines lost")
-        router.change(access_log=AccessLog(path=str(tmp_path / "log"), flush_s=0.02))
-        await router.app.reload()
-        assert await number(router.app.admin_port, DROPPED) == 5
+    for _ in range(5):
+        assert (await router.ask(chat())).status == 200
+    await eventually(lambda: router.app.parts.log.dropped == 5, "five lines lost")
+    router.change(access_log=AccessLog(path=str(tmp_path / "log"), flush_s=0.02))
+    await router.app.reload()
+    assert await number(router.app.admin_port, DROPPED) == 5

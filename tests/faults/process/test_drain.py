@@ -1,7 +1,5 @@
 """SIGTERM: running requests are not cut within the grace period; a second SIGTERM cuts them."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import AsyncIterator

@@ -1,14 +1,12 @@
 """Unfinished heads and data that clients send early count among the bytes that requests hold."""
 
-from __future__ import annotations
-
 from router.core.errors import Reason
 from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
 from tests.harness.messages import chat
 from tests.harness.queueing import Turnstile
 from tests.harness.replica import eventually
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 LIMITS = {"body": 1024, "bodies_total": 150_000}
 LINES = b"x-a: b\r\n" * 7500  # 60 KB
@@ -28,17 +26,16 @@ async def fill(router: Router, data: bytes) -> list[RawClient]:
     return clients
 
 
-@scenario
-async def test_unfinished_heads() -> None:
-    async with running(json_ok, limits=LIMITS) as router:
-        clients = await fill(router, HEAD)
-        assert_error(await router.ask(HEAD), Reason.MEMORY_LIMIT)
-        assert held(router) < LIMITS["bodies_total"]
-        assert (await router.ask()).status == 200
-        await clients[0].send(b"\r\n")
-        assert (await clients[0].recv_response("POST")).status == 431  # too many fields
-        clients[1].close()
-        await eventually(lambda: held(router) == 0, "nothing is held")
+@routed(json_ok, limits=LIMITS)
+async def test_unfinished_heads(router: Router) -> None:
+    clients = await fill(router, HEAD)
+    assert_error(await router.ask(HEAD), Reason.MEMORY_LIMIT)
+    assert held(router) < LIMITS["bodies_total"]
+    assert (await router.ask()).status == 200
+    await clients[0].send(b"\r\n")
+    assert (await clients[0].recv_response("POST")).status == 431  # too many fields
+    clients[1].close()
+    await eventually(lambda: held(router) == 0, "nothing is held")
 
 
 @scenario
@@ -55,10 +52,9 @@ async def test_data_behind_a_request() -> None:
         await eventually(lambda: held(router) == 0, "nothing is held")
 
 
-@scenario
-async def test_a_request_that_is_pipelined_is_served() -> None:
-    async with running(json_ok, limits=LIMITS) as router:
-        client = await router.send(chat() * 40)
-        for _ in range(40):
-            assert (await client.recv_response("POST")).status == 200
-        assert held(router) == 0
+@routed(json_ok, limits=LIMITS)
+async def test_a_request_that_is_pipelined_is_served(router: Router) -> None:
+    client = await router.send(chat() * 40)
+    for _ in range(40):
+        assert (await client.recv_response("POST")).status == 200
+    assert held(router) == 0

@@ -1,7 +1,5 @@
 """The log of a process: it ends on the present state, and can be rotated and limited by level."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path
@@ -47,29 +45,25 @@ async def ask(process: RouterProcess) -> int:
 @scenario
 async def test_down_up_down_ends_with_down(tmp_path: Path) -> None:
     """Each change is logged, although all of them happen within a minute."""
-    replica = HostileReplica(json_ok)
-    replica.start()
-    try:
-        async with serving(configured(tmp_path, replica.url)) as process:
-            for _ in range(3):
-                replica.control.at[HEALTH] = says_500
-                down = await process.next_event("replica down")
-                assert down["why"] == "/health answered 500"
-                del replica.control.at[HEALTH]
-                assert (await process.next_event("replica up"))["level"] == "info"
+    async with (
+        HostileReplica(json_ok) as replica,
+        serving(configured(tmp_path, replica.url)) as process,
+    ):
+        for _ in range(3):
             replica.control.at[HEALTH] = says_500
-            await process.next_event("replica down")
-    finally:
-        await replica.stop()
+            down = await process.next_event("replica down")
+            assert down["why"] == "/health answered 500"
+            del replica.control.at[HEALTH]
+            assert (await process.next_event("replica up"))["level"] == "info"
+        replica.control.at[HEALTH] = says_500
+        await process.next_event("replica down")
 
 
 @scenario
 async def test_another_reason_of_the_same_replica_is_logged(tmp_path: Path) -> None:
     """An engine that asks for a key, and another engine that lists no models."""
-    replica = HostileReplica(json_ok)
-    replica.control.at[MODELS] = says_401
-    replica.start()
-    try:
+    async with HostileReplica(json_ok) as replica:
+        replica.control.at[MODELS] = says_401
         async with serving(configured(tmp_path, replica.url)) as process:
             said = [e for e in process.events if e["message"] == "replica lists no models"]
             found = said[0] if said else await process.next_event("replica lists no models")
@@ -77,24 +71,20 @@ async def test_another_reason_of_the_same_replica_is_logged(tmp_path: Path) -> N
             replica.control.at[MODELS] = lambda connection: connection.send(response(404))
             found = await process.next_event("replica lists no models")
             assert found["why"] == "/v1/models answered 404"
-    finally:
-        await replica.stop()
 
 
 @scenario
 async def test_a_renamed_access_log_is_opened_again_by_sighup(tmp_path: Path) -> None:
     """Also if the configuration has become invalid."""
-    replica = HostileReplica(json_ok)
-    replica.start()
-    log, old = tmp_path / "access.log", tmp_path / "access.log.1"
-    more = f"access_log: {{path: {log}, flush: 10ms, iso_time: true}}\n"
-    config = configured(tmp_path, replica.url, more=more)
+    async with HostileReplica(json_ok) as replica:
+        log, old = tmp_path / "access.log", tmp_path / "access.log.1"
+        more = f"access_log: {{path: {log}, flush: 10ms, iso_time: true}}\n"
+        config = configured(tmp_path, replica.url, more=more)
 
-    def lines(path: Path) -> list[dict[str, Any]]:
-        text = path.read_text() if path.exists() else ""
-        return [json.loads(line) for line in text.splitlines()]
+        def lines(path: Path) -> list[dict[str, Any]]:
+            text = path.read_text() if path.exists() else ""
+            return [json.loads(line) for line in text.splitlines()]
 
-    try:
         async with serving(config) as process:
             for message in ("reloaded", "reload refused"):
                 assert await ask(process) == 200
@@ -111,38 +101,32 @@ async def test_a_renamed_access_log_is_opened_again_by_sighup(tmp_path: Path) ->
             (line,) = lines(log)
             assert line["time"].endswith("Z")
             assert line["ts"] > 0
-    finally:
-        await replica.stop()
 
 
 @scenario
 async def test_a_reload_says_what_changed(tmp_path: Path) -> None:
-    first, second = HostileReplica(json_ok), HostileReplica(json_ok)
-    for each in (first, second):
-        each.start()
     token = tmp_path / "token"
     token.write_text("one")
     more = f"upstream: {{token_file: {token}}}\n"
-    config = configured(tmp_path, first.url, more=more)
-    try:
-        async with serving(config) as process:
-            process.signal(signal.SIGHUP)
-            assert (await process.next_event("reloaded"))["changed"] == []
-            token.write_text("two")
-            routing = "routing: {policy: p2c}\nqueue: {limits: {flow: 7}}\n"
-            configured(tmp_path, second.url, more=more + routing)
-            process.signal(signal.SIGHUP)
-            changed = (await process.next_event("reloaded"))["changed"]
-            ids = [each.url.removeprefix("http://") for each in (first, second)]
-            assert f"replicas {ids[1]} added" in changed
-            assert f"replicas {ids[0]} removed" in changed
-            assert "routing.policy: kv_aware -> p2c" in changed
-            assert "queue.limits.flow: 10000 -> 7" in changed
-            assert "the token for replicas changed" in changed
-            assert "two" not in json.dumps(changed)
-    finally:
-        for each in (first, second):
-            await each.stop()
+    async with (
+        HostileReplica(json_ok) as first,
+        HostileReplica(json_ok) as second,
+        serving(configured(tmp_path, first.url, more=more)) as process,
+    ):
+        process.signal(signal.SIGHUP)
+        assert (await process.next_event("reloaded"))["changed"] == []
+        token.write_text("two")
+        routing = "routing: {policy: p2c}\nqueue: {limits: {flow: 7}}\n"
+        configured(tmp_path, second.url, more=more + routing)
+        process.signal(signal.SIGHUP)
+        changed = (await process.next_event("reloaded"))["changed"]
+        ids = [each.url.removeprefix("http://") for each in (first, second)]
+        assert f"replicas {ids[1]} added" in changed
+        assert f"replicas {ids[0]} removed" in changed
+        assert "routing.policy: kv_aware -> p2c" in changed
+        assert "queue.limits.flow: 10000 -> 7" in changed
+        assert "the token for replicas changed" in changed
+        assert "two" not in json.dumps(changed)
 
 
 @scenario

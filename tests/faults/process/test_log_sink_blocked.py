@@ -1,7 +1,5 @@
 """A blocked log sink: lines are dropped and counted, and requests continue."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import eventually
-from tests.harness.running import open_files, running, scenario
+from tests.harness.running import Router, open_files, routed, running, scenario
 
 
 @scenario
@@ -31,8 +29,7 @@ async def test_requests_go_on() -> None:
         await eventually(lambda: str(pipe) not in str(open_files().values()), "a closed pipe")
 
 
-@scenario
-async def test_a_full_disk() -> None:
-    async with running(json_ok, access_log={"path": "/dev/full"}) as router:
-        for _ in range(20):
-            assert (await router.ask(chat())).status == 200
+@routed(json_ok, access_log={"path": "/dev/full"})
+async def test_a_full_disk(router: Router) -> None:
+    for _ in range(20):
+        assert (await router.ask(chat())).status == 200

@@ -1,7 +1,5 @@
 """A router without free file descriptors: it idles, logs it once, and recovers by itself."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """No ephemeral port for a replica connection: 503 `no_ports`, and no replica failure is counted."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os
@@ -16,7 +14,7 @@ from tests.faults.process.metrics import number
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import eventually
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 
 @contextmanager
@@ -67,23 +65,21 @@ async def test_it_is_our_shortage(count: int) -> None:
         assert [line["reason"] for line in lines] == ["no_ports"] * 3 + ["ok"] * count
 
 
-@scenario
-async def test_open_connections_go_on() -> None:
-    async with running(json_ok) as router:
-        client = await router.send(chat())
-        assert (await client.recv_response()).status == 200
-        with no_ports_left(router.replica.port) as tried:
-            for _ in range(5):
-                await client.send(chat())
-                assert (await client.recv_response()).status == 200
-        assert tried == []
+@routed(json_ok)
+async def test_open_connections_go_on(router: Router) -> None:
+    client = await router.send(chat())
+    assert (await client.recv_response()).status == 200
+    with no_ports_left(router.replica.port) as tried:
+        for _ in range(5):
+            await client.send(chat())
+            assert (await client.recv_response()).status == 200
+    assert tried == []
 
 
-@scenario
-async def test_it_shows_in_the_metrics() -> None:
-    async with running(json_ok) as router:
-        with no_ports_left(router.replica.port):
-            await router.ask(chat())
-        await eventually(lambda: bool(router.lines()), "the line")
-        ends = {"kind": "chat", "reason": "no_ports", "status": "503"}
-        assert await number(router.app.admin_port, "hedgerow_requests_total", **ends) == 1
+@routed(json_ok)
+async def test_it_shows_in_the_metrics(router: Router) -> None:
+    with no_ports_left(router.replica.port):
+        await router.ask(chat())
+    await eventually(lambda: bool(router.lines()), "the line")
+    ends = {"kind": "chat", "reason": "no_ports", "status": "503"}
+    assert await number(router.app.admin_port, "hedgerow_requests_total", **ends) == 1

@@ -1,7 +1,5 @@
 """A routing policy that raises, is slow or returns an invalid pick causes no error at a client."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Reload: a new configuration is applied completely or not at all; streams are not affected."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

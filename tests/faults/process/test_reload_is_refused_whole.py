@@ -1,7 +1,5 @@
 """A reload that fails at one place changes nothing, not even earlier parts."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from dataclasses import dataclass
@@ -30,7 +28,7 @@ from router.core.errors import ConfigError
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, routed, running, scenario
 from tests.places import CERT, CERTIFICATES, KEY
 
 ONE = Tls(cert=CERT, key=KEY)
@@ -119,19 +117,18 @@ async def test_one_thing_is_wrong(name: str, tmp_path: Path) -> None:
         assert await ask(router) == 200
 
 
-@scenario
-async def test_nothing_is_wrong() -> None:
+@routed(json_ok, tls=ONE)
+async def test_nothing_is_wrong(router: Router) -> None:
     """New connections get the new certificate; open connections stay."""
-    async with running(json_ok, tls=ONE) as router:
-        before = await served(router)
-        router.change(tls=OTHER)
-        await router.app.reload()
-        after = await served(router)
-        assert after != before
-        assert await ask(router) == 200
-        router.change(tls=ONE)
-        await router.app.reload()
-        assert await served(router) == before
+    before = await served(router)
+    router.change(tls=OTHER)
+    await router.app.reload()
+    after = await served(router)
+    assert after != before
+    assert await ask(router) == 200
+    router.change(tls=ONE)
+    await router.app.reload()
+    assert await served(router) == before
 
 
 class Left:

@@ -1,7 +1,5 @@
 """Many reloads under load: no request fails, and no object of an old configuration stays."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from pathlib import Path
@@ -16,7 +14,7 @@ from tests.harness.behaviours import chat_either
 from tests.harness.messages import chat
 from tests.harness.queueing import of_each
 from tests.harness.replica import eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, routed, running, scenario
 
 RELOADS = 100 if ALL else 40
 
@@ -102,14 +100,13 @@ def logs() -> int:
     return sum(isinstance(thing, AccessLog) for thing in gc.get_objects())
 
 
-@scenario
-async def test_no_replaced_access_log_stays(tmp_path: Path) -> None:
-    async with running(chat_either) as router:
-        before = logs()
-        for number in range(8):
-            router.change(access_log=LogConfig(path=str(tmp_path / f"{number}.log")))
-            await router.app.reload()
-            assert (await router.ask(chat())).status == 200
-        # The threads of the last logs may still write.
-        replaced = router.app.parts.replaced_logs
-        await eventually(lambda: not replaced.dropped and logs() == before, "all are gone")
+@routed(chat_either)
+async def test_no_replaced_access_log_stays(router: Router, tmp_path: Path) -> None:
+    before = logs()
+    for number in range(8):
+        router.change(access_log=LogConfig(path=str(tmp_path / f"{number}.log")))
+        await router.app.reload()
+        assert (await router.ask(chat())).status == 200
+    # The threads of the last logs may still write.
+    replaced = router.app.parts.replaced_logs
+    await eventually(lambda: not replaced.dropped and logs() == before, "all are gone")

@@ -7,8 +7,6 @@ all of them, so that waits are compared, not measured. The waits are longer than
 a first token may be called overdue.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Signals: those that order nothing cut no stream, and an early one does not end the start."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys
@@ -49,8 +47,7 @@ async def test_signals_that_order_nothing_cut_no_stream(tmp_path: Path) -> None:
         HostileReplica(held(go)) as replica,
         serving(configured(tmp_path, replica.url)) as process,
     ):
-        client = await process.client()
-        await client.send(chat(stream=True))
+        client = await process.send(chat(stream=True))
         await client.recv_until(b'"a"')
         for number in NOISE:
             process.signal(number)

@@ -3,8 +3,6 @@
 Each stream of the second round waits many times as long as a usual first token.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 

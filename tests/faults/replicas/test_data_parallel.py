@@ -1,7 +1,5 @@
 """Engines with several data-parallel ranks behind one port."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -4,8 +4,6 @@ The new region of each replica is in force before the requests that wait for a c
 removed replica go to another one.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path

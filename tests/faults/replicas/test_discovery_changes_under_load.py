@@ -4,8 +4,6 @@ Members join, leave, move and get other settings at random, while at least one o
 ready. `HEDGEROW_CHANGES` sets the number of changes of each source.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -2,8 +2,6 @@
 replica.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 
@@ -11,19 +9,16 @@ import pytest
 
 from router.config.model import Classes, ClassTimeouts, HighClass
 from router.core.errors import Reason
-from tests.harness.behaviours import hang, until_closed
+from tests.harness.behaviours import answer_after, hang, until_closed
 from tests.harness.messages import SSE_HEAD, chat, chunk, completion, token
 from tests.harness.replica import ReplicaConnection
-from tests.harness.running import Router, assert_error, running, scenario
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 FIRM = {"eject_after": 1, "eject_share": 1.0}
 
 
-async def slow(connection: ReplicaConnection) -> None:
-    """Answer as a whole, later than the limit for a stream's first token."""
-    while await connection.recv_request():
-        await asyncio.sleep(0.9)
-        await connection.send(completion())
+# A whole answer, later than the limit for a stream's first token.
+slow = answer_after(0.9, completion())
 
 
 async def streams_only(connection: ReplicaConnection) -> None:
@@ -42,12 +37,11 @@ def fit(router: Router) -> int:
     return len(router.app.parts.fleet.serving.ready)
 
 
-@scenario
-async def test_it_may_take_longer_than_a_first_token() -> None:
-    async with running(slow, slow, timeouts={"first_token_s": 0.3}, health=FIRM) as router:
-        for _ in range(2):
-            assert (await router.ask(chat(), "POST")).status == 200
-        assert fit(router) == 2
+@routed(slow, slow, timeouts={"first_token_s": 0.3}, health=FIRM)
+async def test_it_may_take_longer_than_a_first_token(router: Router) -> None:
+    for _ in range(2):
+        assert (await router.ask(chat(), "POST")).status == 200
+    assert fit(router) == 2
 
 
 @scenario
@@ -72,29 +66,26 @@ async def test_its_own_limit_is_a_504_with_its_own_reason_and_blames_no_replica_
         assert [line["attempts"] for line in lines] == [1] * 4, "it is not sent again"
 
 
-@scenario
-async def test_a_replica_without_any_sign_of_work_is_blamed() -> None:
-    async with running(hang, hang, timeouts={"whole_s": 0.3}, health=FIRM) as router:
-        assert_error(await router.ask(chat(), "POST"), Reason.WHOLE_TIMEOUT)
-        assert fit(router) == 1
+@routed(hang, hang, timeouts={"whole_s": 0.3}, health=FIRM)
+async def test_a_replica_without_any_sign_of_work_is_blamed(router: Router) -> None:
+    assert_error(await router.ask(chat(), "POST"), Reason.WHOLE_TIMEOUT)
+    assert fit(router) == 1
 
 
 @pytest.mark.parametrize(
     "field",
     ["x-stainless-timeout: 600", "x-stainless-read-timeout: 600.0", "x-request-timeout-ms: 600000"],
 )
-@scenario
-async def test_a_client_that_waits_longer_is_not_cut_off(field: str) -> None:
-    async with running(slow, timeouts={"whole_s": 0.3}, health=FIRM) as router:
-        assert (await router.ask(chat(field), "POST")).status == 200
-        assert (await router.log())[0]["reason"] == "ok"
+@routed(slow, timeouts={"whole_s": 0.3}, health=FIRM)
+async def test_a_client_that_waits_longer_is_not_cut_off(router: Router, field: str) -> None:
+    assert (await router.ask(chat(field), "POST")).status == 200
+    assert (await router.log())[0]["reason"] == "ok"
 
 
-@scenario
-async def test_a_client_with_a_shorter_timeout_is_answered_at_it() -> None:
-    async with running(hang, timeouts={"whole_s": 60.0}, health=FIRM) as router:
-        answer = await router.ask(chat("x-stainless-timeout: 0.3"), "POST")
-        assert_error(answer, Reason.DEADLINE_PASSED, 408)
+@routed(hang, timeouts={"whole_s": 60.0}, health=FIRM)
+async def test_a_client_with_a_shorter_timeout_is_answered_at_it(router: Router) -> None:
+    answer = await router.ask(chat("x-stainless-timeout: 0.3"), "POST")
+    assert_error(answer, Reason.DEADLINE_PASSED, 408)
 
 
 @scenario

@@ -1,7 +1,5 @@
 """The operator changes the fleet while a request connects, pauses before a retry, or waits."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 
@@ -48,8 +46,7 @@ async def test_while_a_request_connects(method: str, path: str, connect_s: float
         router.app.parts.fleet.replicas["r0"].close_idle()
         await dark.stop_listening()
         with blackhole(dark.port):
-            client = await router.client()
-            await client.send(chat())
+            client = await router.send(chat())
             await eventually(lambda: router.app.census()["replica_connecting"] == 1, "connect")
             answered = await router.admin(f"/replicas/r0{path}", method)
             assert answered.status < 300
@@ -62,8 +59,7 @@ async def test_the_next_replica_leaves_during_a_pause_before_a_retry() -> None:
     busy = answer(response(503))
     retry = {"backoff_s": 0.3, "backoff_max_s": 0.3}
     async with running(busy, json_ok, json_ok, policy=FIRST, retry=retry) as router:
-        client = await router.client()
-        await client.send(chat())
+        client = await router.send(chat())
         await eventually(lambda: len(router.replica.requests) == 1, "the first attempt")
         await router.admin("/replicas/r1", "DELETE")
         await router.admin("/replicas/r0", "DELETE")
@@ -80,8 +76,7 @@ async def test_every_replica_leaves_and_another_comes() -> None:
         assert not router.app.parts.fleet.serving.ready
         assert (await router.admin("/readyz")).status == 200  # Requests wait.
         assert (await router.admin("/metrics")).status == 200
-        client = await router.client()
-        await client.send(chat())
+        client = await router.send(chat())
         await eventually(lambda: router.app.census()["queued"] == 1, "a waiting request")
         added = await router.admin("/replicas", "POST", body={"url": other.url, "id": "r0"})
         assert added.status == 201  # the ID of a removed replica may be used again

@@ -4,8 +4,6 @@ Replicas are added, removed, cordoned, drained and returned to service at random
 other replica is ready.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 from random import Random

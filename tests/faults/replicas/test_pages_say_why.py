@@ -1,7 +1,5 @@
 """GET /replicas and GET /fleet say for each replica that is not ready why, and since when."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +10,7 @@ from tests.harness.behaviours import answer, json_ok, until_closed
 from tests.harness.control import HEALTH, MODELS, Answer
 from tests.harness.messages import chat, json_response, response
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, routed, running, scenario
 
 FAST: dict[str, Any] = {"interval_s": 0.05, "models_interval_s": 0.05, "rise": 2, "fall": 1}
 BROKEN = answer(json_response({"error": {"message": "broken"}}, 500))
@@ -141,18 +139,17 @@ async def test_ejected_then_on_trial() -> None:
         await reaches(router, "half_open", why)
 
 
-@scenario
-async def test_held_back_by_the_operator_and_by_a_notice() -> None:
-    async with running(json_ok, json_ok) as router:
-        await router.admin("/replicas/r0/cordon", "POST")
-        await reaches(router, "cordoned", "by the admin API")
-        await router.admin("/replicas/r0/drain", "POST")
-        await reaches(router, "drained", "by the admin API")
-        await router.admin("/replicas/r0/uncordon", "POST")
-        assert (await shown(router))["why"] is None
-        await router.admin("/replicas/r1/reclaim", "POST", body={"seconds": 100})
-        found = await shown(router, "r1")
-        assert found["why"] == "a notice says that its machine is reclaimed"
+@routed(json_ok, json_ok)
+async def test_held_back_by_the_operator_and_by_a_notice(router: Router) -> None:
+    await router.admin("/replicas/r0/cordon", "POST")
+    await reaches(router, "cordoned", "by the admin API")
+    await router.admin("/replicas/r0/drain", "POST")
+    await reaches(router, "drained", "by the admin API")
+    await router.admin("/replicas/r0/uncordon", "POST")
+    assert (await shown(router))["why"] is None
+    await router.admin("/replicas/r1/reclaim", "POST", body={"seconds": 100})
+    found = await shown(router, "r1")
+    assert found["why"] == "a notice says that its machine is reclaimed"
 
 
 @scenario
@@ -167,25 +164,22 @@ async def test_a_replica_that_serves_because_too_few_are_fit() -> None:
         assert (await shown(router, "r1"))["panic"] is False
 
 
-@scenario
-async def test_the_queue_is_text_on_request() -> None:
-    async with running(json_ok) as router:
-        assert (await page(router, "/queue"))["waiting"] == 0
-        for answer_ in (
-            await router.admin("/queue?format=text"),
-            await router.admin("/queue", "GET", "Accept: text/plain"),
-            await router.admin(
-                "/queue", "GET", "Accept: text/html,application/xml;q=0.9,*/*;q=0.8"
-            ),
-        ):
-            assert answer_.body.startswith(b"0 requests wait in the queue\n")
-            assert (answer_.header("content-type") or "").startswith("text/plain")
-        for field in (
-            "Accept: */*",
-            "Accept: application/json",
-            "Accept: application/json, text/plain",
-        ):
-            assert (await router.admin("/queue", "GET", field)).json()["enabled"] is True
-        refused = await router.admin("/queue?format=xml")
-        assert (refused.status, refused.json()["error"]["code"]) == (400, "bad_query")
-        assert (await router.admin("/queue?format=json", "GET", "Accept: text/plain")).json()
+@routed(json_ok)
+async def test_the_queue_is_text_on_request(router: Router) -> None:
+    assert (await page(router, "/queue"))["waiting"] == 0
+    for answer_ in (
+        await router.admin("/queue?format=text"),
+        await router.admin("/queue", "GET", "Accept: text/plain"),
+        await router.admin("/queue", "GET", "Accept: text/html,application/xml;q=0.9,*/*;q=0.8"),
+    ):
+        assert answer_.body.startswith(b"0 requests wait in the queue\n")
+        assert (answer_.header("content-type") or "").startswith("text/plain")
+    for field in (
+        "Accept: */*",
+        "Accept: application/json",
+        "Accept: application/json, text/plain",
+    ):
+        assert (await router.admin("/queue", "GET", field)).json()["enabled"] is True
+    refused = await router.admin("/queue?format=xml")
+    assert (refused.status, refused.json()["error"]["code"]) == (400, "bad_query")
+    assert (await router.admin("/queue?format=json", "GET", "Accept: text/plain")).json()

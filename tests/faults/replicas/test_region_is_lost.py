@@ -3,8 +3,6 @@
 The emulated engines of two regions are behind links that delay the bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

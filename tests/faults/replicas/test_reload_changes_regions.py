@@ -3,8 +3,6 @@
 The new regions apply to every request that no replica has received yet.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -17,7 +15,7 @@ import pytest
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys, Prefix, Replica
 from tests.addons.needed import needs
-from tests.harness.behaviours import json_ok
+from tests.harness.behaviours import answer_after, json_ok
 from tests.harness.clocks import NEVER_S
 from tests.harness.messages import chat, completion
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
@@ -90,12 +88,7 @@ def texts(replica: HostileReplica) -> list[str]:
 
 
 def after(go: asyncio.Event) -> Behaviour:
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await go.wait()
-            await connection.send(completion())
-
-    return behave
+    return answer_after(go, completion())
 
 
 @scenario

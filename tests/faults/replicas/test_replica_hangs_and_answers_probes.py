@@ -6,8 +6,6 @@ during the same silence, the engine computes for other requests; this silence co
 suspicion nor as failure.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from contextlib import AbstractAsyncContextManager
@@ -15,20 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.behaviours import sse_tokens
-from tests.harness.control import METRICS, Control
-from tests.harness.messages import (
-    DONE,
-    LAST_CHUNK,
-    SSE_HEAD,
-    chat,
-    chunk,
-    completion,
-    response,
-    token,
-)
-from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness import kit
 
 HEALTH = {"suspect_min_s": 0.6, "suspect_factor": 1.0, "eject_base_s": 3600.0, "slow_start_s": 0.0}
 POLLED = {"interval_s": 0.02}
@@ -44,18 +29,20 @@ class Engine:
         self.scrapes = 0
         self.asked = 0
 
-    async def __call__(self, connection: ReplicaConnection) -> None:
+    async def __call__(self, connection: kit.ReplicaConnection) -> None:
         while request := await connection.recv_request():
             self.asked += 1
             streams = b'"stream": true' in bytes(request.body)
             if self.hangs:
                 await self.hang(connection, streams)
             elif streams:
-                await connection.send(SSE_HEAD, chunk(token("t")), chunk(DONE), LAST_CHUNK)
+                await connection.send(
+                    kit.SSE_HEAD, kit.chunk(kit.token("t")), kit.chunk(kit.DONE), kit.LAST_CHUNK
+                )
             else:
-                await connection.send(completion())
+                await connection.send(kit.completion())
 
-    async def tell(self, connection: ReplicaConnection) -> None:
+    async def tell(self, connection: kit.ReplicaConnection) -> None:
         """Answer a poll."""
         self.scrapes += 1
         self.generated += 10 if self.counts else 0
@@ -63,19 +50,19 @@ class Engine:
             "vllm:num_requests_running 4.0\nvllm:num_requests_waiting 0.0\n"
             f"vllm:generation_tokens_total {self.generated}.0\n"
         )
-        await connection.send(response(body=text.encode(), content_type="text/plain"))
+        await connection.send(kit.response(body=text.encode(), content_type="text/plain"))
 
-    def replica(self) -> HostileReplica:
-        return HostileReplica(self, Control(at={METRICS: self.tell}))
+    def replica(self) -> kit.HostileReplica:
+        return kit.HostileReplica(self, kit.Control(at={kit.METRICS: self.tell}))
 
-    async def hang(self, connection: ReplicaConnection, streams: bool) -> None:
+    async def hang(self, connection: kit.ReplicaConnection, streams: bool) -> None:
         """Hang until the router closes the connection."""
         if streams:
-            await connection.send(SSE_HEAD)
+            await connection.send(kit.SSE_HEAD)
         while True:
             await asyncio.sleep(0.02)
             if streams:
-                await connection.send(chunk(b": keep-alive\n\n"))
+                await connection.send(kit.chunk(b": keep-alive\n\n"))
             elif connection.sock.fileno() < 0:
                 return
 
@@ -93,24 +80,24 @@ def told(caplog: pytest.LogCaptureFixture, message: str) -> list[str]:
     return [e["fields"]["why"] for e in events if e.get("event", ("",))[0] == message]
 
 
-def breaker(router: Router) -> str:
+def breaker(router: kit.Router) -> str:
     return str(router.app.replicas()[0]["breaker"])
 
 
-async def is_known(router: Router, engine: Engine) -> None:
+async def is_known(router: kit.Router, engine: Engine) -> None:
     """Send requests until the router knows the engine's usual time to first token."""
     while not engine.asked:
-        await router.ask(chat(stream=True))
+        await router.ask(kit.chat(stream=True))
 
 
-def before(engine: Engine, **settings: Any) -> AbstractAsyncContextManager[Router]:
+def before(engine: Engine, **settings: Any) -> AbstractAsyncContextManager[kit.Router]:
     """A router in front of this engine and a healthy one."""
     settings = {"health": HEALTH, "polling": POLLED, "policy": "round_robin", **settings}
-    return running(engine.replica(), sse_tokens(), **settings)
+    return kit.running(engine.replica(), kit.sse_tokens(), **settings)
 
 
 @pytest.mark.parametrize("polled", [False, True])
-@scenario
+@kit.scenario
 async def test_one_that_hangs_is_suspect_and_then_ejected(
     polled: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,9 +108,9 @@ async def test_one_that_hangs_is_suspect_and_then_ejected(
         engine.hangs, engine.counts = True, False
         hung = [await router.client() for _ in range(4)]
         for number, client in enumerate(hung):  # requests alternate: two of them go to the engine
-            await client.send(chat(f"x-request-id: hung-{number}", stream=True))
-        await eventually(lambda: breaker(router) in ("suspect", "open"), "suspect")
-        await eventually(lambda: breaker(router) == "open", "ejected")
+            await client.send(kit.chat(f"x-request-id: hung-{number}", stream=True))
+        await kit.eventually(lambda: breaker(router) in ("suspect", "open"), "suspect")
+        await kit.eventually(lambda: breaker(router) == "open", "ejected")
         for message in ("replica suspect", "replica ejected"):
             (why,) = told(caplog, message)
             assert WHY.fullmatch(why), why
@@ -131,7 +118,7 @@ async def test_one_that_hangs_is_suspect_and_then_ejected(
             client.rst()
 
 
-@scenario
+@kit.scenario
 async def test_one_whose_totals_grow_is_not() -> None:
     engine = Engine()
     async with before(engine) as router:
@@ -139,11 +126,11 @@ async def test_one_whose_totals_grow_is_not() -> None:
         engine.hangs = True
         hung = [await router.client() for _ in range(8)]
         for client in hung:
-            await client.send(chat(stream=True))
-        await eventually(lambda: engine.asked >= 4, "half of them are there")
+            await client.send(kit.chat(stream=True))
+        await kit.eventually(lambda: engine.asked >= 4, "half of them are there")
         seen = engine.scrapes
         for _ in range(3):  # three times the time after which a replica would be suspect
-            await eventually(lambda n=seen + 35: engine.scrapes > n, "polls")  # type: ignore[misc]
+            await kit.eventually(lambda n=seen + 35: engine.scrapes > n, "polls")  # type: ignore[misc]
             seen += 35
             assert breaker(router) == "closed"
         health = router.app.parts.fleet.replicas["r0"].health

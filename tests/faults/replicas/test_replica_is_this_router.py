@@ -4,8 +4,6 @@ The address of a load balancer in front of the router makes such a replica. The 
 own addresses (`app/listeners.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -4,8 +4,6 @@ The same request without the limit is sent to another region. So each test has a
 another region would hide.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

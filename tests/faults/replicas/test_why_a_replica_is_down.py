@@ -1,7 +1,5 @@
 """A replica that goes down: the log has the probe's result and what to do about it."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Injected counts, the client's name for the model, errors and early streams need plain answers.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 
@@ -12,7 +10,7 @@ import pytest
 
 from tests.harness.messages import COMPLETION, chat, post_json, request, response
 from tests.harness.replica import ReplicaConnection
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed
 
 FIELDS = [
     ("Accept-Encoding: gzip, deflate, br, zstd",),
@@ -31,27 +29,25 @@ async def compressing(connection: ReplicaConnection) -> None:
 
 
 @pytest.mark.parametrize("fields", FIELDS)
-@scenario
-async def test_inference_gets_plain_answers(fields: tuple[str, ...]) -> None:
-    async with running(compressing) as router:
-        usages = router.usages()
-        for asked in (
-            chat(*fields),
-            post_json("/v1/embeddings", {"model": "m", "input": "a"}, *fields),
-            post_json("/v1/unknown", {"model": "m"}, *fields),
-        ):
-            answer = await router.ask(asked)
-            assert answer.header("content-encoding") is None
-            assert json.loads(answer.body) == COMPLETION
-        assert (usages[0].prompt_tokens, usages[0].output_tokens) == (1, 1)
+@routed(compressing)
+async def test_inference_gets_plain_answers(router: Router, fields: tuple[str, ...]) -> None:
+    usages = router.usages()
+    for asked in (
+        chat(*fields),
+        post_json("/v1/embeddings", {"model": "m", "input": "a"}, *fields),
+        post_json("/v1/unknown", {"model": "m"}, *fields),
+    ):
+        answer = await router.ask(asked)
+        assert answer.header("content-encoding") is None
+        assert json.loads(answer.body) == COMPLETION
+    assert (usages[0].prompt_tokens, usages[0].output_tokens) == (1, 1)
 
 
-@scenario
-async def test_other_routes_forward_what_the_client_accepts() -> None:
-    async with running(compressing) as router:
-        answer = await router.ask(request("/plain", "Accept-Encoding: gzip"))
-        assert answer.header("content-encoding") == "gzip"
-        await router.ask(request("/plain"))
-        first, second = router.replica.requests
-        assert first.header("accept-encoding") == "gzip"
-        assert second.header("accept-encoding") is None
+@routed(compressing)
+async def test_other_routes_forward_what_the_client_accepts(router: Router) -> None:
+    answer = await router.ask(request("/plain", "Accept-Encoding: gzip"))
+    assert answer.header("content-encoding") == "gzip"
+    await router.ask(request("/plain"))
+    first, second = router.replica.requests
+    assert first.header("accept-encoding") == "gzip"
+    assert second.header("accept-encoding") is None

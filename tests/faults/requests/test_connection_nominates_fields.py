@@ -2,8 +2,6 @@
 relies on.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -11,42 +9,40 @@ import pytest
 from router.core.errors import Reason
 from tests.harness.behaviours import answer, echo
 from tests.harness.messages import request
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 
 @pytest.mark.parametrize(
     "name", ["Authorization", "X-Forwarded-For", "Content-Length", "Host", "authorization, close"]
 )
-@scenario
-async def test_abuse_is_refused(name: str) -> None:
-    async with running(echo) as router:
-        asked = request(
-            "/upload", "Authorization: Bearer x", f"Connection: {name}", method="POST", body=b"a"
-        )
-        got = await router.ask(asked)
-        assert got.status == 400
-        assert got.error()["code"] == "bad_header"
-        assert not router.replica.requests
+@routed(echo)
+async def test_abuse_is_refused(router: Router, name: str) -> None:
+    asked = request(
+        "/upload", "Authorization: Bearer x", f"Connection: {name}", method="POST", body=b"a"
+    )
+    got = await router.ask(asked)
+    assert got.status == 400
+    assert got.error()["code"] == "bad_header"
+    assert not router.replica.requests
 
 
-@scenario
-async def test_named_fields_end_here() -> None:
-    async with running(echo) as router:
-        asked = request(
-            "/plain",
-            "Connection: keep-alive, X-Hop",
-            "X-Hop: 1",
-            "X-End: 1",
-            "Keep-Alive: timeout=5",
-            "Proxy-Connection: keep-alive",
-            "Proxy-Authorization: Basic eA==",
-            "TE: gzip",
-        )
-        assert (await router.ask(asked)).status == 200
-        (seen,) = router.replica.requests
-        names = {name for name, _ in seen.headers}
-        assert "x-end" in names
-        assert not names & {"x-hop", "keep-alive", "proxy-connection", "proxy-authorization", "te"}
+@routed(echo)
+async def test_named_fields_end_here(router: Router) -> None:
+    asked = request(
+        "/plain",
+        "Connection: keep-alive, X-Hop",
+        "X-Hop: 1",
+        "X-End: 1",
+        "Keep-Alive: timeout=5",
+        "Proxy-Connection: keep-alive",
+        "Proxy-Authorization: Basic eA==",
+        "TE: gzip",
+    )
+    assert (await router.ask(asked)).status == 200
+    (seen,) = router.replica.requests
+    names = {name for name, _ in seen.headers}
+    assert "x-end" in names
+    assert not names & {"x-hop", "keep-alive", "proxy-connection", "proxy-authorization", "te"}
 
 
 @scenario
@@ -76,17 +72,16 @@ PART = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--b--\r
     ],
 )
 @pytest.mark.parametrize("name", ["Content-Type", "close, CONTENT-TYPE", "x-a,content-encoding"])
-@scenario
+@routed(echo)
 async def test_fields_by_which_a_body_was_judged_stay(
-    name: str, path: str, kind: str, body: bytes
+    router: Router, name: str, path: str, kind: str, body: bytes
 ) -> None:
     """Without its Content-Type the engine would read another body than the router has checked."""
-    async with running(echo) as router:
-        fields = (f"Content-Type: {kind}", "Content-Encoding: identity", f"Connection: {name}")
-        for _ in range(2):  # a refused head is not cached
-            asked = request(path, *fields, method="POST", body=body)
-            assert_error(await router.ask(asked, "POST"), Reason.BAD_HEADER, 400)
-        assert not [r for r in router.replica.requests if r.method == "POST"]
+    fields = (f"Content-Type: {kind}", "Content-Encoding: identity", f"Connection: {name}")
+    for _ in range(2):  # a refused head is not cached
+        asked = request(path, *fields, method="POST", body=body)
+        assert_error(await router.ask(asked, "POST"), Reason.BAD_HEADER, 400)
+    assert not [r for r in router.replica.requests if r.method == "POST"]
 
 
 @scenario

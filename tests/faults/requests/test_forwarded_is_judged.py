@@ -3,8 +3,6 @@
 A body with a model or priority that the router cannot read is refused for a key with limits.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import AsyncIterator

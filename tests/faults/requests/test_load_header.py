@@ -1,11 +1,9 @@
 """vLLM reports its KV usage in a response header on request: it is used, and passed on."""
 
-from __future__ import annotations
-
 import pytest
 
-from tests.harness.messages import COMPLETION, chat, json_response
-from tests.harness.replica import ReplicaConnection
+from tests.harness.behaviours import answer
+from tests.harness.messages import chat, completion
 from tests.harness.running import running, scenario
 
 
@@ -24,14 +22,10 @@ from tests.harness.running import running, scenario
 )
 @scenario
 async def test_it_is_taken_when_it_comes_by(value: str, usage: float | None) -> None:
-    async def tells(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            field = f"endpoint-load-metrics: {value}"
-            await connection.send(json_response(COMPLETION, 200, field))
-
+    tells = answer(completion(f"endpoint-load-metrics: {value}"))
     async with running(tells, quiet_control_plane="polls tell it, too") as router:
-        answer = await router.ask(chat())
-        assert answer.status == 200
-        assert answer.header("endpoint-load-metrics") == value
+        found = await router.ask(chat())
+        assert found.status == 200
+        assert found.header("endpoint-load-metrics") == value
         (shown,) = router.app.replicas()
         assert shown["kv_usage"] == usage

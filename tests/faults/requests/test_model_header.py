@@ -1,16 +1,13 @@
 """`x-router-model` routes the request that carries it, and no other."""
 
-from __future__ import annotations
-
 from tests.harness.behaviours import echo
 from tests.harness.messages import request
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed
 
 
-@scenario
-async def test_it_does_not_stick() -> None:
-    async with running(echo) as router:
-        answer = await router.ask(request("/plain", "X-Router-Model: nobody-serves-this"))
-        assert answer.status == 404
-        assert answer.error()["code"] == "model_not_found"
-        assert (await router.ask(request("/plain"))).status == 200
+@routed(echo)
+async def test_it_does_not_stick(router: Router) -> None:
+    answer = await router.ask(request("/plain", "X-Router-Model: nobody-serves-this"))
+    assert answer.status == 404
+    assert answer.error()["code"] == "model_not_found"
+    assert (await router.ask(request("/plain"))).status == 200

@@ -4,8 +4,6 @@ A client's request ID in `parameters` does not reach the engine, which aborts ev
 begins with it.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,13 +1,11 @@
 """Spellings of a path: the router checks the same path that the replica gets."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.behaviours import echo
 from tests.harness.cases import Refusal, check_refusals
 from tests.harness.messages import request
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed, scenario
 
 CONTROL = [
     "/metrics",
@@ -83,25 +81,22 @@ async def test_neither_in_disguise_nor_in_odd_spellings() -> None:
 
 
 @pytest.mark.parametrize("path", PASSES)
-@scenario
-async def test_other_paths_pass_byte_for_byte(path: str) -> None:
-    async with running(echo) as router:
-        assert (await router.ask(request(path))).json()["target"] == path
+@routed(echo)
+async def test_other_paths_pass_byte_for_byte(router: Router, path: str) -> None:
+    assert (await router.ask(request(path))).json()["target"] == path
 
 
-@scenario
-async def test_a_models_name_may_hold_a_slash() -> None:
+@routed(echo, replica={"models": ("org/name",)})
+async def test_a_models_name_may_hold_a_slash(router: Router) -> None:
     """SDKs escape the slash; the router answers from its list of the fleet's models."""
-    async with running(echo, replica={"models": ("org/name",)}) as router:
-        for path in ("/v1/models/org%2Fname", "/v1/models/org/name"):
-            assert (await router.ask(request(path))).json()["id"] == "org/name"
+    for path in ("/v1/models/org%2Fname", "/v1/models/org/name"):
+        assert (await router.ask(request(path))).json()["id"] == "org/name"
 
 
-@scenario
-async def test_what_is_allowed_by_name_is_forwarded() -> None:
-    async with running(echo, allow_paths=("/metrics",)) as router:
-        assert (await router.ask(request("/metrics"))).status == 200
-        assert (await router.ask(request("/server_info"))).status == 404
+@routed(echo, allow_paths=("/metrics",))
+async def test_what_is_allowed_by_name_is_forwarded(router: Router) -> None:
+    assert (await router.ask(request("/metrics"))).status == 200
+    assert (await router.ask(request("/server_info"))).status == 404
 
 
 BASES = [
@@ -128,21 +123,19 @@ async def test_a_wrong_base_url_is_named() -> None:
     )
 
 
-@scenario
-async def test_paths_that_engines_have_beside_v1_are_forwarded() -> None:
+@routed(echo, allow_paths=("/chat/completions",))
+async def test_paths_that_engines_have_beside_v1_are_forwarded(router: Router) -> None:
     """llama.cpp serves the first, and the second if the configuration allows it."""
-    async with running(echo, allow_paths=("/chat/completions",)) as router:
-        for path in ("/completions", "/chat/completions", "/v1/x/v1/models"):
-            answer = await router.ask(request(path, method="POST", body=b"{}"), "POST")
-            assert answer.json()["target"] == path
+    for path in ("/completions", "/chat/completions", "/v1/x/v1/models"):
+        answer = await router.ask(request(path, method="POST", body=b"{}"), "POST")
+        assert answer.json()["target"] == path
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/replicas", "/reload", "/drain"])
-@scenario
-async def test_the_admin_port_is_not_on_the_data_port(path: str) -> None:
+@routed(echo)
+async def test_the_admin_port_is_not_on_the_data_port(router: Router, path: str) -> None:
     """Paths of the admin port are ordinary here: forwarded to a replica, and never answered by the
     router.
     """
-    async with running(echo) as router:
-        answer = await router.ask(request(path, method="POST"))
-        assert answer.status == 404 or answer.json()["target"] == path
+    answer = await router.ask(request(path, method="POST"))
+    assert answer.status == 404 or answer.json()["target"] == path

@@ -3,8 +3,6 @@
 The limits of keys, the priority ceiling and the queue apply to them as to POST.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,14 +1,12 @@
 """Heads that are refused for their method or their size, in one read or many."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason
 from tests.harness.behaviours import echo
 from tests.harness.cases import Refusal, check_refusals
 from tests.harness.messages import request
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed, scenario
 
 METHODS = {
     "CONNECT a:443 HTTP/1.1": Reason.METHOD_NOT_ALLOWED,
@@ -56,17 +54,15 @@ async def test_heads_above_a_limit(piece: int) -> None:
     )
 
 
-@scenario
-async def test_a_head_just_within_the_limits() -> None:
-    async with running(echo) as router:
-        path = "/" + "a" * 7000
-        fields = [f"X-{n}: {'v' * 400}" for n in range(95)]
-        assert (await router.ask(request(path, *fields))).json()["target"] == path
+@routed(echo)
+async def test_a_head_just_within_the_limits(router: Router) -> None:
+    path = "/" + "a" * 7000
+    fields = [f"X-{n}: {'v' * 400}" for n in range(95)]
+    assert (await router.ask(request(path, *fields))).json()["target"] == path
 
 
-@scenario
-async def test_methods_that_pass() -> None:
-    async with running(echo) as router:
-        for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
-            answer = await router.ask(request("/plain", method=method))
-            assert answer.json()["method"] == method
+@routed(echo)
+async def test_methods_that_pass(router: Router) -> None:
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+        answer = await router.ask(request("/plain", method=method))
+        assert answer.json()["method"] == method

@@ -1,7 +1,5 @@
 """Tokenizing and counting need no GPU: they are sent at once, even if all engines are full."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Coding agents name their sessions in fields of their own; no client has to be changed."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -10,7 +8,7 @@ import pytest
 from router.core.session_names import MAX_SESSION, SESSION_HEADERS, SESSION_MEMBERS
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat, post_json
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed
 
 CLAUDE_METADATA = json.dumps({"device_id": "d" * 64, "account_uuid": "", "session_id": "one"})
 LONG = "s" * (MAX_SESSION + 1)
@@ -33,32 +31,29 @@ CASES: list[tuple[tuple[str, ...], dict[str, Any], str | None]] = [
 ]
 
 
-@scenario
-async def test_each_of_them_names_the_session() -> None:
-    async with running(json_ok, access_log={"salt": "s"}) as router:
-        for fields, members, _ in CASES:
-            assert (await router.ask(chat(*fields, **members))).status == 200
-        salter = router.app.parts.log.salter
-        lines = await router.log(len(CASES))
-        for line, (fields, members, session) in zip(lines, CASES, strict=True):
-            expected = None if session is None else salter.name(session.encode())
-            assert (line.get("session") or None) == expected, (fields, members)
+@routed(json_ok, access_log={"salt": "s"})
+async def test_each_of_them_names_the_session(router: Router) -> None:
+    for fields, members, _ in CASES:
+        assert (await router.ask(chat(*fields, **members))).status == 200
+    salter = router.app.parts.log.salter
+    lines = await router.log(len(CASES))
+    for line, (fields, members, session) in zip(lines, CASES, strict=True):
+        expected = None if session is None else salter.name(session.encode())
+        assert (line.get("session") or None) == expected, (fields, members)
 
 
-@scenario
-async def test_a_large_body_names_it_too() -> None:
-    async with running(json_ok, access_log={"salt": "s"}) as router:
-        body = {"model": "m", "max_tokens": 1, "messages": [], "system": "a" * 2_000_000}
-        body["metadata"] = {"user_id": "one"}
-        assert (await router.ask(post_json("/v1/messages", body))).status == 200
-        (line,) = await router.log()
-        assert line["session"] == router.app.parts.log.salter.name(b"one")
+@routed(json_ok, access_log={"salt": "s"})
+async def test_a_large_body_names_it_too(router: Router) -> None:
+    body = {"model": "m", "max_tokens": 1, "messages": [], "system": "a" * 2_000_000}
+    body["metadata"] = {"user_id": "one"}
+    assert (await router.ask(post_json("/v1/messages", body))).status == 200
+    (line,) = await router.log()
+    assert line["session"] == router.app.parts.log.salter.name(b"one")
 
 
 @pytest.mark.parametrize(("name", "passes"), [row[:2] for row in SESSION_HEADERS])
-@scenario
-async def test_the_engine_gets_the_usual_fields(name: bytes, passes: bool) -> None:
-    async with running(json_ok) as router:
-        await router.ask(chat(f"{name.decode()}: one"))
-        (request,) = router.replica.requests
-        assert request.header(name.decode()) == ("one" if passes else None)
+@routed(json_ok)
+async def test_the_engine_gets_the_usual_fields(router: Router, name: bytes, passes: bool) -> None:
+    await router.ask(chat(f"{name.decode()}: one"))
+    (request,) = router.replica.requests
+    assert request.header(name.decode()) == ("one" if passes else None)

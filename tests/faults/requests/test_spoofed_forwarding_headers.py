@@ -1,7 +1,5 @@
 """Forwarding fields and request IDs from an untrusted client are overwritten."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -9,34 +7,32 @@ import pytest
 from router.config.model import Priority, PriorityRule
 from tests.harness.behaviours import echo, json_ok
 from tests.harness.messages import chat, request
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed, running, scenario
 
 
-@scenario
-async def test_an_untrusted_peer_is_overwritten() -> None:
-    async with running(echo) as router:
-        asked = request(
-            "/plain",
-            "X-Forwarded-For: 192.0.2.9",
-            "X-Forwarded-Proto: https",
-            "X-Forwarded-Host: evil.test",
-            "X-Router-Replica: evil",
-        )
-        assert (await router.ask(asked)).status == 200
-        (seen,) = router.replica.requests
-        assert seen.header("x-forwarded-for") == "127.0.0.1"
-        assert not [value for _, value in seen.headers if "evil" in value]
-        assert not [name for name, _ in seen.headers if name.startswith("x-router-")]
+@routed(echo)
+async def test_an_untrusted_peer_is_overwritten(router: Router) -> None:
+    asked = request(
+        "/plain",
+        "X-Forwarded-For: 192.0.2.9",
+        "X-Forwarded-Proto: https",
+        "X-Forwarded-Host: evil.test",
+        "X-Router-Replica: evil",
+    )
+    assert (await router.ask(asked)).status == 200
+    (seen,) = router.replica.requests
+    assert seen.header("x-forwarded-for") == "127.0.0.1"
+    assert not [value for _, value in seen.headers if "evil" in value]
+    assert not [name for name, _ in seen.headers if name.startswith("x-router-")]
 
 
-@scenario
-async def test_a_trusted_peer_is_appended_to() -> None:
-    async with running(echo, trusted_proxies=("127.0.0.0/8",)) as router:
-        asked = request("/plain", "X-Forwarded-For: 192.0.2.9", "X-Forwarded-Proto: https")
-        assert (await router.ask(asked)).status == 200
-        (seen,) = router.replica.requests
-        assert re.sub(r"\s", "", seen.header("x-forwarded-for") or "") == "192.0.2.9,127.0.0.1"
-        assert seen.header("x-forwarded-proto") == "https"
+@routed(echo, trusted_proxies=("127.0.0.0/8",))
+async def test_a_trusted_peer_is_appended_to(router: Router) -> None:
+    asked = request("/plain", "X-Forwarded-For: 192.0.2.9", "X-Forwarded-Proto: https")
+    assert (await router.ask(asked)).status == 200
+    (seen,) = router.replica.requests
+    assert re.sub(r"\s", "", seen.header("x-forwarded-for") or "") == "192.0.2.9,127.0.0.1"
+    assert seen.header("x-forwarded-proto") == "https"
 
 
 @pytest.mark.parametrize(
@@ -67,48 +63,44 @@ async def test_priority_rules_compare_the_clients_network(
 
 
 @pytest.mark.parametrize("bad", ["a" * 65, "a" * 10_000, "a b", "a;b", "ü", '"', ""])
-@scenario
-async def test_a_bad_request_id_is_replaced(bad: str) -> None:
-    async with running(echo, trusted_proxies=("127.0.0.0/8",)) as router:
-        answer = await router.ask(request("/plain", f"X-Request-Id: {bad}"))
-        given = answer.header("x-request-id") or ""
-        assert re.fullmatch(r"[A-Za-z0-9._-]{1,64}", given)
-        assert given != bad
-        assert router.replica.requests[0].header("x-request-id") == f"{given}-0"
+@routed(echo, trusted_proxies=("127.0.0.0/8",))
+async def test_a_bad_request_id_is_replaced(router: Router, bad: str) -> None:
+    answer = await router.ask(request("/plain", f"X-Request-Id: {bad}"))
+    given = answer.header("x-request-id") or ""
+    assert re.fullmatch(r"[A-Za-z0-9._-]{1,64}", given)
+    assert given != bad
+    assert router.replica.requests[0].header("x-request-id") == f"{given}-0"
 
 
-@scenario
-async def test_a_good_request_id_goes_back_and_into_the_log_and_no_further() -> None:
+@routed(echo)
+async def test_a_good_request_id_goes_back_and_into_the_log_and_no_further(router: Router) -> None:
     """Engines abort, find and confuse requests by their IDs."""
-    async with running(echo) as router:
-        names = set()
-        for _ in range(300):
-            answer = await router.ask(request("/plain", "X-Request-Id: A.b_c-1"))
-            assert answer.header("x-request-id") == "A.b_c-1"
-            upstream = router.replica.requests[-1].header("x-request-id") or ""
-            assert re.fullmatch("[0-9a-f]{24}-0", upstream)
-            names.add(upstream)
-        assert len(names) == 300
-        line = (await router.log(300))[-1]
-        assert (line["id"], f"{line['sent_as']}-0") == ("A.b_c-1", upstream)
+    names = set()
+    for _ in range(300):
+        answer = await router.ask(request("/plain", "X-Request-Id: A.b_c-1"))
+        assert answer.header("x-request-id") == "A.b_c-1"
+        upstream = router.replica.requests[-1].header("x-request-id") or ""
+        assert re.fullmatch("[0-9a-f]{24}-0", upstream)
+        names.add(upstream)
+    assert len(names) == 300
+    line = (await router.log(300))[-1]
+    assert (line["id"], f"{line['sent_as']}-0") == ("A.b_c-1", upstream)
 
 
-@scenario
-async def test_an_id_of_ours_is_the_engines_too() -> None:
-    async with running(echo) as router:
-        answer = await router.ask(request("/plain"))
-        given = answer.header("x-request-id")
-        assert router.replica.requests[-1].header("x-request-id") == f"{given}-0"
-        (line,) = await router.log(1)
-        assert line["id"] == given
-        assert "sent_as" not in line
+@routed(echo)
+async def test_an_id_of_ours_is_the_engines_too(router: Router) -> None:
+    answer = await router.ask(request("/plain"))
+    given = answer.header("x-request-id")
+    assert router.replica.requests[-1].header("x-request-id") == f"{given}-0"
+    (line,) = await router.log(1)
+    assert line["id"] == given
+    assert "sent_as" not in line
 
 
-@scenario
-async def test_every_answer_of_ours_has_a_request_id() -> None:
-    async with running(echo) as router:
-        first = await router.ask(request("/metrics"))
-        second = await router.ask(b"GET / HTTP/1.1\r\n\r\n")
-        ids = [first.header("x-request-id"), second.header("x-request-id")]
-        assert all(ids)
-        assert ids[0] != ids[1]
+@routed(echo)
+async def test_every_answer_of_ours_has_a_request_id(router: Router) -> None:
+    first = await router.ask(request("/metrics"))
+    second = await router.ask(b"GET / HTTP/1.1\r\n\r\n")
+    ids = [first.header("x-request-id"), second.header("x-request-id")]
+    assert all(ids)
+    assert ids[0] != ids[1]

@@ -3,8 +3,6 @@
 Such a POST is never edited, copied or sent a second time.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from tests.harness.behaviours import answer, echo, fin_after_request, in_turn, j
 from tests.harness.messages import json_response, post_json, response
 from tests.harness.queueing import ONE, Turnstile, queue, send, waiting
 from tests.harness.replica import eventually
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import Router, assert_error, routed, running, scenario
 
 PATHS = ["/v1/chat/completions/batch", "/vertex_generate", "/api/embed", "/v1/images/generations"]
 BODY: dict[str, Any] = {"model": "m", "input": "hello", "stream": False}
@@ -70,14 +68,13 @@ async def test_its_tokens_are_estimated_by_its_size(tmp_path: Path) -> None:
         assert_error(answer, Reason.KEY_TOKENS)
 
 
-@scenario
-async def test_it_goes_on_as_it_came() -> None:
+@routed(echo, replica={"engine": "vllm"})
+async def test_it_goes_on_as_it_came(router: Router) -> None:
     """Nothing is written into the body of such a request, and its own priority is not read."""
-    async with running(echo, replica={"engine": "vllm"}) as router:
-        body = {"priority": {"of": "another API"}, "service_tier": 5, "stream_options": 1}
-        answer = await router.ask(post_json("/v1/images/generations", BODY | body), "POST")
-        assert answer.status == 200
-        assert json.loads(answer.json()["body"]) == BODY | body
+    body = {"priority": {"of": "another API"}, "service_tier": 5, "stream_options": 1}
+    answer = await router.ask(post_json("/v1/images/generations", BODY | body), "POST")
+    assert answer.status == 200
+    assert json.loads(answer.json()["body"]) == BODY | body
 
 
 @pytest.mark.parametrize("reused", [False, True])
@@ -120,12 +117,11 @@ async def test_the_ceiling_of_its_key_holds(path: str, tmp_path: Path) -> None:
         assert line["class"] == "low"
 
 
-@scenario
-async def test_urgency_by_header_and_a_model_that_is_named() -> None:
-    async with running(json_ok) as router:
-        await router.ask(post_json("/vertex_generate", BODY, "x-priority: low"), "POST")
-        (line,) = await router.log(1)
-        assert (line["class"], line["model"], line["kind"]) == ("low", "m", "other")
+@routed(json_ok)
+async def test_urgency_by_header_and_a_model_that_is_named(router: Router) -> None:
+    await router.ask(post_json("/vertex_generate", BODY, "x-priority: low"), "POST")
+    (line,) = await router.log(1)
+    assert (line["class"], line["model"], line["kind"]) == ("low", "m", "other")
 
 
 TEXT: dict[str, bytes] = {

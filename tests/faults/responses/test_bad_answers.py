@@ -4,28 +4,9 @@ An invalid answer becomes a 502. Its bytes never reach the client, and its conne
 answer that is cut after its first relayed byte is visibly truncated.
 """
 
-from __future__ import annotations
-
 import pytest
 
-from tests.harness.behaviours import answer, answer_then_fin, sse_tokens, until_closed
-from tests.harness.cases import Case
-from tests.harness.messages import (
-    CHUNKED_HEAD,
-    DONE,
-    LAST_CHUNK,
-    SSE_HEAD,
-    chat,
-    chunk,
-    completion,
-    event,
-    json_response,
-    request,
-    role,
-    token,
-)
-from tests.harness.replica import Behaviour, ReplicaConnection
-from tests.harness.running import scenario
+from tests.harness import kit
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -94,34 +75,34 @@ CHUNKS = {
 }
 
 
-def endless(*data: bytes) -> Behaviour:
+def endless(*data: bytes) -> kit.Behaviour:
     """Answer with data of which the router need not read everything, and wait for its close."""
 
-    async def behave(connection: ReplicaConnection) -> None:
+    async def behave(connection: kit.ReplicaConnection) -> None:
         await connection.recv_request()
         await connection.send(*data)
-        await until_closed(connection)
+        await kit.until_closed(connection)
 
     return behave
 
 
-INVALID: dict[str, Behaviour] = (
-    {name: answer_then_fin(data) for name, data in GARBAGE.items()}
-    | {f"framing: {name}": answer(OK + data) for name, data in FRAMING.items()}
+INVALID: dict[str, kit.Behaviour] = (
+    {name: kit.answer_then_fin(data) for name, data in GARBAGE.items()}
+    | {f"framing: {name}": kit.answer(OK + data) for name, data in FRAMING.items()}
     | {f"large: {name}": endless(OK, data, b"\r\n\r\n") for name, data in LARGE.items()}
     | {
-        f"field: {name}": answer_then_fin(OK + b"Content-Length: 2\r\n" + line + b"\r\n\r\nok")
+        f"field: {name}": kit.answer_then_fin(OK + b"Content-Length: 2\r\n" + line + b"\r\n\r\nok")
         for name, line in INJECTED.items()
     }
     | {
         "endless phrase": endless(b"HTTP/1.1 200 ", b"O" * 1_000_000),
-        "101 unasked": answer(SWITCH),
-        "a thousand provisional": answer_then_fin(
-            b"HTTP/1.1 100 Continue\r\n\r\n" * 1000 + completion()
+        "101 unasked": kit.answer(SWITCH),
+        "a thousand provisional": kit.answer_then_fin(
+            b"HTTP/1.1 100 Continue\r\n\r\n" * 1000 + kit.completion()
         ),
     }
 )
-ASKS = {"whole": chat(), "stream": chat(stream=True), "other path": request("/plain")}
+ASKS = {"whole": kit.chat(), "stream": kit.chat(stream=True), "other path": kit.request("/plain")}
 
 
 @pytest.mark.parametrize(
@@ -133,9 +114,9 @@ ASKS = {"whole": chat(), "stream": chat(stream=True), "other path": request("/pl
         if a == "other path" or (a == "stream") == (n in GARBAGE)
     ],
 )
-@scenario
+@kit.scenario
 async def test_an_invalid_answer(name: str, asked: str) -> None:
-    row = Case(
+    row = kit.Case(
         replicas=(INVALID[name],),
         asked=ASKS[asked],
         status=502,
@@ -148,18 +129,18 @@ async def test_an_invalid_answer(name: str, asked: str) -> None:
     await row.check(f"{name}, {asked}")
 
 
-def streams(*events: bytes) -> Behaviour:
-    return answer(SSE_HEAD, *(chunk(item) for item in events), LAST_CHUNK)
+def streams(*events: bytes) -> kit.Behaviour:
+    return kit.answer(kit.SSE_HEAD, *(kit.chunk(item) for item in events), kit.LAST_CHUNK)
 
 
-ERROR = event(
+ERROR = kit.event(
     {"error": {"message": "boom", "type": "InternalServerError", "param": None, "code": 500}}
 )
 ONCE = {"retry": {"attempts": 1}}
-STREAM = chat(stream=True)
-PLAIN = request("/plain")
+STREAM = kit.chat(stream=True)
+PLAIN = kit.request("/plain")
 CUT_JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 90\r\n\r\n{"
-POISON = json_response({"poison": True})
+POISON = kit.json_response({"poison": True})
 SURPLUS = {"byte": b"x", "line": b"\r\n", "response": POISON}
 TRAILERS = b"Content-Length: 1\r\nSet-Cookie: evil=1\r\nX-T: 1\r\n\r\n"
 PROVISIONAL = b"HTTP/1.1 100 Continue\r\n\r\n" * 3 + b"HTTP/1.1 102 Processing\r\n\r\n"
@@ -169,8 +150,8 @@ EMPTY = {"nothing": (), "a comment": (b": ping\n\n",)}
 TABLE = {
     # An answer that ends too early.
     **{
-        f"plain cut: {name}": Case(
-            replicas=(answer_then_fin(data),),
+        f"plain cut: {name}": kit.Case(
+            replicas=(kit.answer_then_fin(data),),
             asked=PLAIN,
             complete=False,
             body=b"abcab" if name == "chunk cut" else b"abc",
@@ -178,13 +159,13 @@ TABLE = {
         )
         for name, data in {
             "length": b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc",
-            "chunk missing": CHUNKED_HEAD + b"3\r\nabc\r\n",
-            "chunk cut": CHUNKED_HEAD + b"3\r\nabc\r\n5\r\nab",
+            "chunk missing": kit.CHUNKED_HEAD + b"3\r\nabc\r\n",
+            "chunk cut": kit.CHUNKED_HEAD + b"3\r\nabc\r\n5\r\nab",
         }.items()
     },
     **{
-        f"head cut after {len(data)} bytes": Case(
-            replicas=(answer_then_fin(data),),
+        f"head cut after {len(data)} bytes": kit.Case(
+            replicas=(kit.answer_then_fin(data),),
             asked=PLAIN,
             settings=ONCE,
             status=502,
@@ -193,11 +174,11 @@ TABLE = {
         )
         for data in (b"", OK, OK + b"x: y\r\n")
     },
-    "completion cut": Case(
-        replicas=(answer_then_fin(CUT_JSON),), status=502, reason="replica_reset"
+    "completion cut": kit.Case(
+        replicas=(kit.answer_then_fin(CUT_JSON),), status=502, reason="replica_reset"
     ),
-    "only provisional": Case(
-        replicas=(answer_then_fin(b"HTTP/1.1 199 Wait\r\n\r\n"),),
+    "only provisional": kit.Case(
+        replicas=(kit.answer_then_fin(b"HTTP/1.1 199 Wait\r\n\r\n"),),
         settings=ONCE,
         status=502,
         code=("bad_response", "replica_reset"),
@@ -205,8 +186,8 @@ TABLE = {
     ),
     # A body whose framing breaks: the head may have been relayed.
     **{
-        f"chunks: {name}, {asked}": Case(
-            replicas=(answer(CHUNKED + data),),
+        f"chunks: {name}, {asked}": kit.Case(
+            replicas=(kit.answer(CHUNKED + data),),
             asked=ASKS[asked],
             status=(200, 502),
             complete=None,
@@ -216,9 +197,9 @@ TABLE = {
         for name, data in CHUNKS.items()
         for asked in ("whole", "other path")
     },
-    "trailers without end": Case(
+    "trailers without end": kit.Case(
         replicas=(
-            answer(
+            kit.answer(
                 CHUNKED + b"3\r\nabc\r\n0\r\n",
                 *(b"x-%d: %b\r\n" % (index, b"y" * 100) for index in range(20_000)),
             ),
@@ -230,7 +211,7 @@ TABLE = {
     ),
     # A stream that is empty, or has an error inside.
     **{
-        f"empty stream, {name}": Case(
+        f"empty stream, {name}": kit.Case(
             replicas=(streams(*events),),
             asked=STREAM,
             status=502,
@@ -240,37 +221,37 @@ TABLE = {
         for name, events in EMPTY.items()
     },
     **{
-        f"empty stream, {name}, another replica": Case(
+        f"empty stream, {name}, another replica": kit.Case(
             first=(streams(*events),),
-            replicas=(sse_tokens(1), sse_tokens(1)),
+            replicas=(kit.sse_tokens(1), kit.sse_tokens(1)),
             asked=STREAM,
             events=3,
             attempts=2,
         )
         for name, events in EMPTY.items()
     },
-    "a role and an end": Case(
-        replicas=(streams(role(), DONE),),
+    "a role and an end": kit.Case(
+        replicas=(streams(kit.role(), kit.DONE),),
         asked=STREAM,
         status=(200, 502),
         reason="empty_stream",
     ),
-    "error after content": Case(
-        replicas=(streams(role(), token("a"), ERROR, DONE),),
+    "error after content": kit.Case(
+        replicas=(streams(kit.role(), kit.token("a"), ERROR, kit.DONE),),
         asked=STREAM,
-        body=role() + token("a") + ERROR + DONE,
+        body=kit.role() + kit.token("a") + ERROR + kit.DONE,
         reason="stream_error",
     ),
-    "error before content": Case(
-        first=(streams(role(), ERROR, DONE),),
-        replicas=(sse_tokens(1), sse_tokens(1)),
+    "error before content": kit.Case(
+        first=(streams(kit.role(), ERROR, kit.DONE),),
+        replicas=(kit.sse_tokens(1), kit.sse_tokens(1)),
         asked=STREAM,
         events=3,
         without=(b"boom",),
         attempts=2,
     ),
-    "error before content, everywhere": Case(
-        replicas=(streams(role(), ERROR, DONE),),
+    "error before content, everywhere": kit.Case(
+        replicas=(streams(kit.role(), ERROR, kit.DONE),),
         asked=STREAM,
         status=(200, 502),
         complete=None,
@@ -278,22 +259,22 @@ TABLE = {
     ),
     # Bytes that belong to no answer.
     **{
-        f"surplus {name} after {kind}": Case(
-            replicas=(answer(whole + surplus),),
-            asked=chat(stream=kind == "chunks"),
+        f"surplus {name} after {kind}": kit.Case(
+            replicas=(kit.answer(whole + surplus),),
+            asked=kit.chat(stream=kind == "chunks"),
             times=2,
             without=(b"poison",),
             sessions=2,
         )
         for name, surplus in SURPLUS.items()
         for kind, whole in {
-            "a length": completion(),
-            "chunks": SSE_HEAD + chunk(token("a")) + LAST_CHUNK,
+            "a length": kit.completion(),
+            "chunks": kit.SSE_HEAD + kit.chunk(kit.token("a")) + kit.LAST_CHUNK,
         }.items()
     },
     **{
-        f"{name}, {asked}": Case(
-            replicas=(answer(data),),
+        f"{name}, {asked}": kit.Case(
+            replicas=(kit.answer(data),),
             asked=ASKS[asked],
             times=2,
             body=body,
@@ -302,21 +283,21 @@ TABLE = {
         )
         for asked in ("whole", "other path")
         for name, data, body in (
-            ("trailers", CHUNKED_HEAD + b"3\r\nabc\r\n0\r\n" + TRAILERS, b"abc"),
-            ("provisional answers", PROVISIONAL + completion(), None),
+            ("trailers", kit.CHUNKED_HEAD + b"3\r\nabc\r\n0\r\n" + TRAILERS, b"abc"),
+            ("provisional answers", PROVISIONAL + kit.completion(), None),
         )
     },
-    "early hints": Case(
-        replicas=(answer(HINTS + completion()),), asked=PLAIN, informational=(103,)
+    "early hints": kit.Case(
+        replicas=(kit.answer(HINTS + kit.completion()),), asked=PLAIN, informational=(103,)
     ),
-    "early hints for HTTP/1.0": Case(
-        replicas=(answer(HINTS + completion()),),
-        asked=request("/plain", version="1.0"),
+    "early hints for HTTP/1.0": kit.Case(
+        replicas=(kit.answer(HINTS + kit.completion()),),
+        asked=kit.request("/plain", version="1.0"),
         without=(b"103 ",),
         informational=(),
     ),
-    "endless provisional answers": Case(
-        replicas=(answer_then_fin(b"HTTP/1.1 100 Continue\r\n\r\n" * 200_000),),
+    "endless provisional answers": kit.Case(
+        replicas=(kit.answer_then_fin(b"HTTP/1.1 100 Continue\r\n\r\n" * 200_000),),
         settings={"timeouts": {"first_token_s": 0.5}},
         status=(502, 504),
         informational=(),
@@ -326,6 +307,6 @@ TABLE = {
 
 
 @pytest.mark.parametrize("name", TABLE)
-@scenario
+@kit.scenario
 async def test_what_the_client_gets(name: str) -> None:
     await TABLE[name].check(name)

@@ -1,24 +1,18 @@
 """HEAD, 204 and 304 have no body, whatever their headers say; the next answer stays complete."""
 
-from __future__ import annotations
-
 import pytest
 
-from tests.harness.behaviours import echo_of
+from tests.harness.behaviours import answer_by, echo_of
 from tests.harness.messages import json_response, request
-from tests.harness.replica import Behaviour, ReplicaConnection
-from tests.harness.running import running, scenario
+from tests.harness.replica import Behaviour
+from tests.harness.running import Router, routed, running, scenario
 
 
 def first(data: bytes) -> Behaviour:
     """Answer `/odd` with these bytes and other paths properly."""
-
-    async def behave(connection: ReplicaConnection) -> None:
-        while asked := await connection.recv_request():
-            odd = asked.target == "/odd"
-            await connection.send(data if odd else json_response(echo_of(asked)))
-
-    return behave
+    return answer_by(
+        lambda asked: data if asked.target == "/odd" else json_response(echo_of(asked))
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,18 +59,17 @@ async def test_bytes_after_the_response_belong_to_no_request(
         assert len(router.replica.sessions) == 2
 
 
-@scenario
-async def test_head_keeps_its_length_and_has_no_body() -> None:
-    async with running(first(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")) as router:
-        client = await router.client()
-        for _ in range(2):
-            await client.send(request("/odd", method="HEAD"))
-            got = await client.recv_response("HEAD")
-            assert got.status == 200
-            assert got.complete
-            assert got.header("content-length") == "5"
-        await client.send(request("/next"))
-        assert (await client.recv_response()).json()["target"] == "/next"
+@routed(first(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"))
+async def test_head_keeps_its_length_and_has_no_body(router: Router) -> None:
+    client = await router.client()
+    for _ in range(2):
+        await client.send(request("/odd", method="HEAD"))
+        got = await client.recv_response("HEAD")
+        assert got.status == 200
+        assert got.complete
+        assert got.header("content-length") == "5"
+    await client.send(request("/next"))
+    assert (await client.recv_response()).json()["target"] == "/next"
 
 
 @pytest.mark.parametrize("length", [None, "5"])

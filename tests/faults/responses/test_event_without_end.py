@@ -1,7 +1,5 @@
 """An event of many megabytes without a line end is streamed; no scanner buffers it."""
 
-from __future__ import annotations
-
 from tests.harness.behaviours import until_closed
 from tests.harness.messages import LAST_CHUNK, SSE_HEAD, chat, chunk, token
 from tests.harness.replica import ReplicaConnection

@@ -1,7 +1,5 @@
 """Bytes that the router cannot read as text are relayed unchanged."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

@@ -3,15 +3,14 @@
 A redirect to the replica itself leads the client back to the router.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Replica
-from tests.harness.behaviours import answer, json_ok
+from tests.harness.behaviours import answer, answer_by, json_ok
 from tests.harness.control import PATHS
 from tests.harness.messages import chat, request, response
-from tests.harness.replica import HostileReplica, ReplicaConnection
+from tests.harness.reading import Request
+from tests.harness.replica import HostileReplica
 from tests.harness.running import running, scenario
 
 
@@ -54,12 +53,11 @@ CASES = [
 async def test_the_replicas_address_is_not_shown(asked: bytes, status: int) -> None:
     lines: list[str] = []
 
-    async def redirect(connection: ReplicaConnection) -> None:
-        while got := await connection.recv_request():
-            is_probe = got.target.removeprefix("/base") in PATHS
-            await connection.send(response() if is_probe else response(status, lines[-1]))
+    def redirect(got: Request) -> bytes:
+        is_probe = got.target.removeprefix("/base") in PATHS
+        return response() if is_probe else response(status, lines[-1])
 
-    engine = HostileReplica(redirect)
+    engine = HostileReplica(answer_by(redirect))
     engine.start()
     own = engine.url.removeprefix("http://")
     fleet = (Replica(url=f"{engine.url}/base", id="r0", models=("m",)),)

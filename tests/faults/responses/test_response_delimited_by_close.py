@@ -1,7 +1,5 @@
 """A response that ends with its connection: a clean end completes it, a reset truncates it."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

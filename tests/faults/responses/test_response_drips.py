@@ -1,7 +1,5 @@
 """A response that arrives byte by byte is relayed as it arrives, head and body."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

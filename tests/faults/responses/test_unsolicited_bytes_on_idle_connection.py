@@ -1,7 +1,5 @@
 """Bytes on an idle pooled connection are never used as the next request's answer."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A reload changes the upstream token: every part that talks to replicas sends the new one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A router process that restarts, in front of one replica that the test controls."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

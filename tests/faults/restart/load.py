@@ -3,8 +3,6 @@
 Every failure is counted by its kind. A client never repeats a request.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator

@@ -6,8 +6,6 @@ machine's files in memory (boot.sh). It shares the network with the test. Needs 
 Must never: change a file, a process or a control group that is not its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -6,8 +6,6 @@ prints one line of JSON per restart and one with all counts. The exit status is 
 was refused, a request was not answered, or a stream was cut.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -5,8 +5,6 @@ The link `current` names the release in use. A release is a folder with the exec
 one has the sources of this tree.
 """
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A restart of a router whose replicas come from a file: the new process reads the file itself."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

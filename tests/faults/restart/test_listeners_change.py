@@ -1,7 +1,5 @@
 """A restart with other addresses in the configuration, and the probes' port during a restart."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

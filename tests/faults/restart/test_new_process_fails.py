@@ -1,7 +1,5 @@
 """A new process that cannot take over: the old one goes on, and logs why."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -3,8 +3,6 @@
 The long form, with ten restarts under 500 streams, is `make prove-restart`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.faults.restart.prover import Trial, prove

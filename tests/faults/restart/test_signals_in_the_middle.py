@@ -1,7 +1,5 @@
 """Signals before, during and after a restart, to the old and to the new process."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Listening sockets from systemd, and the reports to it: sd_listen_fds(3) and sd_notify(3)."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

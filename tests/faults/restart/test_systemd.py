@@ -1,7 +1,5 @@
 """The units of deploy/systemd with a running systemd: start, reload, restart, crash, stop."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import AsyncIterator

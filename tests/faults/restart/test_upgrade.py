@@ -3,8 +3,6 @@
 The long form, under more load, is `make prove-restart`.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 from pathlib import Path

@@ -7,8 +7,6 @@ status 1 if a connection was refused, a stream was cut, a line of a batch was se
 a tenant could use more than its budget.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json
@@ -28,20 +26,8 @@ from router.config.keys import KeyLine, hash_of, line_of
 from router.core.limits import raise_open_files
 from tests.faults.restart.load import Load
 from tests.faults.restart.releases import Releases, extract, old_revision
-from tests.harness.client import RawClient
-from tests.harness.messages import (
-    DONE,
-    LAST_CHUNK,
-    SSE_HEAD,
-    chat,
-    chunk,
-    event,
-    json_response,
-    request,
-    token,
-)
-from tests.harness.process import RouterProcess, serving
-from tests.harness.replica import HostileReplica, ReplicaConnection
+from tests.harness import kit
+from tests.harness.messages import event
 from tests.places import ROOT
 
 USED = 50  # tokens of each answer
@@ -87,31 +73,31 @@ class Engine:
         self._trial = trial
         self.lines: Counter[str] = Counter()
 
-    async def __call__(self, connection: ReplicaConnection) -> None:
+    async def __call__(self, connection: kit.ReplicaConnection) -> None:
         trial = self._trial
         usage = {"prompt_tokens": 30, "completion_tokens": 20, "total_tokens": USED}
         while asked := await connection.recv_request():
             body = asked.json()
             text = str(body["messages"][-1]["content"])
             if body.get("stream"):
-                await connection.send(SSE_HEAD, chunk(token("a")))
+                await connection.send(kit.SSE_HEAD, kit.chunk(kit.token("a")))
                 for n in range(trial.tokens):
                     await asyncio.sleep(trial.gap_s)
-                    await connection.send(chunk(token(f"t{n}")))
+                    await connection.send(kit.chunk(kit.token(f"t{n}")))
                 last = {"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": usage}
-                await connection.send(chunk(event(last)), chunk(DONE), LAST_CHUNK)
+                await connection.send(kit.chunk(event(last)), kit.chunk(kit.DONE), kit.LAST_CHUNK)
                 continue
             if text.startswith("r"):
                 self.lines[text] += 1
                 await asyncio.sleep(trial.line_s)
             whole = {"id": "c", "object": "chat.completion", "choices": [{"index": 0}]}
-            await connection.send(json_response({**whole, "usage": usage}))
+            await connection.send(kit.json_response({**whole, "usage": usage}))
 
 
 class Upgrade:
     """A router of the old release, and its clients."""
 
-    def __init__(self, router: RouterProcess, releases: Releases, outcome: Outcome) -> None:
+    def __init__(self, router: kit.RouterProcess, releases: Releases, outcome: Outcome) -> None:
         self._router = router
         self._releases = releases
         self._outcome = outcome
@@ -129,9 +115,9 @@ class Upgrade:
         self._outcome.changes.append(f"{name}: {said} {event.get('why', '')}".strip())
 
     async def page(self, path: str) -> Any:
-        client = await RawClient.connect(self._router.admin_port)
+        client = await kit.RawClient.connect(self._router.admin_port)
         try:
-            await client.send(request(path, "Connection: close"))
+            await client.send(kit.request(path, "Connection: close"))
             return (await client.recv_response()).json()
         finally:
             client.close()
@@ -140,7 +126,7 @@ class Upgrade:
         """Send a request of the tenant with a budget; return the status."""
         client = await self._router.client()
         try:
-            await client.send(chat(ACME, "Connection: close", stream=stream))
+            await client.send(kit.chat(ACME, "Connection: close", stream=stream))
             return (await client.recv_response("POST")).status
         finally:
             client.close()
@@ -181,12 +167,12 @@ async def prove(trial: Trial, revision: str, folder: Path) -> Outcome:
     from tests.addons.batches.app.helpers import records, submit
     from tests.addons.batches.lines import numbered
 
-    hostile = HostileReplica(engine)
+    hostile = kit.HostileReplica(engine)
     hostile.start()
     config = write(folder, hostile.url)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(hostile.stop)
-        router = await stack.enter_async_context(serving(config, command=releases.command))
+        router = await stack.enter_async_context(kit.serving(config, command=releases.command))
         client = await stack.enter_async_context(
             AsyncOpenAI(
                 base_url=f"http://127.0.0.1:{router.port}/v1",

@@ -6,8 +6,6 @@ that the engine already has. If the wait went into the number, the engine would 
 request first.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

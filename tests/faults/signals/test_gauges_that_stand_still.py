@@ -4,8 +4,6 @@ If the router trusted these gauges, an engine whose last page showed a queue wou
 request again.
 """
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit
 
 from tests.harness.client import RawClient

@@ -1,7 +1,5 @@
 """A replica whose metrics hang, are too large, slow, malformed or missing still gets requests."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """An engine that reports no load while it holds our requests: the router's own count is used."""
 
-from __future__ import annotations
-
 import asyncio
 
 from tests.harness.control import METRICS, Control

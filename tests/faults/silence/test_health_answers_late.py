@@ -4,8 +4,6 @@ A server answers late during a long prefill or a compilation. A refused connecti
 status still counts, whatever the engine does.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

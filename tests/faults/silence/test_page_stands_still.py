@@ -5,8 +5,6 @@ still, the page keeps the last values. A replica with such a page must get reque
 whose totals grow is busy, whatever it serves.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

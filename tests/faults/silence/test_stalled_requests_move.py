@@ -4,8 +4,6 @@ They are sent to another replica as if their connection were lost: within the re
 never if a second loss would show that the request itself stops replicas.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -4,8 +4,6 @@ A response that is not streamed shows nothing before it ends. But the engine's t
 all polls while requests are there, and grow if the engine works on a long answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 

@@ -1,7 +1,5 @@
 """Other protocols on the plain port: 400 or a close, and no flood of log lines."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 
@@ -9,7 +7,7 @@ import pytest
 
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat, request
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed
 
 HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(200)
 PROTOCOLS = {
@@ -26,32 +24,30 @@ PROTOCOLS = {
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-@scenario
-async def test_it_is_refused(name: str) -> None:
-    async with running(json_ok) as router:
-        client = await router.client()
-        await client.send_pieces([PROTOCOLS[name]])
-        await client.expect_close()
-        seen = bytes(client.received)
-        # The last one is an HTTP/2 frame.
-        refusals = (b"HTTP/1.1 400 ", b"HTTP/1.1 5", b"\x00\x00\x00\x04")
-        assert seen == b"" or seen.startswith(refusals), seen
-        assert not seen.startswith(b"HTTP/1.1 500 ")
-        assert not router.replica.requests
-        assert len(router.lines()) <= 1
-        assert (await router.ask(chat())).status == 200
+@routed(json_ok)
+async def test_it_is_refused(router: Router, name: str) -> None:
+    client = await router.client()
+    await client.send_pieces([PROTOCOLS[name]])
+    await client.expect_close()
+    seen = bytes(client.received)
+    # The last one is an HTTP/2 frame.
+    refusals = (b"HTTP/1.1 400 ", b"HTTP/1.1 5", b"\x00\x00\x00\x04")
+    assert seen == b"" or seen.startswith(refusals), seen
+    assert not seen.startswith(b"HTTP/1.1 500 ")
+    assert not router.replica.requests
+    assert len(router.lines()) <= 1
+    assert (await router.ask(chat())).status == 200
 
 
-@scenario
-async def test_http2_by_prior_knowledge_is_refused_with_http2_frames() -> None:
+@routed(json_ok)
+async def test_http2_by_prior_knowledge_is_refused_with_http2_frames(router: Router) -> None:
     """curl gets HTTP_1_1_REQUIRED (GOAWAY), and does not report an empty reply."""
-    async with running(json_ok) as router:
-        url = f"http://127.0.0.1:{router.port}/v1/models"
-        process = await asyncio.create_subprocess_exec(
-            *("curl", "-sS", "-v", "--http2-prior-knowledge", url), stderr=asyncio.subprocess.PIPE
-        )
-        assert process.stderr is not None
-        said = (await process.stderr.read()).decode()
-        assert await process.wait() != 52, said  # curl's status for an empty reply
-        assert "GOAWAY" in said or "HTTP_1_1_REQUIRED" in said, said
-        assert (await router.log(1))[0]["reason"] == "http2_not_served"
+    url = f"http://127.0.0.1:{router.port}/v1/models"
+    process = await asyncio.create_subprocess_exec(
+        *("curl", "-sS", "-v", "--http2-prior-knowledge", url), stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    said = (await process.stderr.read()).decode()
+    assert await process.wait() != 52, said  # curl's status for an empty reply
+    assert "GOAWAY" in said or "HTTP_1_1_REQUIRED" in said, said
+    assert (await router.log(1))[0]["reason"] == "http2_not_served"

@@ -2,15 +2,13 @@
 answer.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Tls
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.over_tls import TlsClient
-from tests.harness.running import running, scenario
+from tests.harness.running import Router, routed
 from tests.places import CERT, KEY
 
 SENT = {
@@ -24,22 +22,21 @@ SENT = {
 
 @pytest.mark.parametrize("sent", SENT.values(), ids=SENT)
 @pytest.mark.parametrize("then", ["waits", "fin", "rst"])
-@scenario
-async def test_it_is_closed(sent: bytes, then: str) -> None:
-    async with running(json_ok, tls=Tls(cert=CERT, key=KEY)) as router:
-        client = await router.client()
-        await client.send_pieces([sent])
-        if then == "fin" or (then == "waits" and sent is SENT["half a hello"]):
-            client.fin()  # an incomplete ClientHello may wait as long as an incomplete head
-        if then == "rst":
-            client.rst()
-        else:
-            await client.expect_close()
-            assert b"HTTP/" not in client.received  # no error is sent in plain text
-        secure = await TlsClient.connect(router.port)
-        router.clients.append(secure)
-        await secure.send(chat())
-        assert (await secure.recv_response()).status == 200
-        secure.close()
-        assert len(router.replica.requests) == 1
-        await router.log(1)
+@routed(json_ok, tls=Tls(cert=CERT, key=KEY))
+async def test_it_is_closed(router: Router, sent: bytes, then: str) -> None:
+    client = await router.client()
+    await client.send_pieces([sent])
+    if then == "fin" or (then == "waits" and sent is SENT["half a hello"]):
+        client.fin()  # an incomplete ClientHello may wait as long as an incomplete head
+    if then == "rst":
+        client.rst()
+    else:
+        await client.expect_close()
+        assert b"HTTP/" not in client.received  # no error is sent in plain text
+    secure = await TlsClient.connect(router.port)
+    router.clients.append(secure)
+    await secure.send(chat())
+    assert (await secure.recv_response()).status == 200
+    secure.close()
+    assert len(router.replica.requests) == 1
+    await router.log(1)

@@ -1,7 +1,5 @@
 """A replica whose certificate is refused gets no request, and no client gets an error."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Pool, Replica, Upstream

@@ -1,7 +1,5 @@
 """A TLS client that disconnects in any way: its replica connection is closed, too."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -2,8 +2,6 @@
 side.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -3,8 +3,6 @@
 Lines come from the access log's own `Record`, in the order of the requests' ends, as in a router.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The prefill time of a prompt alone, learned from requests that did and did not wait."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -4,8 +4,6 @@ A stay at a replica is written (party, start, prefill seconds, first token, end)
 last part of the time before its first token.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -1,24 +1,18 @@
 """`hedgerow audit`: its output and its errors."""
 
-from __future__ import annotations
-
-import argparse
 import json
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from router.lab.audit.command import add_arguments, main
+from router.lab.audit import command
 from router.lab.emulator.core.timing import PROFILES
 from router.observe.log.record import Record
+from tests.commands import command_of
 from tests.lab.audit.engine_logs import Ask, played, poisson, write
 
-
-def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return main(parser.parse_args(words))
+run = command_of(command)
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ The true delay that a tenant causes is the difference between a run with this te
 without it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """Parties, their labels, the heaviest of them, and their requests at once."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

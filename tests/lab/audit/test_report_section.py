@@ -1,7 +1,5 @@
 """The report as text: it names only the parties that cause large delays."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from router.lab.audit.blame import Parts

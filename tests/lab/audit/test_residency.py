@@ -1,7 +1,5 @@
 """Rows of logs, the stays of requests at replicas."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

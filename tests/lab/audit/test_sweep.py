@@ -1,7 +1,5 @@
 """Stays at replicas as events in the order of time."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from router.lab.audit.residency import END, FIRST, PREFILL, START, Row, Stay, stay_of, sweep

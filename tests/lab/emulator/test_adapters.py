@@ -1,7 +1,5 @@
 """The adapters in the memory of an emulated engine."""
 
-from __future__ import annotations
-
 from router.lab.emulator.engine import AdapterPool
 
 

@@ -1,7 +1,5 @@
 """Allowed combinations of options, and the configuration of each persona's core."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.lab.emulator.settings import EngineSettings

@@ -1,7 +1,5 @@
 """Access logs with a known demand, and a types file for them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`hedgerow plan` end to end on small logs, and its errors."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Forecast and plan together: the fallback, and the methods that are asked for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from router.lab.plan.decision.advise import REACTIVE

@@ -1,7 +1,5 @@
 """The types file: what it means, and one problem per mistake."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Access logs of emulated fleets whose engines are known, made on the virtual clock."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping

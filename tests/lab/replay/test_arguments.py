@@ -1,7 +1,5 @@
 """Arguments on the command line: their meaning, and the errors for invalid ones."""
 
-from __future__ import annotations
-
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 The profile that fills gaps is never the true one here, so that no coefficient is right by chance.
 """
 
-from __future__ import annotations
-
 import builtins
 from collections.abc import Callable
 from dataclasses import fields

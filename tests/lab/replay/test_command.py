@@ -1,7 +1,5 @@
 """`hedgerow replay` from its command line to its output files, on a small log."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

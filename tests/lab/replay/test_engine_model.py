@@ -1,7 +1,5 @@
 """Sizes and timing of the engines: from flags, from the log, and defaults."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import replace

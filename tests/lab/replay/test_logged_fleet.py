@@ -1,7 +1,5 @@
 """Replicas of a log, in groups of equal replicas."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

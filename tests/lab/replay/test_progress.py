@@ -1,7 +1,5 @@
 """The progress line: where it is shown, how often, and its text."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """A replay of a log reports its own accuracy: logs of known engines."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from html import unescape

@@ -1,7 +1,5 @@
 """Runs in separate processes: results are in order, and every process ends."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from dataclasses import dataclass

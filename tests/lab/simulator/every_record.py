@@ -3,8 +3,6 @@
 Must never print a value that depends on the process, such as an address or a date.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 from router.config.model import Config, Hedging, Preemption, Queue

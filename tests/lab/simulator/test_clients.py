@@ -4,8 +4,6 @@ In the small worlds a prompt of 100 tokens takes 110 ms of prefill and a decode 
 network takes 1 ms each way.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from math import inf
 
@@ -14,19 +12,13 @@ from hypothesis import given, strategies as st
 
 from router.config.model import Hedging, Queue, QueueGates
 from router.core.errors import Reason
-from router.lab.simulator.scenario import Fault, Scenario
+from router.lab.simulator.scenario import Fault
 from router.lab.simulator.simulation import Simulation, simulate
 from router.lab.simulator.traffic import Arrival
 from tests.examples import examples
-from tests.lab.simulator.worlds import Kept, Script, world
+from tests.lab.simulator.worlds import Kept, Script, played, world
 
 QUEUED = Queue(enabled=True, policy="fifo", gates=QueueGates(waiting=1, prefill_tokens=0))
-
-
-def play(scenario: Scenario, *arrivals: Arrival) -> Kept:
-    kept = Kept()
-    simulate(scenario, Script(arrivals), kept)
-    return kept
 
 
 # -- clients that leave ---------------------------------------------------------------------------
@@ -85,7 +77,7 @@ def test_the_time_for_a_whole_request_is_over(when: str) -> None:
 
 
 def test_the_number_names_the_class() -> None:
-    kept = play(
+    kept = played(
         world(queue=Queue(enabled=True, policy="strict", gates=QUEUED.gates)),
         Arrival(0, 0.0, 100, 3),
         Arrival(1, 0.01, 100, 3, priority_number=3.0),
@@ -123,7 +115,7 @@ def test_every_client_has_one_end_and_nothing_is_held(
         faults=faults,
         hedging=Hedging(policy=hedges, options=options, budget=1.0),
     )
-    kept = play(scenario, *arrivals)
+    kept = played(scenario, *arrivals)
     assert Counter(one.arrival.number for one in kept.outcomes) == Counter(range(len(arrivals)))
     for one in kept.outcomes:
         arrival = one.arrival
@@ -137,5 +129,5 @@ def test_every_client_has_one_end_and_nothing_is_held(
 
 
 def test_no_time_was_left() -> None:
-    one = play(world(), Arrival(0, 3.0, 100, 3, deadline_s=0.0))[0]
+    one = played(world(), Arrival(0, 3.0, 100, 3, deadline_s=0.0))[0]
     assert (one.reason, one.ended, one.attempts) == (Reason.DEADLINE_PASSED, 3.0, 0)

@@ -1,7 +1,5 @@
 """The virtual clock: order, ties, and when it stops."""
 
-from __future__ import annotations
-
 from functools import partial
 from math import inf
 from random import Random

@@ -1,7 +1,5 @@
 """A configuration's settings of requests apply in a simulation, and groups of replicas differ."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

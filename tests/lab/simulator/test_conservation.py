@@ -3,8 +3,6 @@
 `simulate` itself raises if a lease, a KV block or a place in the retry budget is left.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

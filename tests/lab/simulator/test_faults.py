@@ -1,7 +1,5 @@
 """Faults in the simulated fleet, and the outcome of the affected requests."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

@@ -1,7 +1,5 @@
 """Second copies in the simulated fleet: the winner, the end of the loser, and the counters."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 

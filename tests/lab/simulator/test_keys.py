@@ -1,16 +1,13 @@
 """Keys in a simulation: weights in the queue, and limits, as in the proxy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from router.config.keys import KeyLine
 from router.config.model import Hedging
 from router.core.errors import Reason
 from router.lab.simulator.scenario import Scenario
-from router.lab.simulator.simulation import simulate
 from router.lab.simulator.traffic import Arrival
-from tests.lab.simulator.worlds import Kept, Script, world
+from tests.lab.simulator.worlds import played, world
 
 
 def keyed(*lines: KeyLine, **changes: object) -> Scenario:
@@ -24,12 +21,6 @@ def key(name: str, **limits: object) -> KeyLine:
 
 def asked(number: int, at: float, tenant: str, *, known: bool = True) -> Arrival:
     return Arrival(number, at, 200, 4, tenant=tenant, is_known=known)
-
-
-def played(scenario: Scenario, *arrivals: Arrival) -> Kept:
-    kept = Kept()
-    simulate(scenario, Script(arrivals), kept)
-    return kept
 
 
 def test_requests_beyond_a_limit_a_minute_are_refused() -> None:

@@ -1,7 +1,5 @@
 """Names and splits in a simulation: the code of the proxy, on a virtual clock."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any

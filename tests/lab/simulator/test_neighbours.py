@@ -1,7 +1,5 @@
 """Requests of other clients, sent straight to a replica of the simulated fleet."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

@@ -1,7 +1,5 @@
 """The router predicts the first tokens and the decode speed of emulated engines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -4,8 +4,6 @@ The estimate is limited by the size of the engines' caches, and by the configure
 blocks.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Replicas of several regions in a simulation: the router's own code, with distances."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec
@@ -10,9 +8,8 @@ import pytest
 from router.config.keys import KeyLine
 from router.config.varied import varied
 from router.lab.simulator.scenario import Fault, Group, Scenario
-from router.lab.simulator.simulation import simulate
 from router.lab.simulator.traffic import Arrival
-from tests.lab.simulator.worlds import CORE, TIMING, WORLD, Kept, Script
+from tests.lab.simulator.worlds import CORE, TIMING, WORLD, Kept, played
 
 NEAR_S, FAR_S = 0.001, 0.04  # one-way delays, in seconds
 REGION = {"r0": "us", "r1": "eu", "r2": "eu"}
@@ -35,12 +32,6 @@ def world(*, faults: tuple[Fault, ...] = (), **sections: object) -> Scenario:
 
 def asked(number: int, at: float, *, tenant: str = "", output: int = 40) -> Arrival:
     return Arrival(number, at, 200, output, tenant=tenant, is_known=tenant != "")
-
-
-def played(scenario: Scenario, *arrivals: Arrival) -> Kept:
-    kept = Kept()
-    simulate(scenario, Script(arrivals), kept)
-    return kept
 
 
 def regions(kept: Kept, count: int) -> list[str]:

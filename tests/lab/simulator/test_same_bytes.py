@@ -4,8 +4,6 @@ The order of a set of strings differs between processes. No decision and no repo
 the queue, hedges and retries are part of the runs.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a router learns of engines from polls: the delay, the interval, and the derived load."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

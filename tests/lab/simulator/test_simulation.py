@@ -1,7 +1,5 @@
 """Runs without faults: exact times, caches, policies, several routers, the same seed."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import os

@@ -4,8 +4,6 @@ In the small worlds a prompt of 100 tokens takes 110 ms of prefill and a decode 
 network takes 1 ms each way.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Classes, HighClass

@@ -1,7 +1,5 @@
 """The estimates of simulated requests: coverage in a busy queue, and refusals that keep SLOs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Synthetic traffic: seeded, in order of arrival, with the right lengths and shared prefixes."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small fleets, scripted traffic and a recorder that keeps everything: for short runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +9,7 @@ from router.lab.emulator.core.timing import CoreConfig, Timing
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.router import TOKEN_BYTES
 from router.lab.simulator.scenario import Scenario, equal
+from router.lab.simulator.simulation import simulate
 from router.lab.simulator.traffic import Arrival
 
 BLOCK = 16
@@ -142,3 +141,10 @@ class Kept:
             )
             for one in self.outcomes
         ]
+
+
+def played(scenario: Scenario, *arrivals: Arrival) -> Kept:
+    """The outcomes of these requests and no others."""
+    kept = Kept()
+    simulate(scenario, Script(arrivals), kept)
+    return kept

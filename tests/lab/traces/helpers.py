@@ -1,7 +1,5 @@
 """Access logs for the readers, created by the tests, and the sample under tests/data/traces."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A log in a closed loop: each session sends its requests one by one; none is lost."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

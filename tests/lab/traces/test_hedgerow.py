@@ -1,7 +1,5 @@
 """The access log as traffic: one request per line, in the order of arrival."""
 
-from __future__ import annotations
-
 from math import inf, isnan
 from pathlib import Path
 from random import Random

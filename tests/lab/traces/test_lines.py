@@ -1,7 +1,5 @@
 """Bytes are split into lines: line numbers, gzip, and files that are not text."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator
 from pathlib import Path

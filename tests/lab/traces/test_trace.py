@@ -1,7 +1,5 @@
 """An access log as traffic: the selected part, equal results for every iteration, and errors."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 import tracemalloc

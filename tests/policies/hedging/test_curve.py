@@ -1,7 +1,5 @@
 """The survival curve compared with counting and with the truth behind censored samples."""
 
-from __future__ import annotations
-
 from math import inf
 from random import Random
 

@@ -1,7 +1,5 @@
 """The best delay of a copy, against the formula at every moment of the curve."""
 
-from __future__ import annotations
-
 from math import inf
 
 from hypothesis import given, strategies as st

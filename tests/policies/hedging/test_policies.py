@@ -1,7 +1,5 @@
 """The hedging policies: the time of a copy, whether a copy pays, and the policies' construction."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Iterator

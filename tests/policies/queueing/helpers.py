@@ -1,7 +1,5 @@
 """Shared helpers of order policy tests: tickets, and serving a queue to its end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import count
 from random import Random

@@ -1,7 +1,5 @@
 """Service in virtual time: weights, idle flows, debts, and how many accounts are kept."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from policies.queueing.accounts import IDLE_KEPT, IDLE_MAX, Account, Accounts

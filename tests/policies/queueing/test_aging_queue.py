@@ -1,7 +1,5 @@
 """Waiting tickets ordered by urgency and age: max(ceiling, number - rate * age)."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from policies.queueing.aging_queue import AgingQueue

@@ -1,7 +1,5 @@
 """The contract of every registered order policy, including third-party ones."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """When a first token is due: by its SLO, or by a deadline that stays within the class."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

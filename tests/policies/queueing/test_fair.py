@@ -1,7 +1,5 @@
 """Fairness by tokens: the charges, and the bound that they guarantee (VTC)."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Sharing by flow: costs, rounds, charges, and the first ticket against the rule itself."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

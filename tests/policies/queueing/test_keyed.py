@@ -1,7 +1,5 @@
 """Tickets ordered by a constant key: order, band and rank, compared with a sorted list."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from policies.queueing.keyed import KeyedQueue

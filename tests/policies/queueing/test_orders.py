@@ -1,7 +1,5 @@
 """Each order policy behaves as its file documents."""
 
-from __future__ import annotations
-
 import pytest
 
 from policies.queueing.contract import PolicyConfigError, make_order, order_names

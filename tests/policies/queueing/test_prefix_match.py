@@ -1,7 +1,5 @@
 """The prefix match of a waiting request: which replicas hold its prompt."""
 
-from __future__ import annotations
-
 from policies.queueing.prefix_match import PrefixMatch
 
 

@@ -1,7 +1,5 @@
 """The ordered container of all queues, compared with a sorted list."""
 
-from __future__ import annotations
-
 from random import Random
 
 from hypothesis import given, strategies as st

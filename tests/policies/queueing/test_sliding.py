@@ -1,7 +1,5 @@
 """The sliding boundary: urgent before normal before lost, against the rule itself."""
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A third party's order policy: plain Python, registered by name, used like other policies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast

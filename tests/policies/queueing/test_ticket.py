@@ -1,7 +1,5 @@
 """Tickets: their place in an order policy's queue, their replica, and a new ticket's values."""
 
-from __future__ import annotations
-
 from math import inf
 
 from hypothesis import given, strategies as st

@@ -1,7 +1,5 @@
 """The cost loops over candidates, compared with the formula written as one expression."""
 
-from __future__ import annotations
-
 from random import Random
 from types import MappingProxyType
 

@@ -3,8 +3,6 @@
 Hotspot is replicas x the largest share of the requests: 1 is even, 8 is everything at one replica.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from policies.contract import make_policy

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from policies.contract import make_policy
 from tests.policies.helpers import loaded, picks
 

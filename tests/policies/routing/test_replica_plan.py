@@ -1,7 +1,5 @@
 """Which replicas are kept for which class."""
 
-from __future__ import annotations
-
 from policies.contract import Candidate
 from policies.facts import RequestView
 from policies.routing.replica_plan import NOBODY, ReplicaPlan

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from policies.routing.ring import Ring

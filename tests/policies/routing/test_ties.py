@@ -1,7 +1,5 @@
 """The cheapest of many, and the draw among equals."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

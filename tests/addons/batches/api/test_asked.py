@@ -1,7 +1,5 @@
 """Query strings of lists: the limit."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.addons.batches.api.asked import Refused, json_answer, limit_of

@@ -1,7 +1,5 @@
 """Upload forms: whole, byte by byte and with trailing bytes; invalid forms and their errors."""
 
-from __future__ import annotations
-
 from time import process_time
 
 import pytest

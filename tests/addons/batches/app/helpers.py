@@ -1,7 +1,5 @@
 """A router with the batch server enabled, and the SDK as its client."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -15,8 +13,9 @@ from openai.types import Batch
 from router.addons.batches.run.runner import Runner
 from router.config.model import Batches
 from tests.addons.batches.lines import CHAT
+from tests.harness.behaviours import answer_after
 from tests.harness.messages import completion
-from tests.harness.replica import Behaviour, ReplicaConnection
+from tests.harness.replica import Behaviour
 from tests.harness.running import Router, running
 
 OVER = ("completed", "failed", "expired", "cancelled")
@@ -24,13 +23,7 @@ OVER = ("completed", "failed", "expired", "cancelled")
 
 def held(go: asyncio.Event) -> Behaviour:
     """A replica that answers its requests once `go` is set."""
-
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await go.wait()
-            await connection.send(completion())
-
-    return behave
+    return answer_after(go, completion())
 
 
 def runner_of(router: Router) -> Runner:

@@ -1,7 +1,5 @@
 """A restart while a batch runs: no line is sent twice, none is lost, and the folder stays whole."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """A full disk: refusals name the reason, and no accepted work is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 from pathlib import Path

@@ -1,7 +1,5 @@
 """OpenAI's documentation of files and batches: every field, and every status in its order."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A router killed repeatedly during 10,000 lines: in the end every line has one result."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import signal

@@ -3,8 +3,6 @@
 No invalid request is logged as an internal error of the router.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Two tenants: neither sees the other's objects, and both get their share of the work."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 from pathlib import Path

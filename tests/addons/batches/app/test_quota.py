@@ -1,7 +1,5 @@
 """Quotas of one owner (files, bytes, batches), and of all owners together."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The lines of a batch stay in the regions of their owner's key, and delay no other owner."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

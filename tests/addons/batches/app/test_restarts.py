@@ -1,7 +1,5 @@
 """A starting router finds batches in every state and files left by a crash, and continues."""
 
-from __future__ import annotations
-
 from hashlib import sha256
 from pathlib import Path
 from time import time

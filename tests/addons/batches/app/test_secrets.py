@@ -1,7 +1,5 @@
 """Batches keep their owner's identity without storing the owner's API key on disk."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Files and batches through the real SDK, from upload to results."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path
@@ -11,10 +9,10 @@ import pytest
 
 from tests.addons.batches.app.helpers import held, open_door, records, results, sdk, submit, until
 from tests.addons.batches.lines import jsonl, line, numbered
-from tests.harness.behaviours import json_ok
+from tests.harness.behaviours import answer, json_ok
 from tests.harness.client import RawClient
 from tests.harness.messages import json_response
-from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.replica import eventually
 from tests.harness.running import scenario
 
 
@@ -60,10 +58,7 @@ async def test_lines_are_ordinary_requests_of_their_owner(tmp_path: Path) -> Non
 
 @scenario
 async def test_what_keeps_failing_is_given_up(tmp_path: Path) -> None:
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await connection.send(json_response({"detail": "boom"}, 500))
-
+    behave = answer(json_response({"detail": "boom"}, 500))
     async with (
         open_door(tmp_path / "b", behave, batches={"attempts": 2}, retry={"attempts": 1}) as router,
         sdk(router) as client,

@@ -1,7 +1,5 @@
 """A process that waits for the batch folder takes it in spite of errors of the disk."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """Uploads and downloads byte by byte: large, chunked, refused, broken off, stalled, slow."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import gzip
@@ -338,8 +336,7 @@ async def test_memory_does_not_follow_the_size_of_a_file(tmp_path: Path) -> None
         before = peak_bytes(process.child.pid)
         head, tail = form(b"|").split(b"|")
         length = f"Content-Length: {size + len(head) + len(tail)}"
-        client = await process.client()
-        await client.send(request("/v1/files", MULTIPART, length, method="POST") + head)
+        client = await process.send(request("/v1/files", MULTIPART, length, method="POST") + head)
         line = numbered(1)[:-3].ljust(MiB - 3) + b"}}\n"
         assert len(line) == MiB
         for _ in range(size // MiB):
@@ -356,8 +353,7 @@ async def test_memory_does_not_follow_the_size_of_a_file(tmp_path: Path) -> None
         client.close()
         async with asyncio.timeout(VALIDATED_S):
             while batch["status"] == "validating":
-                client = await process.client()
-                await client.send(request(f"/v1/batches/{batch['id']}"))
+                client = await process.send(request(f"/v1/batches/{batch['id']}"))
                 batch = (await client.recv_response()).json()
                 client.close()
                 await asyncio.sleep(0.05)
@@ -426,8 +422,9 @@ SENT = 256 * 1024
 async def test_it_is_refused_before_its_end(name: str, tmp_path: Path) -> None:
     start, filler = WITHOUT_END[name]
     async with open_door(tmp_path, json_ok) as router:
-        client = await router.client()
-        await client.send(request("/v1/files", MULTIPART, ANNOUNCED, method="POST") + start)
+        client = await router.send(
+            request("/v1/files", MULTIPART, ANNOUNCED, method="POST") + start
+        )
         await client.send(filler * (SENT // len(filler)))
         response = await client.recv_response("POST")
         assert (response.status, response.error()["code"]) == (400, "bad_multipart")

@@ -1,7 +1,5 @@
 """The batch server beside other parts of the router: a handover to a new process, and budgets."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -37,8 +35,7 @@ def test_a_handover_goes_on_if_the_folder_of_batches_is_not_released(
         nonlocal loop
         loop = asyncio.get_running_loop()
         async with open_door(tmp_path, behave) as router:
-            client = await router.client()
-            await client.send(chat(stream=True))
+            client = await router.send(chat(stream=True))
             await client.recv_until(b"data:")
             with monkeypatch.context() as broken:
                 broken.setattr("router.addons.batches.server.withdraw", withdraw)

@@ -1,7 +1,5 @@
 """The window of concurrent lines grows with good answers, halves on refusals, obeys Retry-After."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import given, strategies as st

@@ -1,7 +1,5 @@
 """JSONL: lines from pieces of any size, and every kind of invalid line."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

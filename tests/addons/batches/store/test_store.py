@@ -1,7 +1,5 @@
 """The store: one result per line, forward status changes only, atomic writes on a full disk."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3

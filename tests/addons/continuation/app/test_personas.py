@@ -1,7 +1,5 @@
 """An engine that can continue a text accepts the request for the rest, as its persona does."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

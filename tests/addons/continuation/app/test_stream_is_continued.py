@@ -3,8 +3,6 @@
 The engines are simulated: each continues after the text in its request, as vLLM does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -23,32 +21,15 @@ from tests.addons.continuation.engine import (
     read,
     stream,
 )
-from tests.harness.control import anonymous
-from tests.harness.messages import (
-    DONE,
-    LAST_CHUNK,
-    SSE_HEAD,
-    chat,
-    chat_body,
-    chunk,
-    event,
-    json_response,
-    post_json,
-    response,
-    role,
-    token,
-)
-from tests.harness.reading import Request
-from tests.harness.replica import HostileReplica, ReplicaConnection, eventually, rest
-from tests.harness.running import Router, assert_cut_stream, running, scenario
+from tests.harness import kit
 
 ON = Continuation(enabled=True)
 VLLM = {"engine": "vllm"}
 
-Break = Callable[[ReplicaConnection, list[bytes]], Awaitable[None]]
+Break = Callable[[kit.ReplicaConnection, list[bytes]], Awaitable[None]]
 
 
-def asked_behind(request: Request) -> str:
+def asked_behind(request: kit.Request) -> str:
     """The text that a request asks to continue."""
     body = request.json()
     if "prompt" in body:
@@ -61,13 +42,13 @@ class Fleet:
 
     def __init__(self, *plan: Break) -> None:
         self.plan = [*plan]
-        self.asked: list[Request] = []
+        self.asked: list[kit.Request] = []
 
-    async def __call__(self, connection: ReplicaConnection) -> None:
+    async def __call__(self, connection: kit.ReplicaConnection) -> None:
         is_open = True
         while is_open and (request := await connection.recv_request()):
             if request.method == "GET":  # detection of the engine by the router
-                await connection.send(response(404))
+                await connection.send(kit.response(404))
                 continue
             number = len(self.asked)
             self.asked.append(request)
@@ -82,59 +63,59 @@ class Fleet:
 
 def continuing(
     fleet: Fleet, replicas: int = 2, **config: Any
-) -> AbstractAsyncContextManager[Router]:
+) -> AbstractAsyncContextManager[kit.Router]:
     """A router with continuation in front of replicas of this fleet."""
-    return running(*[fleet] * replicas, **{"replica": VLLM, "continuation": ON, **config})
+    return kit.running(*[fleet] * replicas, **{"replica": VLLM, "continuation": ON, **config})
 
 
-async def whole(connection: ReplicaConnection, events: list[bytes]) -> None:
-    await connection.send(SSE_HEAD, *(chunk(one) for one in events), LAST_CHUNK)
+async def whole(connection: kit.ReplicaConnection, events: list[bytes]) -> None:
+    await connection.send(kit.SSE_HEAD, *(kit.chunk(one) for one in events), kit.LAST_CHUNK)
 
 
 def resets(count: int, more: bytes = b"") -> Break:
     """Send `count` events and some bytes of the next, and reset once they have arrived."""
 
-    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
-        await connection.send(SSE_HEAD, *(chunk(one) for one in events[:count]))
+    async def act(connection: kit.ReplicaConnection, events: list[bytes]) -> None:
+        await connection.send(kit.SSE_HEAD, *(kit.chunk(one) for one in events[:count]))
         if more:
-            await connection.send(chunk(more))
-        await rest(0.05)
+            await connection.send(kit.chunk(more))
+        await kit.rest(0.05)
         connection.rst()
 
     return act
 
 
 def closes(count: int) -> Break:
-    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
-        await connection.send(SSE_HEAD, *(chunk(one) for one in events[:count]))
-        await rest(0.05)
+    async def act(connection: kit.ReplicaConnection, events: list[bytes]) -> None:
+        await connection.send(kit.SSE_HEAD, *(kit.chunk(one) for one in events[:count]))
+        await kit.rest(0.05)
         connection.close()
 
     return act
 
 
 def stops(count: int) -> Break:
-    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
-        await connection.send(SSE_HEAD, *(chunk(one) for one in events[:count]))
+    async def act(connection: kit.ReplicaConnection, events: list[bytes]) -> None:
+        await connection.send(kit.SSE_HEAD, *(kit.chunk(one) for one in events[:count]))
         await connection.recv_request()
 
     return act
 
 
 def answers(data: bytes) -> Break:
-    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
+    async def act(connection: kit.ReplicaConnection, events: list[bytes]) -> None:
         await connection.send(data)
 
     return act
 
 
-async def silence(connection: ReplicaConnection, events: list[bytes]) -> None:
+async def silence(connection: kit.ReplicaConnection, events: list[bytes]) -> None:
     """Send the response head and nothing else, until the router gives up."""
-    await connection.send(SSE_HEAD)
+    await connection.send(kit.SSE_HEAD)
     await connection.recv_request()
 
 
-def outcomes(router: Router) -> dict[str, int]:
+def outcomes(router: kit.Router) -> dict[str, int]:
     source = router.app.metrics.added.get("continuation")
     return {} if source is None else dict(source.take())
 
@@ -144,14 +125,14 @@ def kinds(line: dict[str, Any]) -> list[str]:
 
 
 ASK = {
-    "chat": ("/v1/chat/completions", chat_body(stream=True)),
+    "chat": ("/v1/chat/completions", kit.chat_body(stream=True)),
     "completions": ("/v1/completions", {"model": "m", "prompt": "hello", "max_tokens": 50}),
 }
 
 
 def asking(kind: str, **more: Any) -> bytes:
     path, body = ASK[kind]
-    return post_json(path, {**body, "stream": True, **more})
+    return kit.post_json(path, {**body, "stream": True, **more})
 
 
 def assert_unbroken(told: Told, kind: str, first: str = "r0") -> None:
@@ -169,7 +150,7 @@ def assert_unbroken(told: Told, kind: str, first: str = "r0") -> None:
     ids=["reset", "inside an event", "end", "nonsense"],
 )
 @pytest.mark.parametrize("kind", ["chat", "completions"])
-@scenario
+@kit.scenario
 async def test_one_unbroken_stream(kind: str, broken: Break, asks: bool) -> None:
     fleet = Fleet(broken)
     async with continuing(fleet) as router:
@@ -198,7 +179,7 @@ async def test_one_unbroken_stream(kind: str, broken: Break, asks: bool) -> None
         assert len(first.requests) == len(second.requests) == 1
 
 
-@scenario
+@kit.scenario
 async def test_the_other_replica_is_asked_for_what_is_left() -> None:
     fleet = Fleet(resets(4))
     async with continuing(fleet) as router:
@@ -214,17 +195,17 @@ async def test_the_other_replica_is_asked_for_what_is_left() -> None:
         assert fleet.asked[1].header("content-length") == str(len(fleet.asked[1].body))
 
 
-@scenario
+@kit.scenario
 async def test_off_the_truncation_stays() -> None:
     fleet = Fleet(resets(4))
-    async with running(fleet, fleet, replica=VLLM) as router:
+    async with kit.running(fleet, fleet, replica=VLLM) as router:
         answer = await router.ask(asking("chat"))
-        assert_cut_stream(answer, Reason.REPLICA_RESET)
+        kit.assert_cut_stream(answer, Reason.REPLICA_RESET)
         assert len(fleet.asked) == 1
         assert outcomes(router) == {}
 
 
-@scenario
+@kit.scenario
 async def test_a_replica_that_stops_in_the_middle() -> None:
     fleet = Fleet(stops(4))
     async with continuing(fleet, timeouts={"token_gap_s": 0.6}) as router:
@@ -234,20 +215,20 @@ async def test_a_replica_that_stops_in_the_middle() -> None:
         assert [record[2] for record in line["tried"]] == ["token_gap_timeout", "ok"]
 
 
-DEAD = event({"error": {"message": "EngineCore is gone", "code": 500}})
-LONG = event({"error": {"message": "x" * 9000, "code": 500}})
+DEAD = kit.event({"error": {"message": "EngineCore is gone", "code": 500}})
+LONG = kit.event({"error": {"message": "x" * 9000, "code": 500}})
 
 
 def fails(count: int, *last: bytes, joined: bool = False, size: int = 100_000) -> Break:
     """Send `count` events and then the error of a dying engine, in pieces of `size` bytes."""
 
-    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
+    async def act(connection: kit.ReplicaConnection, events: list[bytes]) -> None:
         said = b"".join([*events[:count], *last])
-        pieces = [chunk(said[at : at + size]) for at in range(0, len(said), size)]
-        await connection.send(SSE_HEAD, *pieces)
+        pieces = [kit.chunk(said[at : at + size]) for at in range(0, len(said), size)]
+        await connection.send(kit.SSE_HEAD, *pieces)
         if not joined:
-            await rest(0.05)
-        await connection.send(LAST_CHUNK)
+            await kit.rest(0.05)
+        await connection.send(kit.LAST_CHUNK)
 
     return act
 
@@ -256,10 +237,10 @@ def fails(count: int, *last: bytes, joined: bool = False, size: int = 100_000) -
 @pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize(
     "last",
-    [[DEAD, DONE], [DEAD], [DEAD[:-1]], [b"event: error\n" + DEAD, DONE], [LONG]],
+    [[DEAD, kit.DONE], [DEAD], [DEAD[:-1]], [b"event: error\n" + DEAD, kit.DONE], [LONG]],
     ids=["vLLM's", "llama.cpp's", "without an end", "named", "long"],
 )
-@scenario
+@kit.scenario
 async def test_an_engine_that_reports_its_failure(
     last: list[bytes], joined: bool, size: int
 ) -> None:
@@ -277,16 +258,15 @@ async def test_an_engine_that_reports_its_failure(
 
 
 @pytest.mark.parametrize("joined", [True, False])
-@pytest.mark.parametrize("last", [[DEAD, DONE], [DEAD], [LONG, LONG, DONE]])
-@scenario
+@pytest.mark.parametrize("last", [[DEAD, kit.DONE], [DEAD], [LONG, LONG, kit.DONE]])
+@kit.scenario
 async def test_its_error_is_relayed_if_no_replica_continues(
     last: list[bytes], joined: bool
 ) -> None:
     """The error is relayed byte for byte, and the client's connection stays open."""
     fleet = Fleet(fails(4, *last, joined=joined))
     async with continuing(fleet, 1) as router:
-        client = await router.client()
-        await client.send(asking("chat"))
+        client = await router.send(asking("chat"))
         answer = await client.recv_response()
         assert answer.complete
         assert bytes(answer.body) == b"".join([*stream("chat", "r0")[:4], *last])
@@ -295,29 +275,29 @@ async def test_its_error_is_relayed_if_no_replica_continues(
         assert [line["reason"] for line in await router.log(2)] == ["stream_error", "ok"]
 
 
-async def dies_and_resets(connection: ReplicaConnection, events: list[bytes]) -> None:
-    await connection.send(SSE_HEAD, *(chunk(one) for one in events[:4]), chunk(DEAD))
-    await rest(0.05)
+async def dies_and_resets(connection: kit.ReplicaConnection, events: list[bytes]) -> None:
+    await connection.send(kit.SSE_HEAD, *(kit.chunk(one) for one in events[:4]), kit.chunk(DEAD))
+    await kit.rest(0.05)
     connection.rst()
 
 
-@scenario
+@kit.scenario
 async def test_its_error_is_relayed_if_it_does_not_end() -> None:
     fleet = Fleet(dies_and_resets)
     async with continuing(fleet, 1) as router:
         answer = await router.ask(asking("chat"))
-        assert_cut_stream(answer, Reason.REPLICA_RESET)
+        kit.assert_cut_stream(answer, Reason.REPLICA_RESET)
         assert bytes(answer.body).startswith(b"".join([*stream("chat", "r0")[:4], DEAD]))
 
 
-@scenario
+@kit.scenario
 async def test_an_error_of_the_clients_is_an_answer() -> None:
-    refusal = event({"error": {"message": "too long", "code": 400}})
-    fleet = Fleet(fails(4, refusal, DONE))
+    refusal = kit.event({"error": {"message": "too long", "code": 400}})
+    fleet = Fleet(fails(4, refusal, kit.DONE))
     async with continuing(fleet) as router:
         answer = await router.ask(asking("chat"))
         assert answer.complete
-        assert bytes(answer.body).endswith(refusal + DONE)
+        assert bytes(answer.body).endswith(refusal + kit.DONE)
         assert len(fleet.asked) == 1
 
 
@@ -331,34 +311,38 @@ async def test_an_error_of_the_clients_is_an_answer() -> None:
     ],
     ids=str,
 )
-@scenario
+@kit.scenario
 async def test_what_cannot_be_continued(more: dict[str, Any], outcome: Outcome) -> None:
     fleet = Fleet(resets(4))
     async with continuing(fleet) as router:
-        assert_cut_stream(await router.ask(asking("chat", **more)), Reason.REPLICA_RESET)
+        kit.assert_cut_stream(await router.ask(asking("chat", **more)), Reason.REPLICA_RESET)
         assert outcomes(router) == {outcome: 1}
         assert len(fleet.asked) == 1
 
 
-@scenario
+@kit.scenario
 async def test_a_request_too_large_to_be_kept() -> None:
     fleet = Fleet(resets(4))
     async with continuing(fleet, limits={"retry_body": 100}) as router:
-        assert_cut_stream(await router.ask(asking("chat", user="u" * 100)), Reason.REPLICA_RESET)
+        kit.assert_cut_stream(
+            await router.ask(asking("chat", user="u" * 100)), Reason.REPLICA_RESET
+        )
         assert len(fleet.asked) == 1
 
 
 @pytest.mark.parametrize("engine", ["other", "llamacpp", "trtllm", None])
-@scenario
+@kit.scenario
 async def test_engines_that_cannot_continue(engine: str | None) -> None:
     fleet = Fleet(resets(4))
-    pair = [HostileReplica(fleet, anonymous() if engine is None else None) for _ in range(2)]
-    async with running(*pair, replica={"engine": engine}, continuation=ON) as router:
-        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
+    pair = [
+        kit.HostileReplica(fleet, kit.anonymous() if engine is None else None) for _ in range(2)
+    ]
+    async with kit.running(*pair, replica={"engine": engine}, continuation=ON) as router:
+        kit.assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
         assert len(fleet.asked) == 1
 
 
-@scenario
+@kit.scenario
 async def test_one_that_stops_and_then_one_that_dies() -> None:
     """The stream breaks twice and is continued twice; the client gets one stream."""
     fleet = Fleet(stops(4), resets(3))
@@ -373,21 +357,25 @@ async def test_one_that_stops_and_then_one_that_dies() -> None:
         assert kinds(line) == ["primary", "continuation", "continuation"]
 
 
-@scenario
+@kit.scenario
 async def test_a_second_loss_is_cut() -> None:
     """The request may crash engines, so it reaches no third replica (`retry.py`)."""
     fleet = Fleet(resets(4), resets(3))
     async with continuing(fleet, 3) as router:
-        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
+        kit.assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
         assert len(fleet.asked) == 2
         assert outcomes(router) == {Outcome.CONTINUED: 1, Outcome.BUDGET: 1}
 
 
-BUSY = json_response({"error": {"message": "busy"}}, 503)
-REFUSES = json_response({"error": {"message": "no such field"}}, 400)
-BROKEN = json_response({"error": {"message": "boom"}}, 500)
-NO_STREAM = json_response({"choices": [{"message": {"content": "whole"}}]})
-FAILS = SSE_HEAD + chunk(role() + event({"error": {"message": "boom", "code": 500}})) + LAST_CHUNK
+BUSY = kit.json_response({"error": {"message": "busy"}}, 503)
+REFUSES = kit.json_response({"error": {"message": "no such field"}}, 400)
+BROKEN = kit.json_response({"error": {"message": "boom"}}, 500)
+NO_STREAM = kit.json_response({"choices": [{"message": {"content": "whole"}}]})
+FAILS = (
+    kit.SSE_HEAD
+    + kit.chunk(kit.role() + kit.event({"error": {"message": "boom", "code": 500}}))
+    + kit.LAST_CHUNK
+)
 
 
 @pytest.mark.parametrize(
@@ -396,11 +384,11 @@ FAILS = SSE_HEAD + chunk(role() + event({"error": {"message": "boom", "code": 50
         (BUSY, Reason.REPLICA_BUSY),
         (BROKEN, Reason.SERVER_ERROR),
         (FAILS, Reason.STREAM_ERROR),
-        (SSE_HEAD + chunk(role()) + LAST_CHUNK, Reason.EMPTY_STREAM),
+        (kit.SSE_HEAD + kit.chunk(kit.role()) + kit.LAST_CHUNK, Reason.EMPTY_STREAM),
     ],
     ids=["busy", "error", "error inside the stream", "empty"],
 )
-@scenario
+@kit.scenario
 async def test_a_replica_that_does_not_continue_is_replaced(data: bytes, reason: Reason) -> None:
     fleet = Fleet(stops(4), answers(data))
     async with continuing(fleet, 3, timeouts={"token_gap_s": 0.6}) as router:
@@ -412,73 +400,83 @@ async def test_a_replica_that_does_not_continue_is_replaced(data: bytes, reason:
 
 
 @pytest.mark.parametrize("data", [REFUSES, NO_STREAM], ids=["refused", "not a stream"])
-@scenario
+@kit.scenario
 async def test_what_no_replica_would_take_is_cut(data: bytes) -> None:
     """The client gets the error of the break, not that of the continuation request."""
     fleet = Fleet(resets(4), answers(data), answers(data))
     async with continuing(fleet, 3) as router:
         answer = await router.ask(asking("chat"))
-        assert_cut_stream(answer, Reason.REPLICA_RESET)
+        kit.assert_cut_stream(answer, Reason.REPLICA_RESET)
         assert b"no such field" not in answer.body
         assert b'"whole"' not in answer.body
         assert outcomes(router) == {Outcome.FAILED: 1}
 
 
-@scenario
+@kit.scenario
 async def test_the_client_leaves_between_two_replicas() -> None:
     fleet = Fleet(resets(4), silence)
     async with continuing(fleet) as router:
-        client = await router.client()
-        await client.send(asking("chat"))
-        await eventually(lambda: len(fleet.asked) == 2, "the other replica is asked")
+        client = await router.send(asking("chat"))
+        await kit.eventually(lambda: len(fleet.asked) == 2, "the other replica is asked")
         client.close()
         (line,) = await router.log()
         assert line["reason"] == "client_gone"
         assert kinds(line) == ["primary", "continuation"]
 
 
-@scenario
+@kit.scenario
 async def test_the_router_stops_between_two_replicas() -> None:
     fleet = Fleet(resets(4), silence)
     async with continuing(fleet, drain={"grace_s": 0.1}) as router:
-        client = await router.client()
-        await client.send(asking("chat"))
-        await eventually(lambda: len(fleet.asked) == 2, "the other replica is asked")
+        client = await router.send(asking("chat"))
+        await kit.eventually(lambda: len(fleet.asked) == 2, "the other replica is asked")
         await router.app.stop()
-        assert_cut_stream(await client.recv_response(), Reason.DRAINING)
+        kit.assert_cut_stream(await client.recv_response(), Reason.DRAINING)
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-@scenario
+@kit.scenario
 async def test_the_length_that_one_replica_promised_is_not_passed_on(version: str) -> None:
     """A stream with a Content-Length is continued as well: the length is not passed on."""
     events = stream("chat", "r0", usage=False)
 
-    async def sized(connection: ReplicaConnection, _: list[bytes]) -> None:
+    async def sized(connection: kit.ReplicaConnection, _: list[bytes]) -> None:
         size = sum(map(len, events))
         lines = f"content-type: text/event-stream\r\ncontent-length: {size}"
         await connection.send(f"HTTP/1.1 200 OK\r\n{lines}\r\n\r\n".encode(), *events[:4])
-        await rest(0.05)
+        await kit.rest(0.05)
         connection.rst()
 
     fleet = Fleet(sized)
     async with continuing(fleet) as router:
-        answer = await router.ask(chat(stream=True, version=version))
+        answer = await router.ask(kit.chat(stream=True, version=version))
         assert answer.complete
         assert answer.header("content-length") is None
         assert_unbroken(read(bytes(answer.body)), "chat")
 
 
-@scenario
+@kit.scenario
 async def test_a_stream_that_does_not_break_is_as_it_was() -> None:
-    async def behave(connection: ReplicaConnection) -> None:
+    async def behave(connection: kit.ReplicaConnection) -> None:
         while await connection.recv_request():
-            events = [b": hi\n\n", role(), token("a"), event({"choices": []}), token("b", "stop")]
-            await connection.send(SSE_HEAD, *(chunk(one) for one in events), LAST_CHUNK)
+            events = [
+                b": hi\n\n",
+                kit.role(),
+                kit.token("a"),
+                kit.event({"choices": []}),
+                kit.token("b", "stop"),
+            ]
+            await connection.send(kit.SSE_HEAD, *(kit.chunk(one) for one in events), kit.LAST_CHUNK)
 
-    async with running(behave, replica=VLLM, continuation=ON) as router:
-        answer = await router.ask(chat(stream=True))
+    async with kit.running(behave, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(kit.chat(stream=True))
         assert answer.complete
-        expected = b": hi\n\n" + role() + token("a") + event({"choices": []}) + token("b", "stop")
+        expected = (
+            b": hi\n\n"
+            + kit.role()
+            + kit.token("a")
+            + kit.event({"choices": []})
+            + kit.token("b", "stop")
+        )
         assert bytes(answer.body) == expected
         assert outcomes(router) == {}

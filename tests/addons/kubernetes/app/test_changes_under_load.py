@@ -1,7 +1,5 @@
 """Changes of the fleet by Kubernetes, under load: no request fails."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from random import Random
@@ -16,18 +14,7 @@ from tests.faults.replicas.test_discovery_changes_under_load import (
     under_load,
     with_engines,
 )
-from tests.harness.api_server import (
-    PODS,
-    SLICES,
-    ApiServer,
-    api_server,
-    endpoint,
-    kubeconfig,
-    pod_of,
-    slice_of,
-)
-from tests.harness.emulated import Emulated
-from tests.harness.running import long_scenario, running
+from tests.harness import kit
 
 
 class Published:
@@ -37,7 +24,7 @@ class Published:
     ends all watches, sends a bookmark, or forgets its history.
     """
 
-    def __init__(self, server: ApiServer, resource: str) -> None:
+    def __init__(self, server: kit.ApiServer, resource: str) -> None:
         self._server = server
         self._resource = resource
         self._pods: dict[str, str] = {}  # The names of the pods by URL.
@@ -63,32 +50,32 @@ class Published:
     def _put(self, name: str, url: str, members: Members, *, terminating: bool = False) -> None:
         port = int(url.rsplit(":", 1)[1])
         marks = {"hedgerow.dev/type": f"w{members.get(url, 1)}"}
-        if self._resource == PODS:
+        if self._resource == kit.PODS:
             gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if terminating else {}
-            one = pod_of(name, "127.0.0.1", port=port, annotations=marks, **gone)
+            one = kit.pod_of(name, "127.0.0.1", port=port, annotations=marks, **gone)
         else:
             # The second endpoint is never ready.
             both = (
-                endpoint("127.0.0.1", name, terminating=terminating),
-                endpoint("127.0.0.2", f"never-{name}", ready=False),
+                kit.endpoint("127.0.0.1", name, terminating=terminating),
+                kit.endpoint("127.0.0.2", f"never-{name}", ready=False),
             )
-            one = slice_of(name, *both, port=port, annotations=marks)
+            one = kit.slice_of(name, *both, port=port, annotations=marks)
         self._server.put(self._resource, one)
 
 
-@pytest.mark.parametrize("resource", [SLICES, PODS])
-@long_scenario
+@pytest.mark.parametrize("resource", [kit.SLICES, kit.PODS])
+@kit.long_scenario
 async def test_no_request_fails_when_kubernetes_changes(resource: str, tmp_path: Path) -> None:
-    async with api_server() as server:
+    async with kit.api_server() as server:
         publish = Published(server, resource)
 
-        async def test(engines: list[Emulated]) -> None:
+        async def test(engines: list[kit.Emulated]) -> None:
             members = {engine.url: 1 for engine in engines}
             await publish(members)
-            what = {"pods": "app=vllm"} if resource == PODS else {"service": "vllm"}
-            source = KubernetesReplicas(kubeconfig=kubeconfig(tmp_path, server.url), **what)
+            what = {"pods": "app=vllm"} if resource == kit.PODS else {"service": "vllm"}
+            source = KubernetesReplicas(kubeconfig=kit.kubeconfig(tmp_path, server.url), **what)
             rules = Discovery(kubernetes=(source,), ttl_min_s=FAST_S, retry_max_s=FAST_S)
-            async with running(discovery=rules, health={"slow_start_s": 0.0}) as router:
+            async with kit.running(discovery=rules, health={"slow_start_s": 0.0}) as router:
                 await under_load(router, engines, publish, members)
                 assert server.count(watch="true") > 1
 

@@ -1,7 +1,5 @@
 """A hostile API server: answers that break off, never come, or are wrong; credentials that end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -19,17 +17,7 @@ from router.addons.kubernetes import client
 from router.addons.kubernetes.source import KubernetesSource
 from router.config.model import Discovery, KubernetesReplicas
 from router.fleet.discovery.source import Look
-from tests.harness.api_server import (
-    SLICES,
-    TOKEN,
-    api_server,
-    endpoint,
-    kubeconfig,
-    loopback_tls,
-    slice_of,
-)
-from tests.harness.replica import eventually
-from tests.harness.running import long_scenario, scenario
+from tests.harness import kit
 from tests.places import LOOPBACK_CERT
 
 FAST_S = 0.02
@@ -75,14 +63,14 @@ async def serving(answer: Answer) -> AsyncIterator[str]:
             writers.discard(writer)
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=loopback_tls())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=kit.loopback_tls())
     try:
         yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
         for writer in list(writers):
             writer.transport.abort()
-        await eventually(lambda: not writers, "the end of the connections")
+        await kit.eventually(lambda: not writers, "the end of the connections")
         await asyncio.sleep(0)
 
 
@@ -97,7 +85,7 @@ def chunked(*lines: bytes) -> bytes:
 
 
 def made(version: int, *addresses: str) -> dict[str, Any]:
-    one = slice_of("s", *map(endpoint, addresses))
+    one = kit.slice_of("s", *map(kit.endpoint, addresses))
     one["metadata"].update(namespace="default", resourceVersion=str(version))
     return one
 
@@ -134,7 +122,7 @@ async def until(source: KubernetesSource, wanted: str) -> Look:
             await asyncio.sleep(min(look.wait_s, FAST_S))
 
 
-@long_scenario
+@kit.long_scenario
 async def test_a_watch_that_is_cut_anywhere(tmp_path: Path) -> None:
     """Each event is used as a whole or not at all, and none is lost."""
 
@@ -151,7 +139,7 @@ async def test_a_watch_that_is_cut_anywhere(tmp_path: Path) -> None:
         now = max(now, first + 1)
         return chunked(event(first, where(first)), event(first + 1, where(first + 1)))[:cut]
 
-    async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
+    async with serving(answer) as url, source_at(kit.kubeconfig(tmp_path, url)) as source:
         await source.look()
         used = set[int]()
         for size in range(0, 900, 29):
@@ -167,13 +155,13 @@ async def test_a_watch_that_is_cut_anywhere(tmp_path: Path) -> None:
         assert used == {1, 2}
 
 
-@scenario
+@kit.scenario
 async def test_a_list_that_is_cut_everywhere_changes_nothing(tmp_path: Path) -> None:
     whole = body(listing(7, "10.0.0.1"))
     cut = 0
     async with (
         serving(lambda target: whole[:cut]) as url,
-        source_at(kubeconfig(tmp_path, url)) as source,
+        source_at(kit.kubeconfig(tmp_path, url)) as source,
     ):
         for cut in range(0, len(whole), 23):
             look = await source.look()
@@ -214,11 +202,11 @@ WRONG: dict[str, bytes | Answer] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-@scenario
+@kit.scenario
 async def test_a_wrong_list(tmp_path: Path, name: str) -> None:
     wrong = WRONG[name]
     answer: Answer = (lambda target: wrong) if isinstance(wrong, bytes) else wrong
-    async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
+    async with serving(answer) as url, source_at(kit.kubeconfig(tmp_path, url)) as source:
         for _ in range(2):
             look = await source.look()
             assert (look.found, bool(look.problem)) == (None, True)
@@ -239,7 +227,7 @@ async def test_a_wrong_list(tmp_path: Path, name: str) -> None:
     ],
     ids=lambda line: line[:24].decode("latin-1"),
 )
-@scenario
+@kit.scenario
 async def test_a_wrong_event_leads_to_a_new_list(tmp_path: Path, line: bytes) -> None:
     lists = 0
 
@@ -250,7 +238,7 @@ async def test_a_wrong_event_leads_to_a_new_list(tmp_path: Path, line: bytes) ->
         lists += 1
         return body(listing(5, f"10.0.0.{lists}"))
 
-    async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
+    async with serving(answer) as url, source_at(kit.kubeconfig(tmp_path, url)) as source:
         for _ in range(3):
             before = lists
             while not (look := await source.look()).problem:
@@ -258,7 +246,7 @@ async def test_a_wrong_event_leads_to_a_new_list(tmp_path: Path, line: bytes) ->
             assert (look.found, lists > before) == (None, True)
 
 
-@scenario
+@kit.scenario
 async def test_large_events_and_many_events_at_once(tmp_path: Path) -> None:
     large = made(6, "10.0.0.2")
     large["metadata"]["annotations"] = {"x": "y" * (2 << 20)}
@@ -272,51 +260,51 @@ async def test_large_events_and_many_events_at_once(tmp_path: Path) -> None:
         rest = [line for version, line in events.items() if version >= first]
         return chunked(*(rest[:1] if first == 6 else rest), b"") if rest else None
 
-    async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
+    async with serving(answer) as url, source_at(kit.kubeconfig(tmp_path, url)) as source:
         assert addresses(await source.look()) == ["10.0.0.1"]
         await until(source, "10.0.0.2")
         await until(source, "10.0.4.249")
 
 
-@scenario
+@kit.scenario
 async def test_too_many_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("router.addons.kubernetes.source._OBJECTS_MAX", 60)
-    async with api_server() as server:
+    async with kit.api_server() as server:
         for n in range(60):
-            server.put(SLICES, slice_of(f"s{n}", endpoint(f"10.0.0.{n + 1}")))
-        async with source_at(kubeconfig(tmp_path, server.url)) as source:
+            server.put(kit.SLICES, kit.slice_of(f"s{n}", kit.endpoint(f"10.0.0.{n + 1}")))
+        async with source_at(kit.kubeconfig(tmp_path, server.url)) as source:
             assert len(addresses(await source.look())) == 60
-            server.put(SLICES, slice_of("s60", endpoint("10.0.0.61")))
+            server.put(kit.SLICES, kit.slice_of("s60", kit.endpoint("10.0.0.61")))
             for _ in ("watch", "list"):
                 assert (await source.look()).problem == "names more than 60 objects"
 
 
-@scenario
+@kit.scenario
 async def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
     def only_lists(target: str) -> bytes | None:
         return None if is_watch(target) else body(listing(1, "10.0.0.1"))
 
     async with (
         serving(lambda target: None) as url,
-        source_at(kubeconfig(tmp_path, url)) as source,
+        source_at(kit.kubeconfig(tmp_path, url)) as source,
     ):
         (await source._connected())._timeout_s = 0.2
         assert (await source.look()).problem == "no answer within 0.2 s"
     async with (
         serving(only_lists) as url,
-        source_at(kubeconfig(tmp_path, url)) as source,
+        source_at(kit.kubeconfig(tmp_path, url)) as source,
     ):
         assert addresses(await source.look()) == ["10.0.0.1"]
         (await source._connected())._timeout_s = 0.2
         assert (await source.look()).problem == "no answer within 0.2 s"
 
 
-@scenario
+@kit.scenario
 async def test_a_look_that_is_cancelled_at_any_time_leaves_nothing_behind(tmp_path: Path) -> None:
     """The scenario checks the tasks and the open files."""
-    async with api_server(loopback_tls()) as server:
-        server.put(SLICES, slice_of("s", endpoint("10.0.0.1")))
-        path = kubeconfig(tmp_path, server.url)
+    async with kit.api_server(kit.loopback_tls()) as server:
+        server.put(kit.SLICES, kit.slice_of("s", kit.endpoint("10.0.0.1")))
+        path = kit.kubeconfig(tmp_path, server.url)
         for turns in (*range(0, 40, 2), *range(40, 400, 40)):
             async with source_at(path) as source:
 
@@ -329,21 +317,21 @@ async def test_a_look_that_is_cancelled_at_any_time_leaves_nothing_behind(tmp_pa
                     await asyncio.sleep(0)
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-        await eventually(lambda: server.watching == 0, "the end of all watches")
+        await kit.eventually(lambda: server.watching == 0, "the end of all watches")
 
 
-@scenario
+@kit.scenario
 async def test_an_error_never_has_the_token(tmp_path: Path) -> None:
-    status = json.dumps({"code": 403, "message": f"no permission for {TOKEN}"}).encode()
+    status = json.dumps({"code": 403, "message": f"no permission for {kit.TOKEN}"}).encode()
     refusal = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n" % len(status) + status
     async with (
         serving(lambda target: refusal) as url,
-        source_at(kubeconfig(tmp_path, url)) as source,
+        source_at(kit.kubeconfig(tmp_path, url)) as source,
     ):
         assert (await source.look()).problem == "403 Forbidden"
 
 
-@scenario
+@kit.scenario
 async def test_an_expired_token_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,19 +343,19 @@ async def test_an_expired_token_is_read_again(
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", LOOPBACK_CERT)
     monkeypatch.setattr(client, "_NAMESPACE_FILE", namespace)
-    async with api_server(loopback_tls()) as server:
+    async with kit.api_server(kit.loopback_tls()) as server:
         host, _, port = server.url.removeprefix("https://").partition(":")
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
         server.token = "first"
-        server.put(SLICES, slice_of("s", endpoint("10.0.0.1")))
+        server.put(kit.SLICES, kit.slice_of("s", kit.endpoint("10.0.0.1")))
         async with source_at("", kubeconfig=None) as source:
             assert addresses(await source.look()) == ["10.0.0.1"]
             for number in range(2, 5):
                 server.token = f"token-{number}"
                 token.write_text(f"token-{number}")
                 server.disconnect()
-                server.put(SLICES, slice_of("s", endpoint(f"10.0.0.{number}")))
+                server.put(kit.SLICES, kit.slice_of("s", kit.endpoint(f"10.0.0.{number}")))
                 look = await until(source, f"10.0.0.{number}")
                 assert look.problem == ""
             # Revoked, and not replaced: the fleet stays.
@@ -383,12 +371,12 @@ async def test_an_expired_token_is_read_again(
             assert addresses(await source.look()) == ["10.0.0.4"]
 
 
-@scenario
+@kit.scenario
 async def test_a_missing_permission_is_named(tmp_path: Path) -> None:
-    async with api_server() as server:
-        server.put(SLICES, slice_of("s", endpoint("10.0.0.1")))
+    async with kit.api_server() as server:
+        server.put(kit.SLICES, kit.slice_of("s", kit.endpoint("10.0.0.1")))
         server.verbs.clear()
-        async with source_at(kubeconfig(tmp_path, server.url)) as source:
+        async with source_at(kit.kubeconfig(tmp_path, server.url)) as source:
             who = 'User "system:serviceaccount:a:b"'
             refused = f"403 endpointslices is forbidden: {who} cannot "
             assert (await source.look()).problem == refused + "list"
@@ -398,7 +386,7 @@ async def test_a_missing_permission_is_named(tmp_path: Path) -> None:
             # Without the permission to watch, each look after the pause is a list.
             assert addresses(await source.look()) == ["10.0.0.1"]
             server.verbs.add("watch")
-            server.put(SLICES, slice_of("s", endpoint("10.0.0.2")))
+            server.put(kit.SLICES, kit.slice_of("s", kit.endpoint("10.0.0.2")))
             await until(source, "10.0.0.2")
 
 
@@ -413,10 +401,10 @@ PROBLEMS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-@scenario
+@kit.scenario
 async def test_a_wrong_kubeconfig(tmp_path: Path, name: str) -> None:
     text, problem = PROBLEMS[name]
-    path = Path(kubeconfig(tmp_path, "https://127.0.0.1:1"))
+    path = Path(kit.kubeconfig(tmp_path, "https://127.0.0.1:1"))
     key = text.partition(": ")[0]
     whole = path.read_text()
     if key in whole and key:
@@ -431,18 +419,18 @@ async def test_a_wrong_kubeconfig(tmp_path: Path, name: str) -> None:
         assert look.wait_s > 0
 
 
-@scenario
+@kit.scenario
 async def test_an_event_without_an_end(tmp_path: Path) -> None:
     def answer(target: str) -> bytes:
         return chunked(b"x" * (9 << 20)) if is_watch(target) else body(listing(5, "10.0.0.1"))
 
-    async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
+    async with serving(answer) as url, source_at(kit.kubeconfig(tmp_path, url)) as source:
         while not (look := await source.look()).problem:
             pass
         assert look.problem == "an event is larger than 8 MiB"
 
 
-@scenario
+@kit.scenario
 async def test_a_server_that_ends_each_watch_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,7 +446,7 @@ async def test_a_server_that_ends_each_watch_at_once(
         lists += 1
         return body(listing(lists, f"10.0.0.{lists}"))
 
-    async with serving(answer) as url, source_at(kubeconfig(tmp_path, url)) as source:
+    async with serving(answer) as url, source_at(kit.kubeconfig(tmp_path, url)) as source:
         for number in range(1, 4):
             assert addresses(await source.look()) == [f"10.0.0.{number}"]
             look = await source.look()
@@ -467,7 +455,7 @@ async def test_a_server_that_ends_each_watch_at_once(
 
 
 @pytest.mark.parametrize("kind", ["exec", "auth-provider"])
-@scenario
+@kit.scenario
 async def test_a_program_for_credentials_is_not_run(tmp_path: Path, kind: str) -> None:
     """Another user of the file may have one."""
     mark = tmp_path / "ran"
@@ -477,14 +465,14 @@ async def test_a_program_for_credentials_is_not_run(tmp_path: Path, kind: str) -
         "command": "touch",
         "args": [str(mark)],
     }
-    async with api_server() as server:
-        server.put(SLICES, slice_of("s", endpoint("10.0.0.1")))
-        path = Path(kubeconfig(tmp_path, server.url, **{kind: plugin}))
+    async with kit.api_server() as server:
+        server.put(kit.SLICES, kit.slice_of("s", kit.endpoint("10.0.0.1")))
+        path = Path(kit.kubeconfig(tmp_path, server.url, **{kind: plugin}))
         async with source_at(str(path)) as source:
             assert f"'{kind}' of the user in" in (await source.look()).problem
             assert not mark.exists()
             content = yaml.safe_load(path.read_text())
-            content["users"].append({"name": "v", "user": {"token": TOKEN}})
+            content["users"].append({"name": "v", "user": {"token": kit.TOKEN}})
             content["contexts"][0]["context"]["user"] = "v"
             path.write_text(yaml.safe_dump(content))
             assert addresses(await source.look()) == ["10.0.0.1"]

@@ -1,7 +1,5 @@
 """Kubernetes adds none of the router's own listeners as a replica."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A subscriber between a real publisher and an index, with checks that it releases everything."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

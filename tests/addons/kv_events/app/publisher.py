@@ -4,8 +4,6 @@ The socket is an XPUB, not a PUB: XPUB is the same on the wire, and it reports s
 no test has to sleep.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

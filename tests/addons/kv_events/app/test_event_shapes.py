@@ -5,8 +5,6 @@ shapes that the router does not know. The same conversations run with and withou
 The engines' own counts of cached tokens are compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any

@@ -1,9 +1,8 @@
 """KV events end to end: engines publish, the router subscribes, tokenizes and routes by blocks."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 
@@ -17,16 +16,28 @@ from tests.harness.running import scenario
 LONG = "The quick brown fox jumps over the lazy dog. " * 60
 
 
-def config(urls: list[str], **prefix: Any) -> Config:
-    return Config(
-        listen="127.0.0.1:0",
-        admin=Admin(listen="127.0.0.1:0"),
-        replicas=tuple(Replica(url=url, id=f"r{n}") for n, url in enumerate(urls)),
-        access_log=AccessLog(path=""),
-        polling=clocks.polling(),
-        health=clocks.health(),
-        prefix=Prefix(exact=True, **prefix),
-    )
+@asynccontextmanager
+async def routing(*fleets: EmulatedFleet) -> AsyncIterator[App]:
+    """An app in front of these engines, with a wait for token IDs that always suffices."""
+    async with AsyncExitStack() as stack:
+        urls: list[str] = []
+        for fleet in fleets:
+            stack.push_async_callback(fleet.stop)
+            urls += await fleet.start()
+        config = Config(
+            listen="127.0.0.1:0",
+            admin=Admin(listen="127.0.0.1:0"),
+            replicas=tuple(Replica(url=url, id=f"r{n}") for n, url in enumerate(urls)),
+            access_log=AccessLog(path=""),
+            polling=clocks.polling(),
+            health=clocks.health(),
+            prefix=Prefix(exact=True, tokens_wait_s=10.0),
+        )
+        app = App(config, seed=1)
+        await app.start()
+        stack.push_async_callback(app.stop)
+        yield app
+    assert not any(app.census().values()), app.census()
 
 
 async def ask(app: App, text: str, model: str = "emulated") -> None:
@@ -48,12 +59,7 @@ def exact_blocks(app: App) -> dict[str, int]:
 
 @scenario
 async def test_a_prompt_goes_where_the_engine_says_its_blocks_are() -> None:
-    fleet = EmulatedFleet(2, "emulated", ["--kv-events"])
-    urls = await fleet.start()
-    # A long timeout, so that the token IDs always arrive: the test checks their effect.
-    app = App(config(urls, tokens_wait_s=10.0), seed=1)
-    await app.start()
-    try:
+    async with routing(EmulatedFleet(2, "emulated", ["--kv-events"])) as app:
         watcher = app.parts.addons["kv_events"].watcher
         assert watcher is not None
         await eventually(lambda: watcher.connected == 2, "both publishers heard")
@@ -72,10 +78,6 @@ async def test_a_prompt_goes_where_the_engine_says_its_blocks_are() -> None:
         tokens = app.parts.addons["kv_events"].tokens
         assert tokens is not None
         assert tokens.counters.remote >= 5
-    finally:
-        await app.stop()
-        await fleet.stop()
-    assert not any(app.census().values()), app.census()
 
 
 @scenario
@@ -87,11 +89,7 @@ async def test_each_model_has_its_tokens_counted_by_its_own_replicas() -> None:
     """
     models = ("first", "second")
     fleets = [EmulatedFleet(2, model, ["--kv-events"]) for model in models]
-    app = None
-    try:
-        urls = [url for fleet in fleets for url in await fleet.start()]
-        app = App(config(urls, tokens_wait_s=10.0), seed=1)
-        await app.start()
+    async with routing(*fleets) as app:
         addon = app.parts.addons["kv_events"]
         watcher, tokens = addon.watcher, addon.tokens
         await eventually(lambda: watcher.connected == 4, "all publishers heard")
@@ -105,21 +103,11 @@ async def test_each_model_has_its_tokens_counted_by_its_own_replicas() -> None:
         assert (tokens.counters.remote, tokens.counters.failed) == (8, 0)
         served = [r["served"] for r in app.replicas()]
         assert [sorted(served[:2]), sorted(served[2:])] == [[0, 4], [0, 4]]
-    finally:
-        if app is not None:
-            await app.stop()
-        for fleet in fleets:
-            await fleet.stop()
-    assert not any(app.census().values()), app.census()
 
 
 @scenario
 async def test_a_client_that_leaves_while_its_tokens_are_asked_for_leaves_nothing() -> None:
-    fleet = EmulatedFleet(1, "emulated", ["--kv-events"])
-    urls = await fleet.start()
-    app = App(config(urls, tokens_wait_s=10.0), seed=1)
-    await app.start()
-    try:
+    async with routing(EmulatedFleet(1, "emulated", ["--kv-events"])) as app:
         for _ in range(20):
             reader, writer = await asyncio.open_connection("127.0.0.1", app.port)
             body = b'{"model":"emulated","messages":[{"role":"user","content":"%b"}]}' % (
@@ -138,19 +126,13 @@ async def test_a_client_that_leaves_while_its_tokens_are_asked_for_leaves_nothin
             lambda: not any(app.census()[k] for k in ("exchanges", "leases", "questions")),
             "nothing is under way",
         )
-    finally:
-        await app.stop()
-        await fleet.stop()
-    assert not any(app.census().values()), app.census()
 
 
 @scenario
 async def test_each_data_parallel_rank_has_its_own_blocks() -> None:
-    fleet = EmulatedFleet(1, "emulated", ["--kv-events", "--data-parallel-size=2"])
-    urls = await fleet.start()
-    app = App(config(urls, tokens_wait_s=10.0), seed=1)
-    await app.start()
-    try:
+    async with routing(
+        EmulatedFleet(1, "emulated", ["--kv-events", "--data-parallel-size=2"])
+    ) as app:
         watcher = app.parts.addons["kv_events"].watcher
         assert watcher is not None
         await eventually(lambda: list(app.parts.fleet.replicas) == ["r0", "r0@1"], "the ranks")
@@ -160,6 +142,3 @@ async def test_each_data_parallel_rank_has_its_own_blocks() -> None:
         await eventually(lambda: all(exact_blocks(app).values()), "blocks of both ranks")
         before = exact_blocks(app)
         assert before["r0"] == before["r0@1"]
-    finally:
-        await app.stop()
-        await fleet.stop()

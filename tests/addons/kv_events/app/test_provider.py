@@ -1,7 +1,5 @@
 """The token ID provider: immediate, on time, late, cancelled, too many, no replica to query."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -21,9 +19,9 @@ from router.config.model import Config, Prefix
 from router.core.errors import ConfigError
 from tests.addons.kv_events.app.hearing import until
 from tests.addons.kv_events.tokens.models import chat, raw, save
-from tests.harness.behaviours import hang
+from tests.harness.behaviours import answer, answer_after, hang
 from tests.harness.messages import json_response
-from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection
+from tests.harness.replica import Behaviour, HostileReplica
 from tests.harness.running import scenario
 
 PATIENCE_S = 20.0
@@ -55,14 +53,7 @@ class Asker:
 
 def answering(*, gate: asyncio.Event | None = None) -> Behaviour:
     """Answer every request with token IDs, once the gate is open."""
-
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            if gate is not None:
-                await gate.wait()
-            await connection.send(json_response({"tokens": IDS}))
-
-    return behave
+    return answer_after(0.0 if gate is None else gate, json_response({"tokens": IDS}))
 
 
 @asynccontextmanager
@@ -111,21 +102,18 @@ async def test_a_replica_is_asked() -> None:
         assert asker.provider.counters.remote == 1
 
 
-def test_our_own_tokenizer_is_asked_first(folder: Path) -> None:
-    @scenario
-    async def run() -> None:
-        async with asking(answering(), m=folder) as asker:
-            chains = await asker.answer(facts())
-            assert chains is not None and chains.count > 0
-            assert chains.of(4) != TokenChains(pack(IDS)).of(4)
-            assert (asker.provider.counters.local, asker.provider.counters.remote) == (1, 0)
-            # Prompts with tools, and models without a tokenizer, are tokenized by the replica.
-            for other in (facts(tools=b"[{}]"), Facts("chat", "n", messages=raw(chat("a")))):
-                chains = await asker.answer(other)
-                assert chains is not None and chains.of(4) == TokenChains(pack(IDS)).of(4)
-            assert asker.provider.counters.remote == 2
-
-    run()
+@scenario
+async def test_our_own_tokenizer_is_asked_first(folder: Path) -> None:
+    async with asking(answering(), m=folder) as asker:
+        chains = await asker.answer(facts())
+        assert chains is not None and chains.count > 0
+        assert chains.of(4) != TokenChains(pack(IDS)).of(4)
+        assert (asker.provider.counters.local, asker.provider.counters.remote) == (1, 0)
+        # Prompts with tools, and models without a tokenizer, are tokenized by the replica.
+        for other in (facts(tools=b"[{}]"), Facts("chat", "n", messages=raw(chat("a")))):
+            chains = await asker.answer(other)
+            assert chains is not None and chains.of(4) == TokenChains(pack(IDS)).of(4)
+        assert asker.provider.counters.remote == 2
 
 
 @scenario
@@ -167,17 +155,14 @@ async def test_no_list_of_prompts_is_sent_to_a_replica() -> None:
         Facts("chat", "m", messages=b'[{"type":"image_url"}]'),
     ],
 )
-def test_without_a_tokenizer_the_answer_is_none_at_once(unknown: Facts) -> None:
-    @scenario
-    async def run() -> None:
-        async with asking() as asker:
-            question = asker.ask(unknown)
-            assert question.is_done and question.chains is None
-            assert asker.ask(facts(), remote=False).is_done
-            assert asker.provider.counters.unknown == 2
-            assert asker.told == []
-
-    run()
+@scenario
+async def test_without_a_tokenizer_the_answer_is_none_at_once(unknown: Facts) -> None:
+    async with asking() as asker:
+        question = asker.ask(unknown)
+        assert question.is_done and question.chains is None
+        assert asker.ask(facts(), remote=False).is_done
+        assert asker.provider.counters.unknown == 2
+        assert asker.told == []
 
 
 @scenario
@@ -227,17 +212,13 @@ async def test_a_cancelled_question_is_not_answered() -> None:
         assert asker.told == []
 
 
-def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@scenario
+async def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider_module, "JOBS", 2)
-
-    @scenario
-    async def run() -> None:
-        async with asking(hang) as asker:
-            questions = [asker.ask(facts(text)) for text in ("a", "b", "c", "a")]
-            assert [question.is_done for question in questions] == [False, False, True, False]
-            assert asker.provider.counters.refused == 1
-
-    run()
+    async with asking(hang) as asker:
+        questions = [asker.ask(facts(text)) for text in ("a", "b", "c", "a")]
+        assert [question.is_done for question in questions] == [False, False, True, False]
+        assert asker.provider.counters.refused == 1
 
 
 @scenario
@@ -248,58 +229,46 @@ async def test_a_replica_that_fails_is_none() -> None:
         assert not asker.ask(facts()).is_done  # the failure is not cached
 
 
-async def _refusing(connection: ReplicaConnection) -> None:
-    while await connection.recv_request():
-        await connection.send(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
+_refusing = answer(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
 
 
-def test_a_callback_that_raises_affects_no_other(folder: Path) -> None:
-    @scenario
-    async def run() -> None:
-        async with asking(m=folder) as asker:
+@scenario
+async def test_a_callback_that_raises_affects_no_other(folder: Path) -> None:
+    async with asking(m=folder) as asker:
 
-            def spoil(chains: TokenChains | None) -> None:
-                raise RuntimeError("spoilt")
+        def spoil(chains: TokenChains | None) -> None:
+            raise RuntimeError("spoilt")
 
-            asker.provider.ask(facts(), spoil)
-            asker.ask(facts())
-            await until(lambda: len(asker.told) == 1)
-            assert [str(error) for error in asker.errors] == ["spoilt"]
-            asker.errors.clear()
-
-    run()
+        asker.provider.ask(facts(), spoil)
+        asker.ask(facts())
+        await until(lambda: len(asker.told) == 1)
+        assert [str(error) for error in asker.errors] == ["spoilt"]
+        asker.errors.clear()
 
 
-def test_the_event_loop_is_free_meanwhile(folder: Path) -> None:
+@scenario
+async def test_the_event_loop_is_free_meanwhile(folder: Path) -> None:
     """Tokenizing runs elsewhere: the loop continues while a long prompt is processed."""
-
-    @scenario
-    async def run() -> None:
-        async with asking(m=folder) as asker:
-            asker.ask(Facts("completions", "m", prompt=raw("the dog and the fox " * 20_000)))
-            turns = 0
-            while not asker.told:
-                turns += 1
-                await asyncio.sleep(0)
-            assert turns > 10
-
-    run()
+    async with asking(m=folder) as asker:
+        asker.ask(Facts("completions", "m", prompt=raw("the dog and the fox " * 20_000)))
+        turns = 0
+        while not asker.told:
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 10
 
 
-def test_tokenizers_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    @scenario
-    async def run() -> None:
-        prefix = Prefix(tokenizers={"m": str(tmp_path / "none"), "n": str(tmp_path)})
-        provider = TokenProvider(InForce(Config(prefix=prefix)), lambda error: None)
-        with pytest.raises(ConfigError) as caught:
-            await provider.start()
-        assert [line.partition(":")[0] for line in caught.value.problems] == [
-            "prefix.tokenizers.m",
-            "prefix.tokenizers.n",
-        ]
-        assert provider.running == 0
-
-    run()
+@scenario
+async def test_tokenizers_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    prefix = Prefix(tokenizers={"m": str(tmp_path / "none"), "n": str(tmp_path)})
+    provider = TokenProvider(InForce(Config(prefix=prefix)), lambda error: None)
+    with pytest.raises(ConfigError) as caught:
+        await provider.start()
+    assert [line.partition(":")[0] for line in caught.value.problems] == [
+        "prefix.tokenizers.m",
+        "prefix.tokenizers.n",
+    ]
+    assert provider.running == 0
 
 
 @scenario
@@ -320,13 +289,9 @@ async def test_waiting_callers_are_called_back_when_it_stops() -> None:
         assert asker.ask(facts("later")).is_done
 
 
-def test_a_template_that_refuses_is_none(tmp_path: Path) -> None:
+@scenario
+async def test_a_template_that_refuses_is_none(tmp_path: Path) -> None:
     save(tmp_path, template="{{ raise_exception('no') }}")
-
-    @scenario
-    async def run() -> None:
-        async with asking(m=tmp_path) as asker:
-            assert await asker.answer(facts()) is None
-            assert asker.provider.counters.failed == 1
-
-    run()
+    async with asking(m=tmp_path) as asker:
+        assert await asker.answer(facts()) is None
+        assert asker.provider.counters.failed == 1

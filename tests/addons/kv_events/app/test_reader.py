@@ -1,7 +1,5 @@
 """Subscribers over real ZMQ sockets: gaps, replays, restarts, invalid data, bursts."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 
@@ -37,36 +35,30 @@ async def test_events_arrive() -> None:
 
 
 @pytest.mark.parametrize("with_topic", [False, True], ids=["vllm 0.24", "vllm 0.25"])
-def test_what_was_before_is_replayed(with_topic: bool) -> None:
-    @scenario
-    async def run() -> None:
-        publisher = Publisher(with_topic=with_topic)
-        publisher.publish(stored([1], A))
-        async with hearing(publisher) as heard:
-            assert heard.held(*A) == 1
-            assert heard.index.is_complete("r")
-            assert publisher.asked == [0]
-
-    run()
+@scenario
+async def test_what_was_before_is_replayed(with_topic: bool) -> None:
+    publisher = Publisher(with_topic=with_topic)
+    publisher.publish(stored([1], A))
+    async with hearing(publisher) as heard:
+        assert heard.held(*A) == 1
+        assert heard.index.is_complete("r")
+        assert publisher.asked == [0]
 
 
 @pytest.mark.parametrize("with_topic", [False, True], ids=["vllm 0.24", "vllm 0.25"])
-def test_a_gap_is_closed_by_a_replay(with_topic: bool) -> None:
-    @scenario
-    async def run() -> None:
-        async with hearing(Publisher(with_topic=with_topic)) as heard:
-            publisher = heard.publisher
-            publisher.publish(stored([1], A))
-            await until(lambda: heard.held(*A) == 1)
-            publisher.lose(stored([2], B, parent=1))
-            publisher.publish(stored([3], C, parent=2))
-            await until(lambda: heard.held(*A, *B, *C) == 3)
-            # Start of the replay at the connection, and of the one after the last received event.
-            assert publisher.asked == [0, 0]
-            assert (heard.counters.gaps, heard.counters.drops) == (1, 0)
-            assert heard.index.is_complete("r")
-
-    run()
+@scenario
+async def test_a_gap_is_closed_by_a_replay(with_topic: bool) -> None:
+    async with hearing(Publisher(with_topic=with_topic)) as heard:
+        publisher = heard.publisher
+        publisher.publish(stored([1], A))
+        await until(lambda: heard.held(*A) == 1)
+        publisher.lose(stored([2], B, parent=1))
+        publisher.publish(stored([3], C, parent=2))
+        await until(lambda: heard.held(*A, *B, *C) == 3)
+        # Start of the replay at the connection, and of the one after the last received event.
+        assert publisher.asked == [0, 0]
+        assert (heard.counters.gaps, heard.counters.drops) == (1, 0)
+        assert heard.index.is_complete("r")
 
 
 @scenario
@@ -83,7 +75,8 @@ async def test_a_replay_that_is_never_answered() -> None:
         assert (heard.counters.replays_failed, heard.counters.drops) == (1, 1)
 
 
-def test_waiting_for_a_replay_uses_no_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+@scenario
+async def test_waiting_for_a_replay_uses_no_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Live messages stay in their socket during a replay and must not wake the loop
     continuously.
     """
@@ -96,31 +89,26 @@ def test_waiting_for_a_replay_uses_no_cpu(monkeypatch: pytest.MonkeyPatch) -> No
         return work(self, deadline)
 
     monkeypatch.setattr(Subscriber, "work", counted)
-
-    @scenario
-    async def run() -> None:
-        publisher = Publisher()
-        publisher.mute = True
-        heard = Hearing(publisher, replay_timeout_s=PATIENCE_S)
-        try:
-            await publisher.subscribed.wait()
-            await until(lambda: publisher.asked)
-            before, sent = calls, 20
-            for number in range(sent):
-                publisher.publish(stored([number], [number, 1, 1, 1]))
-                await asyncio.sleep(0.002)
-            for _ in range(2000):
-                await asyncio.sleep(0)
-            assert heard.subscriber.is_busy
-            assert calls - before <= 4 * sent
-            await heard.close()
-        finally:
-            heard.subscriber.stop()
-            heard.pump.stop()
-            heard.context.destroy(linger=0)
-            publisher.close()
-
-    run()
+    publisher = Publisher()
+    publisher.mute = True
+    heard = Hearing(publisher, replay_timeout_s=PATIENCE_S)
+    try:
+        await publisher.subscribed.wait()
+        await until(lambda: publisher.asked)
+        before, sent = calls, 20
+        for number in range(sent):
+            publisher.publish(stored([number], [number, 1, 1, 1]))
+            await asyncio.sleep(0.002)
+        for _ in range(2000):
+            await asyncio.sleep(0)
+        assert heard.subscriber.is_busy
+        assert calls - before <= 4 * sent
+        await heard.close()
+    finally:
+        heard.subscriber.stop()
+        heard.pump.stop()
+        heard.context.destroy(linger=0)
+        publisher.close()
 
 
 @scenario
@@ -160,7 +148,8 @@ async def test_after_a_message_that_cannot_be_read_the_known_blocks_are_forgotte
         await until(lambda: heard.held(*A) == 0)
 
 
-def test_frames_beyond_those_of_a_message_are_read_in_parts(
+@scenario
+async def test_frames_beyond_those_of_a_message_are_read_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counts: list[int] = []
@@ -170,18 +159,13 @@ def test_frames_beyond_those_of_a_message_are_read_in_parts(
         return read_message(frames)
 
     monkeypatch.setattr(reader, "read_message", read)
-
-    @scenario
-    async def run() -> None:
-        async with hearing(Publisher(replay=False)) as heard:
-            heard.publisher.send(b"kv", *[b""] * 1000)
-            heard.publisher.publish(stored([1], A))
-            await until(lambda: heard.held(*A) == 1)
-            assert max(counts) == reader._FRAMES
-            assert sum(counts) == 1001 + 3
-            assert heard.counters.garbage == len(counts) - 1
-
-    run()
+    async with hearing(Publisher(replay=False)) as heard:
+        heard.publisher.send(b"kv", *[b""] * 1000)
+        heard.publisher.publish(stored([1], A))
+        await until(lambda: heard.held(*A) == 1)
+        assert max(counts) == reader._FRAMES
+        assert sum(counts) == 1001 + 3
+        assert heard.counters.garbage == len(counts) - 1
 
 
 @scenario
@@ -205,44 +189,40 @@ async def test_only_its_topic_is_received() -> None:
         other.stop()
 
 
-def test_a_burst_leaves_the_event_loop_free(monkeypatch: pytest.MonkeyPatch) -> None:
+@scenario
+async def test_a_burst_leaves_the_event_loop_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a time limit of 0, each turn of the loop still processes exactly one piece of the
     burst.
     """
     monkeypatch.setattr(reader, "SLICE_S", 0.0)
     most = reader._BLOCKS
+    async with hearing(Publisher()) as heard:
+        loop = asyncio.get_running_loop()
+        publisher = heard.publisher
+        sizes = [0]
+        ticking = True
 
-    @scenario
-    async def run() -> None:
-        async with hearing(Publisher()) as heard:
-            loop = asyncio.get_running_loop()
-            publisher = heard.publisher
-            sizes = [0]
-            ticking = True
+        def tick() -> None:
+            sizes.append(len(heard.index))
+            if ticking:
+                loop.call_soon(tick)
 
-            def tick() -> None:
-                sizes.append(len(heard.index))
-                if ticking:
-                    loop.call_soon(tick)
-
-            tick()
-            blocks = range(5000)
-            publisher.publish(stored(list(blocks), [t for n in blocks for t in (n, 1, 1, 1)]))
-            publisher.publish(stored(list(range(5000, 6000)), list(range(4000))))
-            await until(lambda: len(heard.index) == 6000)
-            publisher.publish(removed(list(blocks)))
-            await until(lambda: len(heard.index) == 1000)
-            steps = [after - before for before, after in pairwise(sizes)]
-            assert -min(steps) == most
-            publisher.publish(CLEARED)
-            await until(lambda: len(heard.index) == 0)
-            ticking = False
-            steps = [after - before for before, after in pairwise(sizes)]
-            assert max(steps) == most
-            assert -min(steps) == reader._PURGE
-            assert heard.counters.gaps == 0
-
-    run()
+        tick()
+        blocks = range(5000)
+        publisher.publish(stored(list(blocks), [t for n in blocks for t in (n, 1, 1, 1)]))
+        publisher.publish(stored(list(range(5000, 6000)), list(range(4000))))
+        await until(lambda: len(heard.index) == 6000)
+        publisher.publish(removed(list(blocks)))
+        await until(lambda: len(heard.index) == 1000)
+        steps = [after - before for before, after in pairwise(sizes)]
+        assert -min(steps) == most
+        publisher.publish(CLEARED)
+        await until(lambda: len(heard.index) == 0)
+        ticking = False
+        steps = [after - before for before, after in pairwise(sizes)]
+        assert max(steps) == most
+        assert -min(steps) == reader._PURGE
+        assert heard.counters.gaps == 0
 
 
 @scenario

@@ -1,7 +1,5 @@
 """/tokenize of real servers: the answer, and every failure."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -72,13 +70,10 @@ BAD: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("behave", [bad for _, bad in BAD], ids=[name for name, _ in BAD])
-def test_no_answer_is_none(behave: Behaviour) -> None:
-    @scenario
-    async def run() -> None:
-        async with asking(behave) as (remote, server):
-            assert await remote.tokens(b"{}", Target(server.url + "/tokenize")) is None
-
-    run()
+@scenario
+async def test_no_answer_is_none(behave: Behaviour) -> None:
+    async with asking(behave) as (remote, server):
+        assert await remote.tokens(b"{}", Target(server.url + "/tokenize")) is None
 
 
 @scenario

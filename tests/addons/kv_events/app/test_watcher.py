@@ -1,7 +1,5 @@
 """A watcher over real replicas: finding publishers, subscribing, removing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -120,39 +118,33 @@ async def watching(*urls: str, **options: Any) -> AsyncIterator[tuple[KvWatcher,
 
 
 @pytest.mark.parametrize("engine", ["vllm", None])
-def test_vllm_is_asked(engine: str | None) -> None:
-    @scenario
-    async def run() -> None:
-        publisher = Publisher()
-        publisher.publish(stored([1], A))
-        http = Engine(vllm_says(publisher))
-        async with (
-            serving(http, publisher),
-            watching(http.server.url, engine=engine) as (watcher, (replica,)),
-        ):
-            await until(lambda: watcher.index.match(prompt(*A)) == {replica: 1})
-            assert watcher.connected == 1
-            assert http.asked[0] == "/kv_event_sources"
-            assert http.fields[0]["authorization"] == "Bearer secret"
-
-    run()
+@scenario
+async def test_vllm_is_asked(engine: str | None) -> None:
+    publisher = Publisher()
+    publisher.publish(stored([1], A))
+    http = Engine(vllm_says(publisher))
+    async with (
+        serving(http, publisher),
+        watching(http.server.url, engine=engine) as (watcher, (replica,)),
+    ):
+        await until(lambda: watcher.index.match(prompt(*A)) == {replica: 1})
+        assert watcher.connected == 1
+        assert http.asked[0] == "/kv_event_sources"
+        assert http.fields[0]["authorization"] == "Bearer secret"
 
 
 @pytest.mark.parametrize("engine", ["sglang", None])
-def test_sglang_is_asked(engine: str | None) -> None:
-    @scenario
-    async def run() -> None:
-        publisher = Publisher(replay=False)
-        http = Engine(sglang_says(publisher))
-        async with (
-            serving(http, publisher),
-            watching(http.server.url, engine=engine) as (watcher, (replica,)),
-        ):
-            await publisher.subscribed.wait()
-            publisher.publish(stored([1], A))
-            await until(lambda: watcher.index.match(prompt(*A)) == {replica: 1})
-
-    run()
+@scenario
+async def test_sglang_is_asked(engine: str | None) -> None:
+    publisher = Publisher(replay=False)
+    http = Engine(sglang_says(publisher))
+    async with (
+        serving(http, publisher),
+        watching(http.server.url, engine=engine) as (watcher, (replica,)),
+    ):
+        await publisher.subscribed.wait()
+        publisher.publish(stored([1], A))
+        await until(lambda: watcher.index.match(prompt(*A)) == {replica: 1})
 
 
 class Resolver:

@@ -1,7 +1,5 @@
 """Real tokenizers of the common kinds, built during the test."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

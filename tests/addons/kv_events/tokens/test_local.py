@@ -1,7 +1,5 @@
 """Local tokenizing with real tokenizers: equal to tokenizing the whole text, and cheaper."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The request for token IDs: which prompts are sent to an engine, and in which form."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The file that announces reclaims: half-written, not a file, too large, on a disk that hangs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -47,17 +45,14 @@ class Looks:
         return [notice[1:] for notice, _ in self.heard.notices]
 
 
-def test_a_file_that_is_being_written_does_not_name_all_replicas(tmp_path: Path) -> None:
-    @scenario
-    async def check() -> None:
-        looks = Looks(tmp_path / "notice")
-        with open(tmp_path / "notice", "wb") as file:
-            await looks.look()
-            file.write(ONE)
+@scenario
+async def test_a_file_that_is_being_written_does_not_name_all_replicas(tmp_path: Path) -> None:
+    looks = Looks(tmp_path / "notice")
+    with open(tmp_path / "notice", "wb") as file:
         await looks.look()
-        assert looks.seen == [(30.0, ("r1",), "")]
-
-    check()
+        file.write(ONE)
+    await looks.look()
+    assert looks.seen == [(30.0, ("r1",), "")]
 
 
 @asynccontextmanager
@@ -71,26 +66,22 @@ async def watching(path: Path, timeout_s: float = 2.0) -> AsyncIterator[Heard]:
         await watcher.stop()
 
 
-def test_a_file_is_rewritten_and_deleted(tmp_path: Path) -> None:
+@scenario
+async def test_a_file_is_rewritten_and_deleted(tmp_path: Path) -> None:
     file = tmp_path / "notice"
-
-    @scenario
-    async def check() -> None:
-        async with watching(file) as heard:
-            file.write_bytes(ONE[:20])  # half of the file
-            await eventually(lambda: len(heard.problems) > 0, "a look at the half")
-            assert heard.notices == []
-            file.write_bytes(ONE)
-            await eventually(lambda: len(heard.notices) == 1, "the notice")
-            file.write_bytes(b'{"node": "n"}')
-            await eventually(lambda: len(heard.notices) == 2, "another notice")
-            file.unlink()
-            file.write_bytes(b"[")
-            problems = len(heard.problems)
-            await eventually(lambda: len(heard.problems) > problems + 1, "looks after the deletion")
-            assert heard.withdrawn == [], "a deleted file withdraws nothing"
-
-    check()
+    async with watching(file) as heard:
+        file.write_bytes(ONE[:20])  # half of the file
+        await eventually(lambda: len(heard.problems) > 0, "a look at the half")
+        assert heard.notices == []
+        file.write_bytes(ONE)
+        await eventually(lambda: len(heard.notices) == 1, "the notice")
+        file.write_bytes(b'{"node": "n"}')
+        await eventually(lambda: len(heard.notices) == 2, "another notice")
+        file.unlink()
+        file.write_bytes(b"[")
+        problems = len(heard.problems)
+        await eventually(lambda: len(heard.problems) > problems + 1, "looks after the deletion")
+        assert heard.withdrawn == [], "a deleted file withdraws nothing"
 
 
 def not_a_file(path: Path, kind: str) -> None:
@@ -105,26 +96,23 @@ def not_a_file(path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["directory", "pipe", "device", "large"])
-def test_what_is_no_notice_is_a_problem(tmp_path: Path, kind: str) -> None:
+@scenario
+async def test_what_is_no_notice_is_a_problem(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "notice"
-
-    @scenario
-    async def check() -> None:
-        not_a_file(file, kind)
-        async with watching(file) as heard:
-            await eventually(lambda: len(heard.problems) > 2, "three looks")
-            assert heard.notices == []
-            if kind == "directory":
-                file.rmdir()
-            else:
-                file.unlink()
-            file.write_bytes(ONE)
-            await eventually(lambda: len(heard.notices) == 1, "the notice")
-
-    check()
+    not_a_file(file, kind)
+    async with watching(file) as heard:
+        await eventually(lambda: len(heard.problems) > 2, "three looks")
+        assert heard.notices == []
+        if kind == "directory":
+            file.rmdir()
+        else:
+            file.unlink()
+        file.write_bytes(ONE)
+        await eventually(lambda: len(heard.notices) == 1, "the notice")
 
 
-def test_a_disk_that_hangs_takes_one_thread(
+@scenario
+async def test_a_disk_that_hangs_takes_one_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs = Event()
@@ -136,21 +124,16 @@ def test_a_disk_that_hangs_takes_one_thread(
         return ONE
 
     monkeypatch.setattr(small_file, "_read", read)
-
-    @scenario
-    async def check() -> None:
-        other = tmp_path / "notice"
-        try:
-            async with watching(other, timeout_s=0.02) as heard:
-                await eventually(lambda: len(reads) > 0, "a look")
-                await eventually(lambda: len(heard.problems) > 3, "looks that are over in time")
-                assert len(reads) == 1
-                hangs.set()
-                await eventually(lambda: len(heard.notices) == 1, "the notice")
-        finally:
+    other = tmp_path / "notice"
+    try:
+        async with watching(other, timeout_s=0.02) as heard:
+            await eventually(lambda: len(reads) > 0, "a look")
+            await eventually(lambda: len(heard.problems) > 3, "looks that are over in time")
+            assert len(reads) == 1
             hangs.set()
-
-    check()
+            await eventually(lambda: len(heard.notices) == 1, "the notice")
+    finally:
+        hangs.set()
 
 
 PREEMPTED = "/computeMetadata/v1/instance/preempted"
@@ -194,28 +177,27 @@ async def test_a_notice_that_the_operator_ended_is_not_applied_after_the_restart
 @pytest.mark.parametrize(
     ("target", "reclaimed"), [({}, "r0"), ({"node": "n"}, "r1"), ({"replica": "r2"}, "r2")]
 )
-def test_a_metadata_service_names_its_replicas(target: dict[str, str], reclaimed: str) -> None:
-    @scenario
-    async def check() -> None:
-        path = "/computeMetadata/v1/instance/preempted"
-        async with AsyncExitStack() as stack:
-            cloud = await stack.enter_async_context(serving({path: body("FALSE")}))
-            urls = [(await stack.enter_async_context(emulated("vllm"))).url for _ in range(3)]
-            sources = (SpotMetadata(provider="gcp", url=cloud.server.url, **target),)
-            rules = Spot(metadata=sources, interval_s=0.02)
-            async with running(replicas=three(*urls), spot=rules) as router:
-                await eventually(lambda: len(cloud.asked) > 2, "several looks")
-                assert not any(spot(router).values())
-                cloud.answers[path] = body("TRUE")
-                await eventually(lambda: any(spot(router).values()), "the notice")
-                assert spot(router) == {id: id == reclaimed for id in ("r0", "r1", "r2")}
-                # The same notice does not drain a replica that the operator returned to service.
-                await router.admin(f"/replicas/{reclaimed}/uncordon", "POST")
-                asked = len(cloud.asked)
-                await eventually(lambda: len(cloud.asked) > asked + 2, "several looks")
-                assert not any(spot(router).values())
-
-    check()
+@scenario
+async def test_a_metadata_service_names_its_replicas(
+    target: dict[str, str], reclaimed: str
+) -> None:
+    path = "/computeMetadata/v1/instance/preempted"
+    async with AsyncExitStack() as stack:
+        cloud = await stack.enter_async_context(serving({path: body("FALSE")}))
+        urls = [(await stack.enter_async_context(emulated("vllm"))).url for _ in range(3)]
+        sources = (SpotMetadata(provider="gcp", url=cloud.server.url, **target),)
+        rules = Spot(metadata=sources, interval_s=0.02)
+        async with running(replicas=three(*urls), spot=rules) as router:
+            await eventually(lambda: len(cloud.asked) > 2, "several looks")
+            assert not any(spot(router).values())
+            cloud.answers[path] = body("TRUE")
+            await eventually(lambda: any(spot(router).values()), "the notice")
+            assert spot(router) == {id: id == reclaimed for id in ("r0", "r1", "r2")}
+            # The same notice does not drain a replica that the operator returned to service.
+            await router.admin(f"/replicas/{reclaimed}/uncordon", "POST")
+            asked = len(cloud.asked)
+            await eventually(lambda: len(cloud.asked) > asked + 2, "several looks")
+            assert not any(spot(router).values())
 
 
 @scenario

@@ -1,7 +1,5 @@
 """One notice names several replicas, or is withdrawn: requests move once, and replicas return."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 
@@ -14,7 +12,7 @@ from tests.faults.replicas.test_spot_reclaimed import FIRST, VLLM, Held, moved, 
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import HostileReplica, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, routed, running, scenario
 
 pytestmark = needs("preemption")
 
@@ -39,25 +37,21 @@ QUEUES = {
 
 
 @pytest.mark.parametrize("queue", QUEUES.values(), ids=QUEUES)
-def test_no_request_moves_to_a_replica_of_the_same_notice(queue: Queue) -> None:
-    @scenario
-    async def check() -> None:
-        held = Held()
-        hostiles = [*(HostileReplica(held) for _ in range(3)), HostileReplica(json_ok)]
-        replicas = machines(*hostiles)
-        async with running(replicas=replicas, policy=FIRST, queue=queue) as router:
-            client = await router.client()
-            await client.send(chat())
-            await eventually(lambda: len(hostiles[0].requests) == 1, "the request")
-            router.app.parts.reclaims.noticed(Notice("all"), "file")
-            assert (await client.recv_response()).status == 200
-            assert [len(each.requests) for each in hostiles] == [1, 0, 0, 1]
-            assert moved(router) == (1, 0)
-            assert router.app.parts.reclaims.notices["file"] == 3
-        for each in hostiles:
-            await each.stop()
-
-    check()
+@scenario
+async def test_no_request_moves_to_a_replica_of_the_same_notice(queue: Queue) -> None:
+    held = Held()
+    hostiles = [*(HostileReplica(held) for _ in range(3)), HostileReplica(json_ok)]
+    replicas = machines(*hostiles)
+    async with running(replicas=replicas, policy=FIRST, queue=queue) as router:
+        client = await router.send(chat())
+        await eventually(lambda: len(hostiles[0].requests) == 1, "the request")
+        router.app.parts.reclaims.noticed(Notice("all"), "file")
+        assert (await client.recv_response()).status == 200
+        assert [len(each.requests) for each in hostiles] == [1, 0, 0, 1]
+        assert moved(router) == (1, 0)
+        assert router.app.parts.reclaims.notices["file"] == 3
+    for each in hostiles:
+        await each.stop()
 
 
 # -- a notice that its source withdraws -------------------------------------------------------
@@ -117,14 +111,13 @@ async def test_a_reload_forgets_no_notice() -> None:
             await eventually(lambda: states(router)["r0"] == "ready", "the withdrawal")
 
 
-@scenario
-async def test_a_notice_of_another_source_remains() -> None:
-    async with running(json_ok, json_ok, policy=FIRST) as router:
-        reclaims, notice = router.app.parts.reclaims, Notice("a", 60.0, ("r0",))
-        await reclaim(router, "r0")
-        reclaims.noticed(notice, "azure")
-        reclaims.withdrawn(notice, "azure")
-        assert states(router)["r0"] == "drained", "the admin API has announced it as well"
-        reclaims.withdrawn(notice, "azure")  # a second time has no effect
-        reclaims.withdrawn(Notice("b", 60.0, ("r1",)), "azure")  # nor has another replica
-        assert states(router) == {"r0": "drained", "r1": "ready"}
+@routed(json_ok, json_ok, policy=FIRST)
+async def test_a_notice_of_another_source_remains(router: Router) -> None:
+    reclaims, notice = router.app.parts.reclaims, Notice("a", 60.0, ("r0",))
+    await reclaim(router, "r0")
+    reclaims.noticed(notice, "azure")
+    reclaims.withdrawn(notice, "azure")
+    assert states(router)["r0"] == "drained", "the admin API has announced it as well"
+    reclaims.withdrawn(notice, "azure")  # a second time has no effect
+    reclaims.withdrawn(Notice("b", 60.0, ("r1",)), "azure")  # nor has another replica
+    assert states(router) == {"r0": "drained", "r1": "ready"}

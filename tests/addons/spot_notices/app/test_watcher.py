@@ -1,7 +1,5 @@
 """The metadata services of three clouds, emulated by a local server."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The budgets and the usage file of a running router."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from router.addons.usage.addon import UsageAddon

@@ -1,7 +1,5 @@
 """What a running request holds of its key's budget, before its engine has reported any count."""
 
-from __future__ import annotations
-
 import json
 from math import ceil
 from pathlib import Path
@@ -30,8 +28,7 @@ def limited(folder: Path) -> Keys:
 
 async def held(router: Router, path: str, body: dict[str, Any]) -> Spending:
     """What one request holds while its engine is silent."""
-    client = await router.client()
-    await client.send(post_json(path, body, ACME))
+    await router.send(post_json(path, body, ACME))
     budgets = budgets_of(router)
     await eventually(lambda: len(budgets.holds) == 1, "the request has come")
     return budgets.by_tenant["acme"]
@@ -141,8 +138,7 @@ async def test_a_prompt_that_is_not_measured_is_charged_if_the_client_leaves(
     prefix = Prefix(enabled=has_prefixes)
     stream = stream_then_hang(role(), token("a"), token("b"))
     async with running(stream, keys=limited(tmp_path), prefix=prefix) as router:
-        client = await router.client()
-        await client.send(post_json(path, {"model": "m", "stream": True, **body}, ACME))
+        client = await router.send(post_json(path, {"model": "m", "stream": True, **body}, ACME))
         await client.recv_until(b'"b"')
         client.rst()
         budgets = budgets_of(router)

@@ -1,7 +1,5 @@
 """Budgets of a key for single models, in addition to its budgets for all models."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tenants that send many requests at once, to use more than their limits and budgets allow."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -75,8 +73,7 @@ async def test_streams_of_a_spent_key_are_cut_if_configured(tmp_path: Path, cuts
             await client.send(post_json("/v1/chat/completions", body, ACME))
             await client.recv_until(b'"a"')
         spending = budgets_of(router).by_tenant["acme"]
-        other = await router.client()
-        await other.send(post_json("/v1/chat/completions", body))
+        other = await router.send(post_json("/v1/chat/completions", body))
         await other.recv_until(b'"a"')
         spending.windows[0].token_limit = 60.0  # Two streams of 30 tokens use it up.
         if cuts:

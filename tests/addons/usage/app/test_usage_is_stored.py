@@ -1,7 +1,5 @@
 """The usage of a running router survives restarts, and problems with its file."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import resource
@@ -20,23 +18,12 @@ from tests.addons.usage.app.helpers import addon_of, stored, used, writer_of
 from tests.app.pages import page
 from tests.app.tenants.acme import ACME, USED, keys, tells
 from tests.faults.process.metrics import number
-from tests.harness.client import RawClient
-from tests.harness.messages import chat
-from tests.harness.process import serving, write_config
-from tests.harness.replica import HostileReplica, eventually
-from tests.harness.running import (
-    Router,
-    assert_error,
-    long_scenario,
-    open_files,
-    running,
-    scenario,
-)
+from tests.harness import kit
 
 OFTEN_S = 0.02
 
 
-async def requests(router: Router, tenant: str = "acme") -> int:
+async def requests(router: kit.Router, tenant: str = "acme") -> int:
     told = await page(router, "/usage")
     return sum(each["requests"] for each in told["tenants"] if each["tenant"] == tenant)
 
@@ -50,15 +37,15 @@ def in_file(folder: Path) -> int:
         db.close()
 
 
-@scenario
+@kit.scenario
 async def test_usage_and_budgets_survive_a_restart(tmp_path: Path) -> None:
     rules = keys(tmp_path, tokens_per_month=2 * USED)
     for restart in range(2):
-        async with running(tells, keys=rules, usage=stored(tmp_path)) as router:
+        async with kit.running(tells, keys=rules, usage=stored(tmp_path)) as router:
             assert await requests(router) == restart
-            assert (await router.ask(chat(ACME), "POST")).status == 200
-    async with running(tells, keys=rules, usage=stored(tmp_path)) as router:
-        assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
+            assert (await router.ask(kit.chat(ACME), "POST")).status == 200
+    async with kit.running(tells, keys=rules, usage=stored(tmp_path)) as router:
+        kit.assert_error(await router.ask(kit.chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
         told = await page(router, "/usage")
         (acme,) = told["tenants"]
         assert acme["requests"] == 3
@@ -67,40 +54,40 @@ async def test_usage_and_budgets_survive_a_restart(tmp_path: Path) -> None:
         assert told["since"] == day_of(time.time()) * 86400
 
 
-@scenario
+@kit.scenario
 async def test_a_budget_that_a_reload_adds_counts_what_the_file_has(tmp_path: Path) -> None:
-    async with running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
-        assert (await router.ask(chat(ACME), "POST")).status == 200
-    async with running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
+    async with kit.running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
+        assert (await router.ask(kit.chat(ACME), "POST")).status == 200
+    async with kit.running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
         keys(tmp_path, tokens_per_month=USED)
         await router.app.reload()
-        assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
+        kit.assert_error(await router.ask(kit.chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
 
 
-@scenario
+@kit.scenario
 async def test_two_routers_of_one_file_share_usage_and_budgets(tmp_path: Path) -> None:
     """As in a restart: the new process begins while the old process still serves."""
     rules, usage = keys(tmp_path, tokens_per_day=3 * USED), stored(tmp_path)
     async with (
-        running(tells, keys=rules, usage=usage) as old,
-        running(tells, keys=rules, usage=usage) as new,
+        kit.running(tells, keys=rules, usage=usage) as old,
+        kit.running(tells, keys=rules, usage=usage) as new,
     ):
         for router in (old, new, old):
-            assert (await router.ask(chat(ACME), "POST")).status == 200
+            assert (await router.ask(kit.chat(ACME), "POST")).status == 200
         # GET /usage writes and reads the file.
         assert [await requests(router) for router in (old, new, old)] == [2, 3, 3]
         for router in (new, old):
             assert await used(router, "tokens_per_day") == 3 * USED
         for router in (new, old):
-            assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
+            kit.assert_error(await router.ask(kit.chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
     assert in_file(tmp_path) == 5
 
 
-@scenario
+@kit.scenario
 async def test_csv_has_a_row_for_each_day_and_class(tmp_path: Path) -> None:
-    async with running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
-        await router.ask(chat(ACME, "x-priority: low"), "POST")
-        await router.ask(chat(), "POST")
+    async with kit.running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
+        await router.ask(kit.chat(ACME, "x-priority: low"), "POST")
+        await router.ask(kit.chat(), "POST")
         today = day_of(time.time())
         answer = await router.admin(f"/usage?format=csv&from={date_of(today - 1)}")
         assert answer.header("content-type") == "text/csv; charset=utf-8"
@@ -116,10 +103,10 @@ async def test_csv_has_a_row_for_each_day_and_class(tmp_path: Path) -> None:
         assert early.json()["tenants"] == []
 
 
-@scenario
+@kit.scenario
 async def test_without_a_file_days_are_not_known(tmp_path: Path) -> None:
-    async with running(tells, keys=keys(tmp_path)) as router:
-        await router.ask(chat(ACME), "POST")
+    async with kit.running(tells, keys=keys(tmp_path)) as router:
+        await router.ask(kit.chat(ACME), "POST")
         told = await page(router, "/usage")
         assert told["stored"] is False
         assert "problem" not in told
@@ -132,7 +119,7 @@ async def test_without_a_file_days_are_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("problem", ["corrupt", "locked", "folder gone", "corrupt later"])
-@scenario
+@kit.scenario
 async def test_a_file_that_cannot_be_used_stops_no_request(tmp_path: Path, problem: str) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
@@ -141,7 +128,7 @@ async def test_a_file_that_cannot_be_used_stops_no_request(tmp_path: Path, probl
     lock: sqlite3.Connection | None = None
     if problem == "corrupt":
         path.write_bytes(b"x" * 5000)
-    async with running(tells, keys=rules, usage=stored(folder)) as router:
+    async with kit.running(tells, keys=rules, usage=stored(folder)) as router:
         writer = writer_of(router)
         if problem == "locked":
             lock = sqlite3.connect(path, isolation_level=None)
@@ -153,15 +140,15 @@ async def test_a_file_that_cannot_be_used_stops_no_request(tmp_path: Path, probl
             for name in ("usage.db", "usage.db-wal", "usage.db-shm"):
                 (folder / name).unlink()
             path.write_bytes(b"x" * 5000)
-        assert (await router.ask(chat(ACME), "POST")).status == 200
+        assert (await router.ask(kit.chat(ACME), "POST")).status == 200
         told = await page(router, "/usage")
         assert (told["stored"], told["tenants"][0]["requests"]) == (False, 1)
         assert told["problem"]
         failed = await number(router.app.admin_port, "hedgerow_usage_write_errors_total")
         assert failed >= 1
         # The budget still counts, in memory.
-        assert (await router.ask(chat(ACME), "POST")).status == 200
-        assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
+        assert (await router.ask(kit.chat(ACME), "POST")).status == 200
+        kit.assert_error(await router.ask(kit.chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
         # When the file can be used again, nothing is lost or counted twice.
         if lock is not None:
             lock.execute("ROLLBACK")
@@ -172,16 +159,16 @@ async def test_a_file_that_cannot_be_used_stops_no_request(tmp_path: Path, probl
             path.unlink()
         assert await requests(router) == 3
         assert (await page(router, "/usage"))["stored"] is True
-        assert_error(await router.ask(chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
+        kit.assert_error(await router.ask(kit.chat(ACME), "POST"), Reason.INSUFFICIENT_QUOTA)
     assert in_file(folder) == 4
 
 
-@scenario
+@kit.scenario
 async def test_a_cancelled_write_is_not_repeated(tmp_path: Path) -> None:
-    async with running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
+    async with kit.running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
         writer = writer_of(router)
         for turns in range(5):
-            await router.ask(chat(ACME), "POST")
+            await router.ask(kit.chat(ACME), "POST")
             task = asyncio.ensure_future(writer.flush())
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -191,16 +178,16 @@ async def test_a_cancelled_write_is_not_repeated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_writing", [False, True], ids=["idle", "while it writes"])
-@scenario
+@kit.scenario
 async def test_a_disk_that_does_not_answer_does_not_prevent_the_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_writing: bool
 ) -> None:
     monkeypatch.setattr(usage_writer, "STOP_S", 0.1)
     answers = threading.Event()
     try:
-        async with running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
+        async with kit.running(tells, keys=keys(tmp_path), usage=stored(tmp_path)) as router:
             writer = writer_of(router)
-            assert (await router.ask(chat(ACME), "POST")).status == 200
+            assert (await router.ask(kit.chat(ACME), "POST")).status == 200
             # From now on, the thread of the file is busy.
             blocked = asyncio.ensure_future(writer._worker(answers.wait))
             await asyncio.sleep(0)
@@ -214,35 +201,35 @@ async def test_a_disk_that_does_not_answer_does_not_prevent_the_stop(
         )
     await blocked
     # The thread ends its work if the disk answers before the process has ended.
-    await eventually(lambda: "usage.db" not in str(open_files().values()), "a closed file")
+    await kit.eventually(lambda: "usage.db" not in str(kit.open_files().values()), "a closed file")
     assert in_file(tmp_path) == 1
 
 
-@long_scenario
+@kit.long_scenario
 async def test_a_killed_process_loses_only_the_last_interval(tmp_path: Path) -> None:
-    async with HostileReplica(tells) as replica:
+    async with kit.HostileReplica(tells) as replica:
         config = tmp_path / "config.yaml"
         extra = f"usage: {{file: '{tmp_path}/usage.db', flush: {OFTEN_S}s}}\n"
-        write_config(config, replica.url, extra=extra)
-        async with serving(config) as process:
-            client = await RawClient.connect(process.port)
+        kit.write_config(config, replica.url, extra=extra)
+        async with kit.serving(config) as process:
+            client = await kit.RawClient.connect(process.port)
             for _ in range(3):
-                await client.send(chat())
+                await client.send(kit.chat())
                 assert (await client.recv_response("POST")).status == 200
-            await eventually(lambda: in_file(tmp_path) == 3, "the usage is in the file")
+            await kit.eventually(lambda: in_file(tmp_path) == 3, "the usage is in the file")
             process.child.send_signal(signal.SIGKILL)
             await process.child.wait()
             client.close()
-        async with serving(config) as process:
+        async with kit.serving(config) as process:
             # As on a full disk: no file may grow.
             resource.prlimit(process.child.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-            client = await RawClient.connect(process.port)
+            client = await kit.RawClient.connect(process.port)
             for _ in range(2):
-                await client.send(chat())
+                await client.send(kit.chat())
                 assert (await client.recv_response("POST")).status == 200
             await asyncio.sleep(5 * OFTEN_S)
             assert in_file(tmp_path) == 3
             unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
             resource.prlimit(process.child.pid, resource.RLIMIT_FSIZE, unlimited)
-            await eventually(lambda: in_file(tmp_path) == 5, "all usage is in the file")
+            await kit.eventually(lambda: in_file(tmp_path) == 5, "all usage is in the file")
             client.close()

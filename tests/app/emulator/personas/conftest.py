@@ -1,7 +1,5 @@
 """One emulated fleet per persona, each in its own process, idle at the start of each test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

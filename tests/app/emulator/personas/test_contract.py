@@ -4,8 +4,6 @@ KV events, abort, priority.
 The personas were written from the engines' sources, not from these modules.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

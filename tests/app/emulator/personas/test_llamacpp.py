@@ -1,7 +1,5 @@
 """llama.cpp's behaviour: slots, late heads, and a header that prevents an abort on disconnect."""
 
-from __future__ import annotations
-
 import math
 
 import httpx

@@ -3,8 +3,6 @@
 Personas and readers were written from the engines' sources, not from each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any

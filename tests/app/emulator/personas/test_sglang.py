@@ -2,8 +2,6 @@
 generates.
 """
 
-from __future__ import annotations
-
 import httpx
 import pytest
 

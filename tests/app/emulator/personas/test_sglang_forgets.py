@@ -1,7 +1,5 @@
 """SGLang 0.5.14 to 0.5.19: an abandoned stream continues, and an abort does not find it."""
 
-from __future__ import annotations
-
 from tests.app.emulator.conftest import Fleet
 from tests.app.emulator.test_server import LONG, raw_post
 

@@ -1,7 +1,5 @@
 """SGLang with other options: reversed priority numbers, a full queue, no metrics."""
 
-from __future__ import annotations
-
 import zmq
 
 from tests.app.emulator.conftest import Fleet

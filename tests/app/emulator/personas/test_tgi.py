@@ -1,7 +1,5 @@
 """TGI's behaviour: 200 before validation, errors as events, the end in the last chunk."""
 
-from __future__ import annotations
-
 from tests.app.emulator.conftest import SHORT_CHAT, Fleet
 from tests.app.emulator.personas.conftest import samples
 from tests.app.emulator.test_server import LONG, raw_post

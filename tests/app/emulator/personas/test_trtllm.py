@@ -2,8 +2,6 @@
 and 1.
 """
 
-from __future__ import annotations
-
 import httpx
 import pytest
 

@@ -1,7 +1,5 @@
 """An engine core on a virtual clock, run to its end."""
 
-from __future__ import annotations
-
 from router.lab.emulator.core.engine_core import EngineCore, Request
 from router.lab.emulator.core.timing import Timing
 

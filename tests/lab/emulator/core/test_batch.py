@@ -1,7 +1,5 @@
 """The batch knows in advance which request ends or needs a block; removal undoes its entries."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from router.lab.emulator.core.batch import Batch

@@ -1,7 +1,5 @@
 """An engine core that leaps over steps behaves like a core that does each step, for any traffic."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

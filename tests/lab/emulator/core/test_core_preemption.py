@@ -2,8 +2,6 @@
 requests.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from router.lab.emulator.core.engine_core import (

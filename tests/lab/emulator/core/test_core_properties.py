@@ -2,8 +2,6 @@
 exactly.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

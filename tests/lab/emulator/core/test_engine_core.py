@@ -1,7 +1,5 @@
 """The engine core on a virtual clock: batching, chunks, order, KV, abort, stalls."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.lab.emulator.core.engine_core import (

@@ -1,7 +1,5 @@
 """The histogram behind /metrics."""
 
-from __future__ import annotations
-
 from router.lab.emulator.statistics import Histogram
 
 

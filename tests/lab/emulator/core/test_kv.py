@@ -1,7 +1,5 @@
 """The KV pool: no block is lost or held twice; old prefixes are evicted first, from their end."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule

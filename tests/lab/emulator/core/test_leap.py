@@ -1,7 +1,5 @@
 """Leaps: series of steps without events, alone and in the engine core."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 
 import pytest

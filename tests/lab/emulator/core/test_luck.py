@@ -1,7 +1,5 @@
 """Equal requests get equal random draws on every engine; a copy gets different draws."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.lab.emulator.http.faults import NONE, FaultPlan, Faults, Luck

@@ -1,7 +1,5 @@
 """The waiting queue: the order of places after any arrivals and departures, and no leak."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from router.lab.emulator.core.request import Queue, Request

@@ -1,7 +1,5 @@
 """Request bodies: as tolerant as vLLM, and as strict."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.lab.emulator.http.bodies import (

@@ -1,7 +1,5 @@
 """Faults as text, as JSON and as random draws."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.lab.emulator.http.faults import NONE, FaultError, FaultPlan, Faults, from_json, parse

@@ -1,7 +1,5 @@
 """KV events as bytes: the maps of a real vLLM, field for field, and SGLang's."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tokens and words: output has the same token count when it is sent back in a prompt."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from router.lab.emulator.http import text

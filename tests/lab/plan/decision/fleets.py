@@ -1,7 +1,5 @@
 """Observed demand and forecasts that are known exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

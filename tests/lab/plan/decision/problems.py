@@ -1,7 +1,5 @@
 """Builders of small problems."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from router.lab.plan.decision.problem import Pool, PoolId, Problem, Segment

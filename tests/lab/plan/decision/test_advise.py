@@ -1,7 +1,5 @@
 """The advice: limits, lead times, cool-downs, the scale-in rule, the fallback, and the reasons."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

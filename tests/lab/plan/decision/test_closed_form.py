@@ -1,7 +1,5 @@
 """One model, one region, one type: the demand over the throughput, rounded up."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as some
 

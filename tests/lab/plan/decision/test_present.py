@@ -1,7 +1,5 @@
 """The state of a place, and whether replicas may stop."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

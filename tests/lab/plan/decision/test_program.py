@@ -1,7 +1,5 @@
 """The integer program: small ones equal brute force, and a large one is solved within its gap."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from itertools import product

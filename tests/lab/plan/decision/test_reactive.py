@@ -1,7 +1,5 @@
 """The reactive rule."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.lab.plan.decision.reactive import Scaled, reactive

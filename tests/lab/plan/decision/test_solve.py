@@ -1,7 +1,5 @@
 """The division of a problem into independent ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

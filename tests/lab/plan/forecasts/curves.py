@@ -1,7 +1,5 @@
 """Series with a known future."""
 
-from __future__ import annotations
-
 from math import pi, sin
 from random import Random
 

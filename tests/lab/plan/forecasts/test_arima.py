@@ -1,7 +1,5 @@
 """ARIMA by statsmodels."""
 
-from __future__ import annotations
-
 import sys
 from random import Random
 

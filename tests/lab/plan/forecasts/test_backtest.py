@@ -1,7 +1,5 @@
 """The choice of a method, its error and its band."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """The forecast by the shape of a day and the present level."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.lab.plan.forecasts.method import DayProfile, SeasonalNaive

@@ -1,7 +1,5 @@
 """The seasonal naive forecast."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.lab.plan.forecasts.method import SeasonalNaive

@@ -1,7 +1,5 @@
 """A plan of two models in two regions, for tests of its output."""
 
-from __future__ import annotations
-
 from router.lab.plan.decision.advise import advise
 from router.lab.plan.observed import Measured, Observed, Place, Series
 from router.lab.plan.planning import Planned

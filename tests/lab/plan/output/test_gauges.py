@@ -1,7 +1,5 @@
 """The gauges, as Prometheus reads them, and the queries of deploy/keda."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

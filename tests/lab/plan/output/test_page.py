@@ -1,7 +1,5 @@
 """The HTML page and its plots."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

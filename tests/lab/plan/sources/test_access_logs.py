@@ -1,7 +1,5 @@
 """The demand and the fleet from access logs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

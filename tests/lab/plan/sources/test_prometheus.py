@@ -3,8 +3,6 @@
 `tests/app/plan/test_real_prometheus.py` sends the same queries to a real server.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Answers of Prometheus' HTTP API, in the format of its documentation."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit

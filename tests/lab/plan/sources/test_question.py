@@ -1,7 +1,5 @@
 """The queries, and whether the exporters have what they name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

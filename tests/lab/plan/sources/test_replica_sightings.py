@@ -1,7 +1,5 @@
 """The replicas that a log shows, and their throughput."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.lab.plan.observed import Place

@@ -1,7 +1,5 @@
 """Artificial outcomes and runs, so that every figure of a report can be computed by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from router.config.varied import varied

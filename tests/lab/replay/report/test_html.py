@@ -1,7 +1,5 @@
 """The HTML page: complete, without external resources, and safe with any names from a trace."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Figures of outcomes: each computed by hand, and sums that hold for any outcomes."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from math import inf

@@ -1,7 +1,5 @@
 """Logged figures beside simulated figures, compared with results computed by hand."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

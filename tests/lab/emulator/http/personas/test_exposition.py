@@ -1,7 +1,5 @@
 """The Prometheus text format as the engines write it."""
 
-from __future__ import annotations
-
 from router.lab.emulator.http.personas.exposition import Exposition, merged
 from router.lab.emulator.statistics import Histogram
 

@@ -4,8 +4,6 @@ A program that is not installed skips its tests, except where `CI` is set: there
 No program outlives its test, whatever the test does.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
