@@ -77,12 +77,11 @@ class ClientRequest:
         self.fields = fields
         self.model = model  # The one that the client named in the body or in `x-router-model`.
         self.named = named
-        # Copies, because `fields` is slow to read in compiled code.
         self.streamed = bool(fields.stream)
-        limit: int | None = output_tokens_of(fields, route)
+        limit = output_tokens_of(fields, route)
         # The client's limit of output tokens for each choice; -1: none, or unknown.
         self.output_limit = -1 if limit is None else limit
-        choices: int | None = fields.n
+        choices = fields.n
         # The number of answers that the client wants, 1 to `_CHOICES`.
         self.choices = 1 if choices is None or choices <= 1 else min(choices, _CHOICES)
         self.name = name  # The name by which engines know the request.
@@ -103,14 +102,14 @@ class ClientRequest:
         self.aborter = aborter
         # The body has, or may have, a request name chosen by the client. No engine may use that
         # name.
-        self.has_rid = is_given(fields.rid) or is_unread
+        self.has_rid = is_given(fields.other("rid")) or is_unread
         # The body's `parameters` as a member without a name chosen by the client; `None`: the
         # `parameters` contain no name.
-        parameters = fields.parameters
+        parameters = fields.other("parameters")
         self.parameters = None if parameters is None else unnamed_parameters(parameters)
         # Whether the client's body chooses the id of the response that the request creates. The id
         # could be that of another client's response.
-        self.names_response = route.kind == "responses" and is_given(fields.request_id)
+        self.names_response = route.kind == "responses" and is_given(fields.other("request_id"))
         options = fields.stream_options if self.streamed else None
         # A copy, because the decoded field is a view that would keep the whole body in memory.
         self.stream_options = None if options is None else bytes(options)

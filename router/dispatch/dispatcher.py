@@ -230,7 +230,7 @@ class Dispatcher(Handler, ExchangeOwner):
         if route is RESPONSES:
             check_no_background(fields)
         # The engine reads the model in the body; the header `x-router-model` is not forwarded.
-        own_model: str | None = fields.model
+        own_model = fields.model
         model = own_model  # The name that the client wrote.
         if model is None and head.routing.model is not None:
             model = fields.model = head.routing.model.decode("utf-8", "replace")[:256]
@@ -297,7 +297,8 @@ class Dispatcher(Handler, ExchangeOwner):
             tenants.check_unedited(key, fields, head.content_type, self._dialect_of(fields))
             # On routes whose bodies are not edited, `priority` and `service_tier` have another
             # meaning.
-            fields.priority = fields.service_tier = None
+            fields.priority = None
+            fields.put("service_tier", None)
         if fields.priority is None:
             return tenants.urgency(fields, head, peer, key, UNKNOWN)
         return self._stated_urgency(fields, head, peer, key)

@@ -304,7 +304,7 @@ class Tenants:
         """Return the flow of an identified request."""
         user = b""
         if fields is not None and (self._names_users if key is None else key.names_users):
-            user = user_of(header_of(head.joined, self._header), fields.user)
+            user = user_of(header_of(head.joined, self._header), fields.other("user"))
         authorization = head.authorization
         if authorization is None and peer == INSIDE:
             # The request is a line of a batch file. The name of the batch's owner is used in place

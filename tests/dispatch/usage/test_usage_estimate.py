@@ -24,7 +24,6 @@ from router.dispatch.usage.usage_estimate import (
 from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.intake.body import SCAN_ABOVE
-from router.intake.fields import Fields
 from router.intake.flow import Flow
 from router.intake.routes import ANY, JSON, Route, classify
 from router.wire.client import ClientConnection, Front, Handler
@@ -32,6 +31,7 @@ from router.wire.http1.heads import RequestHead
 from router.wire.outbox import Outbox
 from router.wire.sweep import Sweeper
 from tests.dispatch.replicas import bare
+from tests.intake.members import made
 
 MEASURED = 100  # measured tokens of the prompt
 
@@ -49,7 +49,7 @@ def asked(
         size,
         Route(kind, True, body, True) if route is None else route,
         path,
-        Fields(**fields),
+        made(**fields),
         b"name",
         None,
         Flow("", "10.0.0.1", ""),
