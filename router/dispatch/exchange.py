@@ -58,7 +58,8 @@ from router.fleet.names import Target
 from router.fleet.prefix.response_affinity import response_id
 from router.fleet.replica import Replica
 from router.intake.routes import Route, may_answer_in_text
-from router.wire.client import ClientConnection, ClientExchange
+from router.wire.client import ClientConnection
+from router.wire.front import ClientExchange
 from router.wire.http1.error_shapes import of_replica, of_router
 from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import ResponseReader
@@ -189,7 +190,7 @@ class Exchange(ProxiedRequest, ClientExchange):
                 conn = io_of(attempt).conn
                 if conn is not None and conn.is_sending:
                     return
-            self._client.release_body()
+            self._client.held.release_body()
 
     # -- from the replica to the client --------------------------------------------------------
 
@@ -416,7 +417,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         if self.unreached_since >= 0.0:
             return False  # No early 200, because a 503 may follow.
         deadlines = self.deadlines
-        is_bounded = self._client.is_draining or deadlines.total_due != NEVER
+        is_bounded = self._client.front.draining or deadlines.total_due != NEVER
         if deadlines.waits_since >= 0.0 and is_bounded:
             return False
         return queue.pools.allows_early_status(ticket)
@@ -535,7 +536,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         reason = Reason.INTERNAL
         client = self._client
         try:
-            if not client.is_closing:
+            if not client.closing:
                 self._break_off(RouterError(reason, MESSAGES[reason]))
         except Exception as again:
             self.context.log_defect(again)

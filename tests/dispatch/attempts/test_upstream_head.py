@@ -13,6 +13,7 @@ from router.wire.http1.heads import RequestHead
 from router.wire.http1.request_reader import RequestReader
 from tests.examples import examples
 from tests.harness.reading import Request, RequestReader as Replica
+from tests.wire.http1.heads import feed
 
 
 def a_head(**values: Any) -> RequestHead:
@@ -128,8 +129,8 @@ def test_the_head_of_an_attempt() -> None:
 
 
 def understood(data: bytes) -> tuple[RequestHead, bytes]:
-    reader = RequestReader(Limits(), b"hedgerow", lambda head: None)
-    reader.feed(data)
+    reader = RequestReader(Limits(), b"hedgerow")
+    feed(reader, data)
     return reader.head, b"".join(reader.take_body())
 
 

@@ -8,6 +8,7 @@ from router.core.errors import Reason, RouterError
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.request_reader import RequestReader
 from tests.harness.splits import name_of, ways
+from tests.wire.http1.heads import feed
 from tests.wire.http1.test_request_reader import (
     CHUNKED,
     LIMITS,
@@ -297,9 +298,9 @@ def test_the_head_may_be_refused_before_its_body() -> None:
     def refuse(head: RequestHead) -> None:
         raise RouterError(Reason.NOT_FOUND, "no")
 
-    reader = RequestReader(LIMITS, b"v", refuse)
+    reader = RequestReader(LIMITS, b"v")
     with pytest.raises(RouterError):
-        reader.feed(post(b"hello", b"Content-Length: 5"))
+        feed(reader, post(b"hello", b"Content-Length: 5"), refuse)
     assert reader.take_body() == []
 
 
