@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Callable
 from math import inf
+from typing import Final
 
 from router.config.model import Config
 from router.core.clock import monotonic
@@ -65,11 +66,13 @@ from router.wire.front import Handler
 from router.wire.http1 import answers
 from router.wire.http1.body_decoder import decoder_of
 from router.wire.http1.cors import cors_of, is_preflight
-from router.wire.http1.heads import RequestHead
+from router.wire.http1.heads import JSON_BODY, BodyReading, RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import LocalServer, Tunnel
 
 _REMOVED = "the API key of this request was removed, or has expired"
+# Compiled code reads a `Final` of its own module without a search for its name.
+_JSON_BODY: Final = JSON_BODY
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -170,16 +173,19 @@ class Dispatcher(Handler, ExchangeOwner):
 
     def _check_body(self, head: RequestHead, route: Route) -> None:
         """Prepare the reading of a body whose members the router reads."""
-        head.is_json = route.body == JSON
-        size, coding = head.content_length, head.content_encoding
+        is_json = route.body == JSON
+        if is_json:
+            head.reading = _JSON_BODY
+        size, coding, decoder = head.content_length, head.content_encoding, None
         if coding is not None:
             is_known = route.inference and route.is_known
-            head.decoder = decoder_of(coding, is_json=head.is_json, is_known=is_known)
-            if head.decoder is not None:
+            decoder = decoder_of(coding, is_json=is_json, is_known=is_known)
+            if decoder is not None:
                 size = head.content_encoding = None
                 head.drop(b"content-encoding")
-        if may_be_large(size):
-            head.watch = watch(route, size, head.content_type)
+        scan = watch(route, size, head.content_type) if may_be_large(size) else None
+        if decoder is not None or scan is not None:
+            head.reading = BodyReading(is_json=is_json, decoder=decoder, watch=scan)
 
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
         queue, tenants = self._context.queue, self.tenants
@@ -285,7 +291,7 @@ class Dispatcher(Handler, ExchangeOwner):
             size,
             head.content_type,
             head.content_encoding,
-            head.watch,
+            head.reading.watch,
             self._member_rules,
         )
 

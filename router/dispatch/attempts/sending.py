@@ -156,7 +156,7 @@ def _with_model(
     content_type = asked.head.content_type
     if edited is not None:
         return renamed(edited, size_of(edited), content_type, None, model)
-    return renamed(client_body, asked.body_bytes, content_type, asked.head.watch, model)
+    return renamed(client_body, asked.body_bytes, content_type, asked.head.reading.watch, model)
 
 
 def _without_priority(
@@ -172,7 +172,7 @@ def _without_priority(
     """
     if edited is not None:
         return without(edited, places or None)
-    return without(client_body, places_of(asked.head.watch, asked.body_bytes))
+    return without(client_body, places_of(asked.head.reading.watch, asked.body_bytes))
 
 
 def _priority_parts(dialect: Dialect, replica: Replica, request: ProxiedRequest) -> PriorityParts:

@@ -29,7 +29,7 @@ from router.core.errors import Reason, RouterError
 from router.wire.http1.body_decoder import WINDOW, BodyDecoder
 from router.wire.http1.chunked_body import ChunkedBody
 from router.wire.http1.headers import value_of
-from router.wire.http1.heads import RequestHead
+from router.wire.http1.heads import PLAIN, BodyReading, RequestHead
 from router.wire.http1.plans import Known, Plans
 from router.wire.http1.request_fields import sort_fields
 from router.wire.turn import Turn
@@ -140,8 +140,8 @@ class RequestReader:
         """Return the pieces of the whole body, and remove them from the reader."""
         if self._small is not None:
             self._join_small(self._small)
-        if self.head.decoder is not None:
-            self.head.decoder = None  # of a refused request
+        if self.head.reading.decoder is not None:
+            self.head.reading = PLAIN  # of a refused request
         body, self._body = self._body, None
         return [] if body is None else body
 
@@ -339,9 +339,11 @@ class RequestReader:
 
     def _take(self, data: bytes, is_last: bool) -> None:
         """Stores received bytes of the body, decoded if that is necessary."""
-        decoder = self.head.decoder
-        if decoder is None and not self.body_bytes and self.head.is_json and _may_be_utf_16(data):
-            decoder = self.head.decoder = BodyDecoder(b"", is_json=True)
+        reading = self.head.reading
+        decoder = reading.decoder
+        if decoder is None and not self.body_bytes and reading.is_json and _may_be_utf_16(data):
+            decoder = BodyDecoder(b"", is_json=True)
+            self.head.reading = BodyReading(is_json=True, decoder=decoder, watch=reading.watch)
         if decoder is None:
             if data:
                 self._keep_body(data)
@@ -356,7 +358,7 @@ class RequestReader:
 
     def decode(self) -> None:
         """Decodes the next part of the body. Called again in later turns while `is_behind`."""
-        decoder = self.head.decoder
+        decoder = self.head.reading.decoder
         assert decoder is not None
         data = decoder.read()
         if data:
@@ -369,14 +371,14 @@ class RequestReader:
     @property
     def is_behind(self) -> bool:
         """Whether bytes of the body have been received that are not decoded yet."""
-        decoder = self.head.decoder
+        decoder = self.head.reading.decoder
         return decoder is not None and decoder.is_behind
 
     @property
     def held_bytes(self) -> int:
         """The memory that the body needs. A decoder holds a window of its output, too."""
         held = self.body_bytes
-        decoder = self.head.decoder
+        decoder = self.head.reading.decoder
         return held if decoder is None else held + decoder.held_bytes + min(held, WINDOW)
 
     def _keep_body(self, data: bytes) -> None:
@@ -386,7 +388,7 @@ class RequestReader:
         is sent byte by byte does not become a million pieces.
         """
         self.body_bytes += len(data)
-        watch = self.head.watch
+        watch = self.head.reading.watch
         if watch is not None:
             watch.feed(data)
         small = self._small

@@ -166,9 +166,9 @@ def test_the_fields_that_are_read_are_reported() -> None:
     assert head.content_encoding == b"gzip"
     assert head.authorization == b"Authorization: Bearer k"
     assert head.request_id == b"r-1"
-    assert head.forwarded_for == b"1.2.3.4, 5.6.7.8"
-    assert head.forwarded_other == [b"X-Forwarded-Proto: https"]
-    assert head.via == [b"1.1 elsewhere"]
+    assert head.proxies.forwarded_for == b"1.2.3.4, 5.6.7.8"
+    assert head.proxies.forwarded_other == [b"X-Forwarded-Proto: https"]
+    assert head.proxies.via == [b"1.1 elsewhere"]
     assert head.routing.model == b"m"
     assert head.lines == [b"Content-Type: application/json", b"Content-Encoding: GZip"]
 
