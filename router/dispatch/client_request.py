@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from router.core.clock import time
+from router.core.clock import monotonic, time
 from router.dispatch.attempts.abort import Aborter, is_nameable, unnamed_parameters
 from router.fleet.names import NamedModel
 from router.intake.body import SCAN_ABOVE
@@ -30,8 +30,8 @@ class ClientRequest:
     """One request of one client, without its body."""
 
     __slots__ = (
+        "_arrived_wall",
         "aborter",
-        "arrived_wall",
         "body_bytes",
         "choices",
         "common",
@@ -87,7 +87,7 @@ class ClientRequest:
         self.name = name  # The name by which engines know the request.
         self.key = key  # The API key; `None`: the request has no key of the key file.
         self.flow = flow  # The flow whose share of the fleet the request uses.
-        self.arrived_wall = time()  # The time of arrival in seconds since 1970.
+        self._arrived_wall = -1.0  # -1: not asked for yet.
         self.common = b""  # The header lines that are sent to every replica.
         self.forwards_key = False  # Whether the client's own credentials are forwarded.
         # The body contains `priority`, or may contain it in a place that the scan of a large body
@@ -118,6 +118,16 @@ class ClientRequest:
         """Drop what is needed only to send the request, because it will not be sent again."""
         self.fields = _FORGOTTEN
         self.common = b""
+
+    def arrived_wall(self, arrived: float) -> float:
+        """Return the time of arrival in seconds since 1970, always the same.
+
+        `arrived`: the same time of the monotonic clock. Few requests need it, and each reading of
+        the clock costs 420 instructions.
+        """
+        if self._arrived_wall < 0.0:
+            self._arrived_wall = time() - (monotonic() - arrived)
+        return self._arrived_wall
 
     def most_output_of_all(self) -> int | None:
         """Return the client's limit of output tokens for all choices together; None: no limit."""

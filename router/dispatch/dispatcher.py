@@ -187,10 +187,10 @@ class Dispatcher(Handler, ExchangeOwner):
         if decoder is not None or scan is not None:
             head.reading = BodyReading(is_json=is_json, decoder=decoder, watch=scan)
 
-    def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
+    def relieve(self, peer: str, head: RequestHead, body_bytes: int) -> bool:
         queue, tenants = self._context.queue, self.tenants
         key = tenants.known(head)
-        flow = tenants.flow(key, head, client.peer)
+        flow = tenants.flow(key, head, peer)
         is_freed = queue is not None and queue.relieve(flow, body_bytes)
         return is_freed or (key is not None and not body_bytes)
 

@@ -385,7 +385,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         may_close = reply.truncate(err or RouterError(reason, MESSAGES[reason]))
         self._finish(reason, now)
         if may_close:
-            client.close_after_writing()
+            client.done(False, now)
         else:
             client.exchange = None
             client.abort(reason)
@@ -568,7 +568,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         if self.reply.is_complete:  # The exception came after the whole response was written.
             self.driver.cancel(err.reason)
             self._finish(err.reason, monotonic(), is_whole=True)
-            self._client.close_after_writing()
+            self._client.done(False, monotonic())
         # Before the status is sent, the client has received no byte of the winning attempt.
         elif (
             self.driver.state.commit == Commit.CONTENT

@@ -25,7 +25,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -183,7 +183,9 @@ def _seed_of(fields: Fields, tenant: bytes, seed: int) -> int:
     # A different number is mixed in for each part, so that equal bytes as a salt and as a tenant
     # result in different seeds.
     if tools is not None and tools != NULL:
-        seed = xxh3_64_intdigest(tools.whole() if isinstance(tools, Stretch) else tools, seed ^ 1)
+        # Without the type `Any`, compiled code would expect `bytes`, which a `Raw` is not.
+        whole: Any = tools.whole() if isinstance(tools, Stretch) else cast("Any", tools)
+        seed = xxh3_64_intdigest(whole, seed ^ 1)
     if salt is not None and salt != NULL:
         seed = xxh3_64_intdigest(salt, seed ^ 2)
     if tenant:

@@ -23,7 +23,6 @@ from router.core.errors import Reason, RouterError
 from router.wire.body_rate import BodyRate
 from router.wire.front import ClientExchange, Front
 from router.wire.handshake import Handshake
-from router.wire.held_bytes import HeldBytes
 from router.wire.http1 import answers
 from router.wire.http1.error_shapes import OPENAI, family_of
 from router.wire.http1.heads import RequestHead
@@ -42,6 +41,57 @@ PIECE: Final = 64 * 1024
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
+class HeldBytes:
+    """The bytes of one connection in `Front.held_bytes`: those of the request's body, and those of
+    an unfinished head and of early data."""
+
+    __slots__ = ("_body", "_front", "early")
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._body = 0
+        self.early = 0
+
+    def count_body(self, size: int, reader: RequestReader, peer: str) -> None:
+        """Sets the bytes of the body of the request from `peer`. Raises RouterError (MEMORY_LIMIT).
+
+        If all connections hold too many bytes, waiting requests of larger flows are evicted first.
+        """
+        front = self._front
+        front.held_bytes += size - self._body
+        self._body = size
+        if front.held_bytes > front.bodies_total:
+            self._make_room(reader, peer)
+
+    def count_early(self, reader: RequestReader, peer: str) -> None:
+        """Sets the bytes of an unfinished head and of early data. See `count_body`."""
+        front = self._front
+        size = reader.waiting_bytes
+        grown = size - self.early
+        front.held_bytes += grown
+        self.early = size
+        if grown > 0 and front.held_bytes > front.bodies_total:
+            self._make_room(reader, peer)
+
+    def _make_room(self, reader: RequestReader, peer: str) -> None:
+        front = self._front
+        missing = front.held_bytes - front.bodies_total
+        if not front.handler.relieve(peer, reader.head, missing):
+            raise RouterError(
+                Reason.MEMORY_LIMIT, "too many request bodies in memory", retry_after_s=1
+            )
+
+    def release_body(self) -> None:
+        self._front.held_bytes -= self._body
+        self._body = 0
+
+    def release(self) -> None:
+        """Releases all bytes of the connection."""
+        self.release_body()
+        self._front.held_bytes -= self.early
+        self.early = 0
+
+
 class ClientConnection(Counted):
     """One client connection, HTTP/1.0 or 1.1. This object is the asyncio protocol of its transport.
 
@@ -58,6 +108,7 @@ class ClientConnection(Counted):
         "_rest_keeps",
         "_tls",
         "_turn_has_ended",
+        "_waits_since",
         "closing",
         "deadline",
         "exchange",
@@ -86,11 +137,13 @@ class ClientConnection(Counted):
         self.paused = False  # the client reads more slowly than the router writes
         # The connection reads no more requests, because it is lost or about to end.
         self.closing = False
-        self.lingers = Linger()
+        self.lingers = Linger(front)
         self.held = HeldBytes(front)
         # Received bytes are not handled before the next turn of the event loop.
         self._turn_has_ended = False
         self._requests = 0
+        # The time since which the connection has waited for its next request, or for its head.
+        self._waits_since = 0.0
         self._body_rate: BodyRate | None = None  # of a body that does not arrive with its head
         # The unwritten rest of a long response of the router itself: the client reads too slowly.
         self._rest = memoryview(b"")
@@ -108,11 +161,10 @@ class ClientConnection(Counted):
         self.transport.set_write_buffer_limits(limits.write_high, limits.write_low)
         if front.tally is not None:
             front.tally.client_connections += 1
-        front.clients.add(self)
-        front.origins.join(self)
+        front.join(self)
         if self._places:
             front.reserve(self._places)
-        now = monotonic()
+        self._waits_since = now = monotonic()
         self.deadline = now + front.timeouts.head_s
         front.sweeper.add(self)
         if len(front.clients) > front.soft_clients and not front.takes(self, now):
@@ -136,7 +188,8 @@ class ClientConnection(Counted):
             return
         self.transport = transport
         transport.set_write_buffer_limits(front.limits.write_high, front.limits.write_low)
-        self.deadline = monotonic() + front.timeouts.head_s
+        self._waits_since = monotonic()
+        self.deadline = self._waits_since + front.timeouts.head_s
 
     def write(self, data: bytes) -> None:
         """Writes to the client through the `Outbox`."""
@@ -147,16 +200,31 @@ class ClientConnection(Counted):
             self._end_turn()
         if self.closing:
             if self.lingers.since:
-                refused_body_s = self.front.timeouts.refused_body_s
-                self.deadline = self.lingers.deadline(monotonic(), refused_body_s)
+                self.deadline = self.lingers.deadline(monotonic())
             return
         self._handle(data)
 
     def _handle(self, data: bytes) -> None:
+        """Reads received bytes, and starts the request if it is complete."""
         try:
-            self._pump(data)
-        except Exception as err:
-            self._crashed(err)
+            try:
+                self._pump(data)
+            except RouterError as err:
+                if self.exchange is not None:
+                    self.abort(err.reason)
+                else:
+                    self._refuse(err)
+        except Exception as err:  # a defect of the router
+            exchange, handler = self.exchange, self.front.handler
+            if exchange is not None:
+                exchange.crashed(err)
+                return
+            handler.log_defect(err)
+            try:
+                self._refuse(RouterError(Reason.INTERNAL, "an internal error of the router"))
+            except Exception as again:
+                handler.log_defect(again)
+                self.abort(Reason.INTERNAL)
 
     def _end_turn(self) -> None:
         """Continues reading in a later turn of the event loop, first with the buffered bytes.
@@ -219,12 +287,15 @@ class ClientConnection(Counted):
             gone = RouterError(Reason.CLIENT_GONE, "the client disconnected during its request")
             front.handler.refused(self, reader.known_head, gone)
         self.deadline = NEVER
-        self._leave()
+        self.closing = True
+        front.leave(self)
         front.sweeper.discard(self)
         if self._places:
             front.reserve(-self._places)
             self._places = 0
-        self._end_exchange(Reason.CLIENT_GONE)
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.client_gone(Reason.CLIENT_GONE)
         self._reader.discard()
         self.held.release()
         self._rest = memoryview(b"")
@@ -242,7 +313,8 @@ class ClientConnection(Counted):
         elif self._rest:
             self._write_rest(monotonic())
         elif not self.closing:
-            self.deadline = monotonic() + self.front.keep_alive_s
+            self._waits_since = monotonic()
+            self.deadline = self._waits_since + self.front.keep_alive_s
             if self._reader.early:
                 self._end_turn()
 
@@ -293,6 +365,7 @@ class ClientConnection(Counted):
         reader = self._reader
         reader.reset()
         front = self.front
+        self._waits_since = now
         self.deadline = now + (front.timeouts.write_stall_s if self.paused else front.keep_alive_s)
         if reader.early and not self.paused:
             # One buffered request per turn of the event loop: a client may have sent thousands of
@@ -328,73 +401,70 @@ class ClientConnection(Counted):
     def abort(self, reason: Reason) -> None:
         """Closes the connection now. Unwritten bytes are lost. The exchange gets `reason`."""
         self.closing = True
-        self._end_exchange(reason)
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.client_gone(reason)
         self.transport.abort()
-
-    def close_after_writing(self) -> None:
-        """Closes the connection after the written bytes have reached the client."""
-        self.exchange = None
-        self.held.release_body()
-        self._close(monotonic())
 
     # -- reading ------------------------------------------------------------------------------
 
     def _pump(self, data: bytes) -> None:
         """Passes received bytes to the request reader. Starts the request when it is complete."""
-        front = self.front
         reader = self._reader
-        try:
-            fresh, received = not reader.started, 0
-            if not data and reader.is_behind:
-                reader.decode()
-            elif self.exchange is not None or self.paused or reader.early:
-                # A response is in progress, or the client does not read its responses. The bytes
-                # of its next request are only buffered, up to `limits.early_data` bytes.
-                reader.keep(data)
-                self._count_early()
-                return
-            else:
-                if len(data) >= LONG:
-                    if front.turn.left <= 0:
-                        reader.early = data
-                        self._end_turn()
-                        self._count_early()
-                        return
-                    front.turn.spend(len(data) >> SCAN)
-                rest = reader.feed(data)
-                if reader.state == HEADED:
-                    self._check_head(reader.head)
-                    reader.begin_body()
-                    reader.feed(rest)
-                received = len(data) - len(reader.early)
-                if reader.waiting_bytes != self.held.early:
-                    self._count_early()
-            if reader.state != COMPLETE:
-                if reader.state == PASSES:
-                    self._hand_over()
-                    return
-                self._wait_for_more(received, fresh)
-                if reader.is_behind:
+        turn = self.front.turn
+        fresh, received = not reader.started, 0
+        if not data and reader.is_behind:
+            reader.decode()
+        elif self.exchange is not None or self.paused or reader.early:
+            # A response is in progress, or the client does not read its responses. The bytes
+            # of its next request are only buffered, up to `limits.early_data` bytes.
+            reader.keep(data)
+            self.held.count_early(reader, self.peer)
+            return
+        else:
+            if len(data) >= LONG:
+                if turn.left <= 0:
+                    reader.early = data
                     self._end_turn()
-                return
-            self.deadline = NEVER
-            body_bytes = reader.body_bytes
-            if body_bytes:
-                missing = self.held.count_body(body_bytes)
-                if missing > 0:
-                    self._make_room(missing)
-                if body_bytes >= LONG:
-                    if front.turn.left <= 0:
-                        self._end_turn()
-                        return
-                    front.turn.spend(body_bytes >> DECODE)
-            self._requests += 1
-            front.handler.start(self, reader.head, reader.take_body(), body_bytes)
-        except RouterError as err:
-            if self.exchange is not None:
-                self.abort(err.reason)
-            else:
-                self._refuse(err)
+                    self.held.count_early(reader, self.peer)
+                    return
+                turn.spend(len(data) >> SCAN)
+            received = self._read(reader, data)
+        if reader.state == COMPLETE:
+            self._start(reader)
+        elif reader.state == PASSES:
+            self._hand_over()
+        else:
+            self._wait_for_more(received, fresh)
+            if reader.is_behind:
+                self._end_turn()
+
+    def _read(self, reader: RequestReader, data: bytes) -> int:
+        """Reads bytes of one request. Returns how many were not only kept."""
+        rest = reader.feed(data)
+        if reader.state == HEADED:
+            self._check_head(reader.head)
+            reader.begin_body()
+            if rest:
+                reader.feed(rest)
+        if reader.waiting_bytes != self.held.early:
+            self.held.count_early(reader, self.peer)
+        return len(data) - len(reader.early)
+
+    def _start(self, reader: RequestReader) -> None:
+        """Starts a complete request, or waits for a turn with work left."""
+        self.deadline = NEVER
+        body_bytes = reader.body_bytes
+        if body_bytes:
+            self.held.count_body(body_bytes, reader, self.peer)
+            if body_bytes >= LONG:
+                turn = self.front.turn
+                if turn.left <= 0:
+                    self._end_turn()
+                    return
+                turn.spend(body_bytes >> DECODE)
+        self._requests += 1
+        self.front.handler.start(self, reader.head, reader.take_body(), body_bytes)
 
     def _hand_over(self) -> None:
         """Hands the transport over to another protocol, such as a `Tunnel`.
@@ -403,7 +473,7 @@ class ClientConnection(Counted):
         """
         reader = self._reader
         early, reader.early = reader.early, b""
-        self._count_early()
+        self.held.count_early(reader, self.peer)
         # Two open files of the connection to the local server, and one of that server.
         self._places += 1
         self.front.reserve(1)
@@ -417,7 +487,7 @@ class ClientConnection(Counted):
         front = self.front
         front.handler.check_head(head)
         if len(front.clients) > front.soft_clients and self.peer != INSIDE:
-            may_go_on = front.handler.relieve(self, head, 0)
+            may_go_on = front.handler.relieve(self.peer, head, 0)
             if not may_go_on and front.origins.is_largest(self):
                 raise _too_many()
         if head.has_body and not head.passes:
@@ -433,12 +503,13 @@ class ClientConnection(Counted):
         if self._reader.state == HEAD:
             if fresh and self._requests and self._reader.started:
                 # The deadline of a head is set at its first byte. Later bytes do not extend it.
+                self._waits_since = now
                 self.deadline = now + front.timeouts.head_s
-            self._count_early()
+            self.held.count_early(self._reader, self.peer)
             return
         if self._reader.early:
             self._end_turn()
-        self._make_room(self.held.count_body(self._reader.held_bytes))
+        self.held.count_body(self._reader.held_bytes, self._reader, self.peer)
         self.deadline = now + front.timeouts.body_idle_s
         if not received:
             return  # a part was decoded
@@ -448,36 +519,7 @@ class ClientConnection(Counted):
         if rate.is_too_low(received, now):
             raise RouterError(Reason.BODY_TIMEOUT, "the request body was too slow")
 
-    def _count_early(self) -> None:
-        """Counts an unfinished head and early data. Raises RouterError (MEMORY_LIMIT)."""
-        self._make_room(self.held.count_early(self._reader.waiting_bytes))
-
-    def _make_room(self, missing: int) -> None:
-        """Frees memory if `missing` bytes exceed the limit. Raises RouterError (MEMORY_LIMIT)."""
-        if missing > 0 and not self.front.handler.relieve(self, self._reader.head, missing):
-            raise RouterError(
-                Reason.MEMORY_LIMIT, "too many request bodies in memory", retry_after_s=1
-            )
-
     # -- closing ------------------------------------------------------------------------------
-
-    def _crashed(self, err: Exception) -> None:
-        """Handles a defect of the router that occurred while a request was read or started."""
-        exchange = self.exchange
-        if exchange is not None:
-            exchange.crashed(err)
-            return
-        self.front.handler.log_defect(err)
-        try:
-            self._refuse(RouterError(Reason.INTERNAL, "an internal error of the router"))
-        except Exception as again:
-            self.front.handler.log_defect(again)
-            self.abort(Reason.INTERNAL)
-
-    def _end_exchange(self, reason: Reason) -> None:
-        exchange, self.exchange = self.exchange, None
-        if exchange is not None:
-            exchange.client_gone(reason)
 
     def _refuse(self, err: RouterError) -> None:
         """Sends an error response, then closes in a way that lets the client read the response."""
@@ -500,30 +542,12 @@ class ClientConnection(Counted):
         self.held.release()
         self.closing = True
         front.outbox.flush()
-        if len(front.clients) > front.soft_clients or not self.linger(_may_send_more(head)):
-            self.deadline = monotonic() + LINGER_S
+        now, deadline = monotonic(), 0.0
+        if len(front.clients) <= front.soft_clients:
+            deadline = self.lingers.begin(self, self.transport, now, _may_send_more(head))
+        self.deadline = deadline or now + LINGER_S
+        if not deadline:
             self.transport.close()
-
-    def linger(self, may_send: bool) -> bool:
-        """Reads and discards what the client still sends. Returns False if that is not possible.
-
-        `may_send`: the request may be incomplete. Over TLS only the client can close then, because
-        the connection cannot be closed in one direction.
-        """
-        front, transport = self.front, self.transport
-        can_write_eof = transport.can_write_eof()
-        if not can_write_eof and not may_send:
-            return False
-        now = monotonic()
-        longest_s = LINGER_S
-        if len(front.lingering) < front.most_lingering:
-            front.lingering[self] = None
-            longest_s = front.timeouts.refused_body_s
-        self.lingers.begin(now, longest_s)
-        self.deadline = self.lingers.deadline(now, front.timeouts.refused_body_s)
-        if can_write_eof:
-            transport.write_eof()
-        return True
 
     def _close(self, now: float) -> None:
         if not self.closing:
@@ -545,29 +569,16 @@ class ClientConnection(Counted):
             return False
         if not self._requests and not is_own:
             return True
-        return self._waits_since() + QUIET_S <= now
-
-    def _waits_since(self) -> float:
-        """Return the time since which this connection has waited for its next request."""
-        timeouts = self.front.timeouts
-        is_idle = self._requests and not self._reader.started
-        return self.deadline - (timeouts.keep_alive_s if is_idle else timeouts.head_s)
+        return self._waits_since + QUIET_S <= now
 
     def shed(self) -> None:
         """Closes this connection, which has no request, so that another may stay open."""
         front, reader = self.front, self._reader
         if reader.started and not self.closing:
             front.handler.refused(self, reader.known_head, _too_many())
-        self._leave()
-        self.transport.abort()
-
-    def _leave(self) -> None:
-        """Takes the connection out of those that are counted. It reads no more requests."""
-        front = self.front
         self.closing = True
-        front.clients.discard(self)
-        front.lingering.pop(self, None)
-        front.origins.leave(self)
+        front.leave(self)
+        self.transport.abort()
 
     def shut(self, since: float) -> None:
         """Closes the connection if it has waited for a request since the time `since` or longer.
@@ -578,7 +589,7 @@ class ClientConnection(Counted):
         reader = self._reader
         is_waiting = self.exchange is None and not self.closing and not self._rest
         is_waiting = is_waiting and not reader.started and not reader.early
-        if is_waiting and self._waits_since() <= since:
+        if is_waiting and self._waits_since <= since:
             self._close(monotonic())
         elif self.lingers.is_shut(monotonic()):
             self.transport.abort()

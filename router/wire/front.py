@@ -17,7 +17,6 @@ from router.core.tally import Tally
 from router.wire.http1.cors import Cors, cors_of
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.plans import Plans
-from router.wire.linger import LINGERING
 from router.wire.origins import Counted, Origins
 from router.wire.outbox import Outbox
 from router.wire.sweep import Sweeper
@@ -25,6 +24,8 @@ from router.wire.sweep import Sweeper
 if TYPE_CHECKING:
     from router.wire.client import ClientConnection
 
+# The maximum number of connections that linger after a refusal (`linger.py`).
+LINGERING: Final = 256
 # The maximum number of connections, divided by `_RESERVE`, is a reserve. While connections of the
 # reserve are in use, the head of each new request decides whether its connection may stay open.
 _RESERVE: Final = 16
@@ -85,7 +86,7 @@ class Handler(ABC):
         """
 
     @abstractmethod
-    def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
+    def relieve(self, peer: str, head: RequestHead, body_bytes: int) -> bool:
         """Called when too many connections are open (`body_bytes` is 0), or when the memory for
         request bodies is exceeded by `body_bytes` bytes.
 
@@ -129,7 +130,7 @@ class Front:
         self.clients: set[ClientConnection] = set()
         self.origins = Origins()
         # The connections that discard the rest of refused requests, the oldest first.
-        self.lingering: dict[ClientConnection, None] = {}
+        self.lingering: dict[Counted, None] = {}
         # Bytes in memory: request bodies, unfinished heads, and data that clients sent early.
         self.held_bytes = 0
         self.draining = False
@@ -173,6 +174,17 @@ class Front:
         """
         self._reserved += places
         self.max_clients = self._max_clients
+
+    def join(self, client: ClientConnection) -> None:
+        """Counts a new connection."""
+        self.clients.add(client)
+        self.origins.join(client)
+
+    def leave(self, client: ClientConnection) -> None:
+        """Takes a connection out of those that are counted."""
+        self.clients.discard(client)
+        self.lingering.pop(client, None)
+        self.origins.leave(client)
 
     def takes(self, client: ClientConnection, now: float) -> bool:
         """Return whether a new connection may stay although it exceeds the soft limit.

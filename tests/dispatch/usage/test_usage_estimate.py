@@ -144,7 +144,7 @@ class NoHandler(Handler):
     def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
         raise NotImplementedError
 
-    def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
+    def relieve(self, peer: str, head: RequestHead, body_bytes: int) -> bool:
         raise NotImplementedError
 
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
