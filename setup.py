@@ -134,7 +134,7 @@ HOT = (
 NOT_HOT = {
     "router/dispatch/addon.py",
     "router/dispatch/attempts/token_ids.py",
-    "router/intake/fields.py",
+    "router/intake/shapes.py",
     "router/dispatch/usage/usage_shapes.py",
     "router/addons/continuation/shapes.py",
 }

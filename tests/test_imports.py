@@ -176,3 +176,11 @@ def test_the_walk_sees_a_violation(module: str, source: str) -> None:
 def test_the_walk_sees_the_project() -> None:
     modules = {module_of(file) for file in FILES}
     assert {"router.cli", "router.config.load", "policies.contract"} <= modules
+
+
+def test_a_parser_knows_no_connection() -> None:
+    """A parser returns what it read. So `wire/http1` imports nothing of its callers."""
+    for file in sorted((ROOT / "router/wire/http1").glob("*.py")):
+        for line, name in imported(file.read_text()):
+            if name.startswith("router.wire.") and not name.startswith("router.wire.http1"):
+                assert name == "router.wire.turn", f"{file.name}:{line} imports {name}"

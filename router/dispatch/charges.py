@@ -15,7 +15,7 @@ from router.config.model import Charge, Charges
 from router.core.unreadable import NOT_JSON
 from router.dispatch.exchange import Exchange
 from router.dispatch.usage.token_counts import UNKNOWN
-from router.intake.fields import NativePrompts
+from router.intake.shapes import NativePrompts
 from router.intake.stretch import Stretch
 from router.intake.values import bytes_of, opening_of
 

@@ -8,7 +8,7 @@ Must never: raise, do I/O, or keep the request.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from router.core.clock import monotonic, time
 from router.core.errors import Reason, RouterError
@@ -19,8 +19,8 @@ from router.dispatch.exchange import Exchange
 from router.dispatch.usage.token_counts import UNKNOWN
 from router.fleet.utilisation import slots_of
 from router.intake.flow import Flow
-from router.observe.log.access_log import AccessLog, milliseconds
-from router.observe.log.record import AttemptRecord, Record
+from router.observe.log.access_log import TEXT_CHARS_MAX, AccessLog, milliseconds
+from router.observe.log.record import AttemptRecord, Line, Record
 from router.observe.log.salt import Salter
 from router.observe.metrics import Metrics
 from router.observe.tenant_usage import NO_KEY
@@ -30,7 +30,9 @@ from router.wire.sweep import NEVER
 from router.wire.tunnel import Tunnel
 
 # Compiled code calls a `Final` without a search for its name.
-_record: Final = Record
+_line: Final[Any] = Line
+_record: Final[Any] = Record
+_MOST: Final = TEXT_CHARS_MAX
 # The log encoder takes much longer for an enum member than for a string.
 _WORDS: Final[dict[Reason, str]] = {reason: str(reason.value) for reason in Reason}
 _OK: Final = Reason.OK
@@ -61,11 +63,12 @@ class Completion:
             self._count_usage(x, reason, charge, wall, now)
         log = self.log
         if log.enabled:
-            record = _of_request(x, peer, reason, log.salter, wall, now)
-            _add_flow(record, x)
-            _add_stated(record, x)
-            _add_run(record, x, now)
-            log.write(record)
+            line = _of_request(x, peer, reason, log.salter, wall, now)
+            more: dict[str, object] = {}
+            _add_flow(more, x)
+            _add_stated(more, x)
+            _add_run(more, x, now)
+            log.write(_record(*line, **more) if more else _line(*line))
 
     def refused(
         self, client: ClientConnection, head: RequestHead | None, request_id: str, err: RouterError
@@ -78,13 +81,13 @@ class Completion:
         method = path = ""
         if head is not None:
             method = head.method.decode("ascii", "replace")
-            path = head.target.partition(b"?")[0].decode("utf-8", "replace")
+            path = _text(head.target.partition(b"?")[0])
             if head.route is not None:
                 kind = head.route[0].kind
         self.metrics.finished(kind, err.reason, err.status, 0.0, None, 0, 0)
         if self.log.enabled:
             self.log.write(
-                Record(
+                Line(
                     time(),
                     request_id,
                     client.peer,
@@ -114,7 +117,7 @@ class Completion:
                     tunnel.request_id.decode("ascii"),
                     tunnel.client.peer,
                     head.method.decode("ascii"),
-                    path.decode("utf-8", "replace"),
+                    _text(path),
                     route.kind,
                     status=status,
                     reason=_word(reason),
@@ -161,14 +164,14 @@ class Completion:
             accounts.record(x, prompt, cached, output, is_estimate, cost, wall, now)
 
 
-# The functions below fill in one line of the access log. Most requests have few of the fields that
-# the functions `_add_…` set, so such a field costs only its check.
+# The functions below return the fields of one line of the access log. Most requests have none of
+# those that the functions `_add_…` set, so such a field costs only its check.
 
 
 def _of_request(
     x: Exchange, peer: str, reason: Reason, salter: Salter, wall: float, now: float
-) -> Record:
-    """Return the line with the fields that most requests have."""
+) -> tuple[object, ...]:
+    """Return the fields that most requests have, in the order of `Line`."""
     asked, reply, work, state, view = x.asked, x.reply, x.work, x.driver.state, x.view
     head, usage, winner = asked.head, work.usage, state.winner
     arrived, session = x.arrived, view.session
@@ -176,13 +179,13 @@ def _of_request(
         (a.replica_id, a.kind, _word(a.reason), milliseconds(a.ended - a.began))
         for a in state.attempts
     ]
-    # Positional arguments cost less than keywords. The order is that of `Line`.
-    return _record(
+    most = asked.output_limit
+    return (
         wall - (now - arrived),
         x.request_id.decode("ascii"),
         peer,
         head.method.decode("ascii"),
-        asked.path.decode("utf-8", "replace"),
+        _text(asked.path),
         x.route.kind,
         asked.model,
         view.stream,
@@ -203,77 +206,84 @@ def _of_request(
         usage.exact,
         view.prompt_tokens,
         salter.blocks(view.blocks) if view.blocks else b"",
+        asked.flow.within,
+        most if most >= 0 else None,
     )
 
 
-def _add_flow(record: Record, x: Exchange) -> None:
+def _text(path: bytes) -> str:
+    """Return a path without the characters that are too many for a line."""
+    try:
+        text = path.decode("ascii")  # A third of the instructions that UTF-8 and "replace" take.
+    except UnicodeDecodeError:
+        text = path.decode("utf-8", "replace")
+    return text if len(text) <= _MOST else text[:_MOST]
+
+
+def _add_flow(more: dict[str, object], x: Exchange) -> None:
     """Set whose share of the queue the request used, and its names at the replicas."""
     asked, target = x.asked, x.target
     flow = asked.flow
-    if flow.within:
-        record.within = flow.within
     if flow.user:
-        record.user = flow.user
+        more["user"] = flow.user
     if flow.is_known:
-        record.known_key = True
+        more["known_key"] = True
     if asked.name is not x.request_id:
-        record.sent_as = asked.name.decode("ascii")
+        more["sent_as"] = asked.name.decode("ascii")
     if target is not None and target.model != asked.model:
-        record.served_model = target.model
+        more["served_model"] = target.model
 
 
-def _add_stated(record: Record, x: Exchange) -> None:
+def _add_stated(more: dict[str, object], x: Exchange) -> None:
     """Set what the client stated, or its key for it."""
     asked, urgency = x.asked, x.urgency
-    routing, key, most = asked.head.routing, asked.key, asked.output_limit
+    routing, key = asked.head.routing, asked.key
     if urgency.unstepped != float(urgency.rank):
-        record.number = urgency.unstepped
+        more["number"] = urgency.unstepped
     if x.deadlines.wanted_until != NEVER:
-        record.deadline_ms = milliseconds(x.deadlines.wanted_until - x.arrived)
-    if most >= 0:
-        record.max_tokens = most
+        more["deadline_ms"] = milliseconds(x.deadlines.wanted_until - x.arrived)
     if routing.hedge is not None:
-        record.hedge = _HEDGE.get(routing.hedge, "")
+        more["hedge"] = _HEDGE.get(routing.hedge, "")
     ttft_slo_s, tpot_slo_s = routing.ttft_slo_s, routing.tpot_slo_s
     if key is not None and urgency.rank != BATCH:
         ttft_slo_s = ttft_slo_s or key.ttft_slo_s
         tpot_slo_s = tpot_slo_s or key.tpot_slo_s
     if ttft_slo_s:
-        record.ttft_slo_ms = milliseconds(ttft_slo_s)
+        more["ttft_slo_ms"] = milliseconds(ttft_slo_s)
     if tpot_slo_s:
-        record.tpot_slo_ms = milliseconds(tpot_slo_s)
+        more["tpot_slo_ms"] = milliseconds(tpot_slo_s)
 
 
-def _add_run(record: Record, x: Exchange, now: float) -> None:
+def _add_run(more: dict[str, object], x: Exchange, now: float) -> None:
     """Set how the request ran: its wait, the replica that answered, and its estimated TTFT."""
     work, state, estimate = x.work, x.driver.state, x.estimate
     winner, replica, waited_s = state.winner, work.replica, x.deadlines.waited_s(now)
     served_in = ""
     if waited_s:
-        record.queue_ms = milliseconds(waited_s)
+        more["queue_ms"] = milliseconds(waited_s)
     if winner is not None:
         if (waited_s or len(state.attempts) > 1) and work.first_at >= winner.began:
-            record.engine_ms = milliseconds(work.first_at - winner.began)
+            more["engine_ms"] = milliseconds(work.first_at - winner.began)
         if winner.sent_priority:
-            record.engine_priority = winner.sent_priority.decode("ascii")
+            more["engine_priority"] = winner.sent_priority.decode("ascii")
         served_in = winner.at.region
         if served_in:
-            record.region = served_in
+            more["region"] = served_in
         if winner.at.type:
-            record.replica_type = winner.at.type
+            more["replica_type"] = winner.at.type
     if replica is not None:
         slots = slots_of(replica)
         if slots is not None:
-            record.slots = int(slots + 0.5)
+            more["slots"] = int(slots + 0.5)
         if replica.kv_tokens is not None:
-            record.kv_tokens = replica.kv_tokens
+            more["kv_tokens"] = replica.kv_tokens
     if work.tokens_on_time < work.tokens_due:
-        record.tokens_on_time = int(work.tokens_on_time + 0.5)
+        more["tokens_on_time"] = int(work.tokens_on_time + 0.5)
     if estimate is not None and estimate.is_given:
         before_s = estimate.made_at - x.arrived
-        record.ttft_estimate_ms = milliseconds(before_s + estimate.estimate_s)
-        record.ttft_low_ms = milliseconds(before_s + estimate.low_s)
-        record.ttft_high_ms = milliseconds(before_s + estimate.high_s)
+        more["ttft_estimate_ms"] = milliseconds(before_s + estimate.estimate_s)
+        more["ttft_low_ms"] = milliseconds(before_s + estimate.low_s)
+        more["ttft_high_ms"] = milliseconds(before_s + estimate.high_s)
     preferred = x.context.fleet.nearest.preferred(x.view)
     if preferred != served_in:
-        record.client_region = preferred
+        more["client_region"] = preferred

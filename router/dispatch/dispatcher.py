@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Callable
 from math import inf
+from typing import Final
 
 from router.config.model import Config
 from router.core.clock import monotonic
@@ -61,15 +62,18 @@ from router.intake.urgency import UNSAID, class_in_path
 from router.observe.events import log_event
 from router.observe.log.access_log import AccessLog
 from router.observe.prices import prices_of
-from router.wire.client import ClientConnection, Handler
+from router.wire.client import ClientConnection
+from router.wire.front import Handler
 from router.wire.http1 import answers
 from router.wire.http1.body_decoder import decoder_of
 from router.wire.http1.cors import is_preflight
-from router.wire.http1.heads import RequestHead
+from router.wire.http1.heads import JSON_BODY, BodyReading, RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import LocalServer, Tunnel
 
 _REMOVED = "the API key of this request was removed, or has expired"
+# Compiled code reads a `Final` of its own module without a search for its name.
+_JSON_BODY: Final = JSON_BODY
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -159,21 +163,24 @@ class Dispatcher(Handler, ExchangeOwner):
 
     def _check_body(self, head: RequestHead, route: Route) -> None:
         """Prepare the reading of a body whose members the router reads."""
-        head.is_json = route.body == JSON
-        size, coding = head.content_length, head.content_encoding
+        is_json = route.body == JSON
+        if is_json:
+            head.reading = _JSON_BODY
+        size, coding, decoder = head.content_length, head.content_encoding, None
         if coding is not None:
             is_known = route.inference and route.is_known
-            head.decoder = decoder_of(coding, is_json=head.is_json, is_known=is_known)
-            if head.decoder is not None:
+            decoder = decoder_of(coding, is_json=is_json, is_known=is_known)
+            if decoder is not None:
                 size = head.content_encoding = None
                 head.drop(b"content-encoding")
-        if may_be_large(size):
-            head.watch = watch(route, size, head.content_type)
+        scan = watch(route, size, head.content_type) if may_be_large(size) else None
+        if decoder is not None or scan is not None:
+            head.reading = BodyReading(is_json=is_json, decoder=decoder, watch=scan)
 
-    def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
+    def relieve(self, peer: str, head: RequestHead, body_bytes: int) -> bool:
         queue, tenants = self._context.queue, self.tenants
         key = tenants.known(head)
-        flow = tenants.flow(key, head, client.peer)
+        flow = tenants.flow(key, head, peer)
         is_freed = queue is not None and queue.relieve(flow, body_bytes)
         return is_freed or (key is not None and not body_bytes)
 
@@ -221,7 +228,7 @@ class Dispatcher(Handler, ExchangeOwner):
         if route is RESPONSES:
             check_no_background(fields)
         # The engine reads the model in the body; the header `x-router-model` is not forwarded.
-        own_model: str | None = fields.model
+        own_model = fields.model
         model = own_model  # The name that the client wrote.
         if model is None and head.routing.model is not None:
             model = fields.model = head.routing.model.decode("utf-8", "replace")[:256]
@@ -275,7 +282,7 @@ class Dispatcher(Handler, ExchangeOwner):
             size,
             head.content_type,
             head.content_encoding,
-            head.watch,
+            head.reading.watch,
             self.arrival.members,
         )
 
@@ -288,7 +295,8 @@ class Dispatcher(Handler, ExchangeOwner):
             tenants.check_unedited(key, fields, head.content_type, self._dialect_of(fields))
             # On routes whose bodies are not edited, `priority` and `service_tier` have another
             # meaning.
-            fields.priority = fields.service_tier = None
+            fields.priority = None
+            fields.put("service_tier", None)
         if fields.priority is None:
             return tenants.urgency(fields, head, peer, key, UNKNOWN)
         return self._stated_urgency(fields, head, peer, key)

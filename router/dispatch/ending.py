@@ -57,7 +57,7 @@ def break_off(x: Exchange, err: RouterError) -> None:
     if x.reply.is_complete:  # The exception came after the whole response was written.
         x.driver.cancel(err.reason)
         x.finish(err.reason, monotonic(), is_whole=True)
-        x.client.close_after_writing()
+        x.client.done(False, monotonic())
     # Before the status is sent, the client has received no byte of the winning attempt.
     elif x.driver.state.commit == Commit.CONTENT and x.reply.status and not x.driver.is_over:
         x.driver.cancel(err.reason)

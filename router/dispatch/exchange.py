@@ -69,7 +69,8 @@ from router.fleet.prefix.response_affinity import response_id
 from router.fleet.replica import Replica
 from router.fleet.suspects import digest_of
 from router.intake.routes import STORED_PREFIX, Route, has_judged_body
-from router.wire.client import ClientConnection, ClientExchange
+from router.wire.client import ClientConnection
+from router.wire.front import ClientExchange
 from router.wire.http1.error_shapes import of_router
 from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import ResponseReader
@@ -265,7 +266,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
                 conn = io_of(attempt).conn
                 if conn is not None and conn.is_sending:
                     return
-            self.client.release_body()
+            self.client.held.release_body()
 
     def interim(self, heads: list[ResponseHead]) -> None:
         if self.driver.state.commit == Commit.NOTHING:
@@ -363,7 +364,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         may_close = reply.truncate(err or RouterError(reason, MESSAGES[reason]))
         self.finish(reason, now)
         if may_close:
-            client.close_after_writing()
+            client.done(False, now)
         else:
             client.exchange = None
             client.abort(reason)
@@ -439,7 +440,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         reason = Reason.INTERNAL
         client = self.client
         try:
-            if not client.is_closing:
+            if not client.closing:
                 break_off(self, RouterError(reason, MESSAGES[reason]))
         except Exception as again:
             self.context.log_defect(again)

@@ -154,7 +154,7 @@ def may_send_early_status(x: Exchange) -> bool:
     if x.unreached_since >= 0.0:
         return False  # No early 200, because a 503 may follow.
     deadlines = x.deadlines
-    is_bounded = x.client.is_draining or deadlines.total_due != NEVER
+    is_bounded = x.client.front.draining or deadlines.total_due != NEVER
     if deadlines.waits_since >= 0.0 and is_bounded:
         return False
     return queue.pools.allows_early_status(ticket)

@@ -295,7 +295,7 @@ class Tenants:
         """
         judge, header, client = self.judge, head.routing.priority, peer
         if judge.uses_networks:
-            client = self.flows.addresses.of(peer, head.forwarded_for)
+            client = self.flows.addresses.of(peer, head.proxies.forwarded_for)
         return judge.urgency(fields, header, head.path_class, head.joined, client, key, pool)
 
     def flow(
@@ -304,13 +304,15 @@ class Tenants:
         """Return the flow of an identified request."""
         user = b""
         if fields is not None and (self._names_users if key is None else key.names_users):
-            user = user_of(header_of(head.joined, self._header), fields.user)
+            user = user_of(header_of(head.joined, self._header), fields.other("user"))
         authorization = head.authorization
         if authorization is None and peer == INSIDE:
             # The request is a line of a batch file. The name of the batch's owner is used in place
             # of a credential.
             authorization = head.owner
-        return self.flows.of(key, authorization, head.api_key, peer, head.forwarded_for, user)
+        return self.flows.of(
+            key, authorization, head.api_key, peer, head.proxies.forwarded_for, user
+        )
 
     def region(self, key: Key | None, head: RequestHead, peer: str, known: Collection[str]) -> str:
         """Return the region that a client prefers; "": the region of the router.
@@ -327,7 +329,7 @@ class Tenants:
             return key.region
         if not self._networks.is_used:
             return ""
-        return self._networks.of(self.flows.addresses.of(peer, head.forwarded_for))
+        return self._networks.of(self.flows.addresses.of(peer, head.proxies.forwarded_for))
 
     def check_read(
         self, key: Key | None, fields: Unread, *, is_inference: bool, is_known: bool

@@ -33,7 +33,8 @@ from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
 from router.fleet.engines.common.descriptor import MODEL
 from router.fleet.engines.common.registry import ADAPTER_PATHS, engine_of
-from router.intake.fields import Fields, Parameters
+from router.intake.fields import Fields
+from router.intake.shapes import Parameters
 from router.intake.values import NULL, is_given, raw_flag_of, value_of
 
 _decode: Final = msgspec.json.Decoder(Parameters).decode
@@ -55,9 +56,9 @@ _OBJECT_BYTES: Final = 1024 * 1024
 
 def check_adapters(fields: Fields, models: frozenset[str]) -> None:
     """Raises RouterError (MODEL_NOT_ALLOWED) if the body chooses an adapter not in `models`."""
-    _check_no_adapter("lora", fields.lora)
-    _check_no_adapter("lora_request", fields.lora_request)
-    _check_adapter("lora_path", fields.lora_path, models)
+    _check_no_adapter("lora", fields.other("lora"))
+    _check_no_adapter("lora_request", fields.other("lora_request"))
+    _check_adapter("lora_path", fields.other("lora_path"), models)
     nested = _parameters(fields)
     if nested is not None:
         _check_adapter("parameters.lora_path", nested.lora_path, models)
@@ -110,7 +111,7 @@ def _chooser(
 
 def _is_chosen(fields: Fields, chooser: str) -> bool:
     """Return whether the member `chooser` of the body names an adapter for every prompt."""
-    raw = fields.lora_path
+    raw = fields.other("lora_path")
     if chooser != _PATH:
         nested = _parameters(fields)
         if nested is None:
@@ -126,7 +127,7 @@ def check_no_background(fields: Fields) -> None:
 
     A value that no engine reads as a boolean is refused, too.
     """
-    raw = fields.background
+    raw = fields.other("background")
     if raw is not None and raw != NULL and raw_flag_of(raw) is not False:
         words = "responses in the background are not served: leave `background` out, or send false"
         raise RouterError(Reason.BACKGROUND_NOT_SERVED, words, param="background")
@@ -148,7 +149,7 @@ def _parameters(fields: Fields) -> Parameters | None:
 
     Raises RouterError (BAD_JSON, UNREAD_BODY).
     """
-    raw = fields.parameters
+    raw = fields.other("parameters")
     if raw is None or bytes(memoryview(raw)[:1]) != _OBJECT:
         return None
     _check_length("parameters", raw, _OBJECT_BYTES)

@@ -32,7 +32,7 @@ from router.core.errors import Reason, RouterError
 from router.core.flags import flag_of
 from router.core.text.beginning import is_text
 from router.core.unreadable import NOT_JSON
-from router.intake.fields import Fields, Unread
+from router.intake.fields import Fields, Unread, fields_of
 from router.intake.forms import FormScan, read_form
 from router.intake.members import LargeBody, MemberScan, Place
 from router.intake.private_members import DEFAULT, WANTED, MemberRules
@@ -105,8 +105,10 @@ def read_fields(
         fields = Unread(why=err.message)
     if type(fields) is Unread:
         _check_unread(body, size, fields, rules)
-    elif fields.parameters is not None:
-        raw = bytes(fields.parameters)
+        return fields
+    parameters = fields.other("parameters")
+    if parameters is not None:
+        raw = bytes(parameters)
         rules.check_nest("parameters", Stretch([raw], 0, len(raw)))
     return fields
 
@@ -181,7 +183,7 @@ def _has_form(route: Route, content_type: bytes | None) -> bool:
 
 def _from_json(raw: bytes, rules: MemberRules) -> Fields:
     try:
-        fields = rules.decode(raw)
+        fields = fields_of(rules.decode(raw))
     except msgspec.ValidationError:
         if len(raw) <= EACH_UP_TO:
             return _tolerant(raw, rules)
@@ -234,27 +236,26 @@ def _of_members(members: dict[str, msgspec.Raw], raw: bytes, rules: MemberRules)
     previous = value_of(members.get("previous_response_id"))
     fields.previous_response_id = previous if isinstance(previous, str) else None
     for name in _COUNTS:
-        count = value_of(members.get(name))
-        if isinstance(count, str) and len(count) <= _LONG_NUMBER:
-            count = _number(count)  # engines convert a text, such as "100"
-        if isinstance(count, float) and count.is_integer():
-            count = int(count)  # some clients write a whole number as a float, such as 100.0
-        if isinstance(count, int) and not isinstance(count, bool):
-            setattr(fields, name, count)
+        fields.put(name, _count_of(members.get(name)))
     for name in _PROMPTS:  # a prompt is a string, a list or an object
         raw_member = members.get(name)
         if raw_member is not None and bytes(memoryview(raw_member)[:1]) in _OPENINGS:
-            setattr(fields, name, raw_member)
+            fields.put(name, raw_member)
     for name in _RAWS:
-        setattr(fields, name, members.get(name))
+        fields.put(name, members.get(name))
     return fields
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def _count_of(raw: msgspec.Raw | None) -> int | None:
+    count = value_of(raw)
+    if isinstance(count, str) and len(count) <= _LONG_NUMBER:
+        try:
+            count = float(count)  # engines convert a text, such as "100"
+        except ValueError:
+            return None
+    if isinstance(count, float) and count.is_integer():
+        return int(count)  # some clients write a whole number as a float, such as 100.0
+    return count if isinstance(count, int) and not isinstance(count, bool) else None
 
 
 def _scanned(body: list[bytes], scan: MemberScan, rules: MemberRules) -> Fields:
@@ -273,11 +274,11 @@ def _scanned(body: list[bytes], scan: MemberScan, rules: MemberRules) -> Fields:
             value = Stretch(body, 0, place.end).narrowed(place.value, place.end)
             is_prompt = name in _PROMPTS
             if is_prompt and value.cut(0, 1) not in _OPENINGS:
-                setattr(fields, name, None)
+                fields.put(name, None)
             elif is_prompt and value.size > _LONG:
-                setattr(fields, name, value)
+                fields.put(name, value)
             else:
-                setattr(fields, name, msgspec.Raw(value.whole()))
+                fields.put(name, msgspec.Raw(value.whole()))
     return fields
 
 
@@ -341,7 +342,7 @@ def _from_scan(scan: MemberScan, rules: MemberRules) -> Fields:
         return Unread(why=f"`{next(iter(scan.long))}` is too long", is_scanned=True)
     text = _object_of(scan.members)
     try:
-        return rules.decode(text)
+        return fields_of(rules.decode(text))
     except NOT_JSON:
         pass
     # A value that is no valid JSON counts as unknown, and the engine decides about it.
@@ -368,11 +369,9 @@ _WANTED: Final = frozenset(
 def _from_form(found: dict[bytes, bytes], rules: MemberRules) -> Fields:
     """Return the fields that are supported in forms. Every value of a form is a text."""
     rules.check_form(found)
-    fields = Fields(
-        priority=_text(found.get(b"priority")),
-        lora=_text(found.get(b"lora")),
-        lora_path=_text(found.get(b"lora_path")),
-    )
+    fields = Fields()
+    for name in ("priority", "lora", "lora_path"):
+        fields.put(name, _text(found.get(name.encode())))
     model = found.get(b"model")
     if model is not None:
         fields.model = model.decode("utf-8", "replace").strip() or None

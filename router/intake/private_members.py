@@ -22,8 +22,8 @@ import msgspec
 
 from router.core.errors import Reason, RouterError
 from router.fleet.engines.common.registry import MEMBER_NESTS, PRIVATE_MEMBERS
-from router.intake.fields import Fields
 from router.intake.members import MemberScan, Place
+from router.intake.shapes import Members
 from router.intake.stretch import Stretch
 
 # The members that a scan has to find.
@@ -44,8 +44,8 @@ class MemberRules:
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         """`allowed`: the setting `bodies.allow`."""
         self._names = PRIVATE_MEMBERS.difference(allowed)
-        # Decodes the fields of a body. Raises msgspec.ValidationError if it has a private member.
-        self.decode: Callable[[bytes], Fields] = msgspec.json.Decoder(_decoded(self._names)).decode
+        # Decodes the members of a body. Raises msgspec.ValidationError if one is private.
+        self.decode: Callable[[bytes], Members] = msgspec.json.Decoder(_decoded(self._names)).decode
 
     def check_places(self, body: list[bytes], places: list[Place], levels: int = _LEVELS) -> None:
         """Raises RouterError (PRIVATE_MEMBER) if one of the members at `places` is private.
@@ -123,15 +123,15 @@ def _refusal(name: str) -> RouterError:
 
 
 def _decoded(names: Iterable[str]) -> Any:
-    """Return `Fields` with the members `names`, which may only be `null`, and with all nests."""
+    """Return `Members` with the members `names`, which may only be `null`, and all nests."""
     private: list[Any] = [(name, None, None) for name in sorted(names)]
     nest: Any = None
     for _ in range(_LEVELS):
         inner = [] if nest is None else _nests(nest, MEMBER_NESTS)
         nest = msgspec.defstruct("Nest", [*private, *inner], gc=False)
-    # A nest that `Fields` has as raw JSON is checked by `check_nest`.
-    inner = _nests(nest, MEMBER_NESTS.difference(Fields.__struct_fields__))
-    return msgspec.defstruct("Decoded", [*private, *inner], bases=(Fields,), gc=False)
+    # A nest that `Members` has as raw JSON is checked by `check_nest`.
+    inner = _nests(nest, MEMBER_NESTS.difference(Members.__struct_fields__))
+    return msgspec.defstruct("Decoded", [*private, *inner], bases=(Members,), gc=False)
 
 
 def _nests(nest: Any, names: Iterable[str]) -> list[Any]:

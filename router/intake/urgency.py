@@ -350,7 +350,7 @@ class Judge:
         return self._shared[source][rank] if rank == number else Urgency(number, source)
 
     def _by_service_tier(self, fields: Fields) -> float:
-        raw = fields.service_tier
+        raw = fields.other("service_tier")
         word = value_of(raw) if raw is not None and len(raw) <= _LONGEST else None
         return float(self._service_tiers.get(word, -1)) if isinstance(word, str) else -1.0
 

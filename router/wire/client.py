@@ -16,205 +16,80 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from abc import ABC, abstractmethod
 from typing import Final, cast
 
-from mypy_extensions import mypyc_attr, trait
-
-from router.config.model import Cors as CorsConfig, Limits, Timeouts
 from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
-from router.core.tally import Tally
 from router.wire.body_rate import BodyRate
+from router.wire.front import ClientExchange, Front
 from router.wire.handshake import Handshake
 from router.wire.http1 import answers
-from router.wire.http1.cors import Cors, cors_of
 from router.wire.http1.error_shapes import OPENAI, family_of
 from router.wire.http1.heads import RequestHead
-from router.wire.http1.plans import Plans
-from router.wire.http1.request_reader import COMPLETE, HEAD, PASSES, RequestReader
-from router.wire.origins import INSIDE, Counted, Origins
-from router.wire.outbox import Outbox
-from router.wire.sweep import NEVER, Sweeper
-from router.wire.turn import COPY, DECODE, LARGE_READ, LONG, SCAN, Turn
+from router.wire.http1.request_reader import COMPLETE, HEAD, HEADED, PASSES, RequestReader
+from router.wire.linger import LINGER_S, Linger
+from router.wire.origins import INSIDE, Counted
+from router.wire.sweep import NEVER
+from router.wire.turn import COPY, DECODE, LARGE_READ, LONG, SCAN
 
-# A client whose request was refused may still be sending. Closing at once would reset the
-# connection, and the client would lose the error response. So the router first reads and discards
-# the rest, for at most `timeouts.refused_body` (nginx: lingering_time 30 s, lingering_timeout 5 s).
-# Only `LINGERING` connections do so at once, at most a quarter of all; others for `LINGER_S`.
-LINGERING: Final = 256
-LINGER_S: Final = 1.0
 # A connection without a request for this many seconds may be closed so that a new connection can be
 # accepted.
 QUIET_S: Final = 1.0
-# The maximum number of connections, divided by `_RESERVE`, is a reserve. While connections of the
-# reserve are in use, the head of each new request decides whether its connection may stay open.
-_RESERVE: Final = 16
-
 # The router writes a long response of its own in pieces of this many bytes.
 PIECE: Final = 64 * 1024
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-@trait
-class ClientExchange(ABC):
-    """A running request, as seen by the connection of its client."""
+class HeldBytes:
+    """The bytes of one connection in `Front.held_bytes`: those of the request's body, and those of
+    an unfinished head and of early data."""
 
-    __slots__ = ()
+    __slots__ = ("_body", "_front", "early")
 
-    @abstractmethod
-    def client_gone(self, reason: Reason) -> None: ...
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._body = 0
+        self.early = 0
 
-    @abstractmethod
-    def client_paused(self) -> None: ...
+    def count_body(self, size: int, reader: RequestReader, peer: str) -> None:
+        """Sets the bytes of the body of the request from `peer`. Raises RouterError (MEMORY_LIMIT).
 
-    @abstractmethod
-    def client_resumed(self) -> None: ...
-
-    @abstractmethod
-    def crashed(self, err: Exception) -> None:
-        """Called when a callback for this request raised an exception: a defect of the router.
-
-        Logs the error and ends the request, with an error response if that is still possible. Must
-        not raise.
+        If all connections hold too many bytes, waiting requests of larger flows are evicted first.
         """
+        front = self._front
+        front.held_bytes += size - self._body
+        self._body = size
+        if front.held_bytes > front.bodies_total:
+            self._make_room(reader, peer)
 
+    def count_early(self, reader: RequestReader, peer: str) -> None:
+        """Sets the bytes of an unfinished head and of early data. See `count_body`."""
+        front = self._front
+        size = reader.waiting_bytes
+        grown = size - self.early
+        front.held_bytes += grown
+        self.early = size
+        if grown > 0 and front.held_bytes > front.bodies_total:
+            self._make_room(reader, peer)
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Handler(ABC):
-    """The code that handles the requests of all client connections."""
+    def _make_room(self, reader: RequestReader, peer: str) -> None:
+        front = self._front
+        missing = front.held_bytes - front.bodies_total
+        if not front.handler.relieve(peer, reader.head, missing):
+            raise RouterError(
+                Reason.MEMORY_LIMIT, "too many request bodies in memory", retry_after_s=1
+            )
 
-    __slots__ = ()
+    def release_body(self) -> None:
+        self._front.held_bytes -= self._body
+        self._body = 0
 
-    @abstractmethod
-    def check_head(self, head: RequestHead) -> None:
-        """Called before the body of a request is read.
-
-        Raises RouterError to refuse the request. Sets `head.passes` if a `Tunnel` is to carry the
-        body.
-        """
-
-    @abstractmethod
-    def start(
-        self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
-    ) -> None:
-        """Handles a request that has arrived completely.
-
-        Sets `client.exchange`, or sends the response at once and calls `client.done`.
-        """
-
-    @abstractmethod
-    def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
-        """Takes over the transport of a request for which `check_head` set `passes`.
-
-        `early` contains the bytes of the request's body that have already arrived.
-        """
-
-    @abstractmethod
-    def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
-        """Called when too many connections are open (`body_bytes` is 0), or when the memory for
-        request bodies is exceeded by `body_bytes` bytes.
-
-        Evicts waiting requests of flows that use more than the flow of this request. Returns
-        whether this request may continue.
-        """
-
-    @abstractmethod
-    def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
-        """Logs and counts a request that was refused before `start`. Returns its request ID."""
-
-    @abstractmethod
-    def log_defect(self, err: Exception) -> None:
-        """Logs an exception that is a defect of the router."""
-
-
-class Front:
-    """What all client connections share: limits, timeouts, and the set of connections."""
-
-    def __init__(
-        self,
-        handler: Handler,
-        sweeper: Sweeper,
-        limits: Limits,
-        timeouts: Timeouts,
-        *,
-        tally: Tally | None = None,
-        outbox: Outbox | None = None,
-        via: bytes,
-        max_clients: int,
-        allow_half_close: bool,
-        cors: CorsConfig = CorsConfig(),  # noqa: B008  (frozen)
-    ) -> None:
-        self.handler = handler
-        self.sweeper = sweeper
-        self.adopt(limits, timeouts, cors)
-        self.via = via
-        self._reserved = 0  # places of connections that are taken by `reserve`
-        self.max_clients = max_clients
-        self.allow_half_close = allow_half_close
-        self.clients: set[ClientConnection] = set()
-        self.origins = Origins()
-        # The connections that discard the rest of refused requests, the oldest first.
-        self.lingering: dict[ClientConnection, None] = {}
-        # Bytes in memory: request bodies, unfinished heads, and data that clients sent early.
-        self.held_bytes = 0
-        self.draining = False
-        # Every response closes its connection, so that clients move to another process in time.
-        self.last_answers = False
-        self.tally = tally
-        self.outbox = Outbox(asyncio.get_running_loop()) if outbox is None else outbox
-        self.turn = self.outbox.turn
-
-    def adopt(self, limits: Limits, timeouts: Timeouts, cors: CorsConfig) -> None:
-        """Applies settings. Called again at a configuration reload.
-
-        The settings that every request reads are copied into attributes, which are faster to read.
-        """
-        self.limits = limits
-        self.timeouts = timeouts
-        self.body_most = limits.body
-        self.bodies_total = limits.bodies_total
-        self.keep_alive_s = timeouts.keep_alive_s
-        self.cors: Cors | None = cors_of(cors)  # `None`: the section `cors` is off
-        # Heads that were remembered before the reload were checked against the old limits.
-        self.plans: Plans[RequestHead] = Plans()
-
-    @property
-    def max_clients(self) -> int:
-        """The maximum number of connections at once."""
-        return self._max_clients
-
-    @max_clients.setter
-    def max_clients(self, most: int) -> None:
-        self._max_clients = most
-        # Above this number of connections, the router closes quiet connections.
-        self.soft_clients = most - most // _RESERVE - self._reserved
-        self.most_lingering = min(LINGERING, most // 4)
-
-    def reserve(self, places: int) -> None:
-        """Takes the places of so many connections, or gives them back if the number is negative.
-
-        The maximum number of connections assumes two open files for each connection. One that needs
-        more takes further places.
-        """
-        self._reserved += places
-        self.max_clients = self._max_clients
-
-    def takes(self, client: ClientConnection, now: float) -> bool:
-        """Return whether a new connection may stay although it exceeds the soft limit.
-
-        If possible, a connection is closed instead whose request was refused, or that waits for a
-        request. Otherwise the new
-        connection stays until the head of its request arrives; the head decides whether the
-        connection may stay. Returns False if the maximum number of connections is exceeded.
-        """
-        quiet: Counted | None = next(iter(self.lingering), None)
-        if quiet is None:
-            quiet = self.origins.quiet(client, now)
-        if quiet is not None:
-            quiet.shed()
-        return len(self.clients) + self._reserved <= self._max_clients
+    def release(self) -> None:
+        """Releases all bytes of the connection."""
+        self.release_body()
+        self._front.held_bytes -= self.early
+        self.early = 0
 
 
 class ClientConnection(Counted):
@@ -226,12 +101,6 @@ class ClientConnection(Counted):
 
     __slots__ = (
         "_body_rate",
-        "_closing",
-        "_front",
-        "_held",
-        "_held_early",
-        "_lingers_since",
-        "_lingers_until",
         "_places",
         "_reader",
         "_requests",
@@ -239,9 +108,14 @@ class ClientConnection(Counted):
         "_rest_keeps",
         "_tls",
         "_turn_has_ended",
+        "_waits_since",
+        "closing",
         "deadline",
         "exchange",
+        "front",
         "half_closed",
+        "held",
+        "lingers",
         "paused",
         "transport",
     )
@@ -253,24 +127,23 @@ class ClientConnection(Counted):
     ) -> None:
         """`is_within`: the other end of the connection is in this process."""
         super().__init__()
-        self._front = front
+        self.front = front
         self._tls = tls
         self._places = 1 if is_within else 0  # the places that this connection has reserved
-        self._reader = RequestReader(
-            front.limits, front.via, self._on_head, front.plans, front.turn
-        )
+        self._reader = RequestReader(front.limits, front.via, front.plans, front.turn)
         self.exchange: ClientExchange | None = None
         self.deadline = NEVER
         self.half_closed = False
         self.paused = False  # the client reads more slowly than the router writes
-        self._closing = False  # the connection reads no more requests
-        self._lingers_since = 0.0  # the time of the refusal; 0: the request was not refused
-        self._lingers_until = 0.0
+        # The connection reads no more requests, because it is lost or about to end.
+        self.closing = False
+        self.lingers = Linger(front)
+        self.held = HeldBytes(front)
         # Received bytes are not handled before the next turn of the event loop.
         self._turn_has_ended = False
         self._requests = 0
-        self._held = 0  # the bytes of the body in `Front.held_bytes`
-        self._held_early = 0  # the bytes of an unfinished head and of early data in it
+        # The time since which the connection has waited for its next request, or for its head.
+        self._waits_since = 0.0
         self._body_rate: BodyRate | None = None  # of a body that does not arrive with its head
         # The unwritten rest of a long response of the router itself: the client reads too slowly.
         self._rest = memoryview(b"")
@@ -279,7 +152,7 @@ class ClientConnection(Counted):
     # -- transport callbacks ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        front = self._front
+        front = self.front
         self.transport = transport  # type: ignore[assignment]
         peer = transport.get_extra_info("peername")
         if peer:  # a connection that was already reset has no peer address, so `peer` is empty
@@ -288,11 +161,10 @@ class ClientConnection(Counted):
         self.transport.set_write_buffer_limits(limits.write_high, limits.write_low)
         if front.tally is not None:
             front.tally.client_connections += 1
-        front.clients.add(self)
-        front.origins.join(self)
+        front.join(self)
         if self._places:
             front.reserve(self._places)
-        now = monotonic()
+        self._waits_since = now = monotonic()
         self.deadline = now + front.timeouts.head_s
         front.sweeper.add(self)
         if len(front.clients) > front.soft_clients and not front.takes(self, now):
@@ -309,33 +181,50 @@ class ClientConnection(Counted):
 
     def _secured(self, transport: asyncio.Transport | None) -> None:
         """Called when the TLS handshake is over. `transport` is None if the handshake failed."""
-        front = self._front
+        front = self.front
         if transport is None or self.transport.is_closing():
             self.transport.abort()
             self.connection_lost(None)
             return
         self.transport = transport
         transport.set_write_buffer_limits(front.limits.write_high, front.limits.write_low)
-        self.deadline = monotonic() + front.timeouts.head_s
+        self._waits_since = monotonic()
+        self.deadline = self._waits_since + front.timeouts.head_s
 
     def write(self, data: bytes) -> None:
         """Writes to the client through the `Outbox`."""
-        self._front.outbox.write(self.transport, data)
+        self.front.outbox.write(self.transport, data)
 
     def data_received(self, data: bytes) -> None:
         if len(data) >= LARGE_READ:
             self._end_turn()
-        if self._closing:
-            if self._lingers_since:
-                self.deadline = self.linger_deadline(monotonic())
+        if self.closing:
+            if self.lingers.since:
+                self.deadline = self.lingers.deadline(monotonic())
             return
         self._handle(data)
 
     def _handle(self, data: bytes) -> None:
+        """Reads received bytes, and starts the request if it is complete."""
         try:
-            self._pump(data)
-        except Exception as err:
-            self._crashed(err)
+            try:
+                self._pump(data)
+            except RouterError as err:
+                if self.exchange is not None:
+                    self.abort(err.reason)
+                else:
+                    self._refuse(err)
+        except Exception as err:  # a defect of the router
+            exchange, handler = self.exchange, self.front.handler
+            if exchange is not None:
+                exchange.crashed(err)
+                return
+            handler.log_defect(err)
+            try:
+                self._refuse(RouterError(Reason.INTERNAL, "an internal error of the router"))
+            except Exception as again:
+                handler.log_defect(again)
+                self.abort(Reason.INTERNAL)
 
     def _end_turn(self) -> None:
         """Continues reading in a later turn of the event loop, first with the buffered bytes.
@@ -348,7 +237,7 @@ class ClientConnection(Counted):
         self._turn_has_ended = True
         if not self.half_closed:  # pausing and resuming would report the client's FIN again
             self.transport.pause_reading()
-        self._front.turn.wait(self.on_turn)
+        self.front.turn.wait(self.on_turn)
 
     def on_turn(self) -> None:
         self._turn_has_ended = False
@@ -362,7 +251,7 @@ class ClientConnection(Counted):
         reader = self._reader
         if self._rest:
             self._write_rest(monotonic())
-        elif self._closing:
+        elif self.closing:
             return
         elif reader.is_behind:
             self._handle(b"")
@@ -372,13 +261,13 @@ class ClientConnection(Counted):
                 self._handle(early)
 
     def eof_received(self) -> bool:
-        if self._closing:
+        if self.closing:
             return False
         if self._rest:
             self.half_closed = True
             return True
         if self.exchange is not None or self._turn_has_ended:  # the request may have arrived
-            if self._front.allow_half_close:
+            if self.front.allow_half_close:
                 self.half_closed = True
                 return True
             # A proxy cannot distinguish a half-close from a disconnect. To continue generating for
@@ -392,20 +281,23 @@ class ClientConnection(Counted):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        front = self._front
+        front = self.front
         reader = self._reader
-        if not self._closing and self.exchange is None and reader.started:
+        if not self.closing and self.exchange is None and reader.started:
             gone = RouterError(Reason.CLIENT_GONE, "the client disconnected during its request")
             front.handler.refused(self, reader.known_head, gone)
         self.deadline = NEVER
-        self._leave()
+        self.closing = True
+        front.leave(self)
         front.sweeper.discard(self)
         if self._places:
             front.reserve(-self._places)
             self._places = 0
-        self._end_exchange(Reason.CLIENT_GONE)
-        self.release_body()
-        self._release_early()
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.client_gone(Reason.CLIENT_GONE)
+        self._reader.discard()
+        self.held.release()
         self._rest = memoryview(b"")
         self._reader.close()
 
@@ -420,14 +312,15 @@ class ClientConnection(Counted):
             self.exchange.client_resumed()
         elif self._rest:
             self._write_rest(monotonic())
-        elif not self._closing:
-            self.deadline = monotonic() + self._front.keep_alive_s
+        elif not self.closing:
+            self._waits_since = monotonic()
+            self.deadline = self._waits_since + self.front.keep_alive_s
             if self._reader.early:
                 self._end_turn()
 
     def on_deadline(self, now: float) -> None:
         reader = self._reader
-        if self._closing:
+        if self.closing:
             self.deadline = NEVER
             self.transport.abort()
         elif self.exchange is not None:
@@ -448,44 +341,31 @@ class ClientConnection(Counted):
         """Whether the connection may serve another request after the present request."""
         return (
             self._reader.head.keep_alive
-            and not self._front.last_answers
-            and len(self._front.clients) <= self._front.soft_clients
+            and not self.front.last_answers
+            and len(self.front.clients) <= self.front.soft_clients
             and not (self.half_closed and not self._reader.early)
-            and not self._closing
+            and not self.closing
         )
 
     @property
     def cors_lines(self) -> bytes:
         """The CORS fields of the present request's response, each with its CRLF."""
-        cors = self._front.cors
+        cors = self.front.cors
         return b"" if cors is None else cors.lines(self._reader.head.origin)
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether the connection reads no more requests, because it is lost or about to end."""
-        return self._closing
-
-    @property
-    def turn(self) -> Turn:
-        return self._front.turn
-
-    @property
-    def is_draining(self) -> bool:
-        """Whether the router accepts no new requests and will stop."""
-        return self._front.draining
 
     def done(self, keep_alive: bool, now: float) -> None:
         """Called when the response has been written: the next request may be read."""
         self.exchange = None
-        self.release_body()
-        if self._closing:
+        self.held.release_body()
+        if self.closing:
             return
         if not keep_alive:
             self._close(now)
             return
         reader = self._reader
         reader.reset()
-        front = self._front
+        front = self.front
+        self._waits_since = now
         self.deadline = now + (front.timeouts.write_stall_s if self.paused else front.keep_alive_s)
         if reader.early and not self.paused:
             # One buffered request per turn of the event loop: a client may have sent thousands of
@@ -498,13 +378,13 @@ class ClientConnection(Counted):
         Then the next request may be read, as after `done`. The body is not copied as a whole.
         """
         self.exchange = None
-        self.release_body()
+        self.held.release_body()
         self._reader.reset()
         self._rest, self._rest_keeps = memoryview(body), keep_alive
         self._write_rest(now)
 
     def _write_rest(self, now: float) -> None:
-        turn = self._front.turn
+        turn = self.front.turn
         while self._rest and not self.paused:
             if turn.left <= 0:
                 self._end_turn()
@@ -513,86 +393,78 @@ class ClientConnection(Counted):
             piece, self._rest = self._rest[:PIECE], self._rest[PIECE:]
             self.write(bytes(piece))
         if self._rest:
-            self.deadline = now + self._front.timeouts.write_stall_s
+            self.deadline = now + self.front.timeouts.write_stall_s
         else:
             is_over = self.half_closed and not self._reader.early
             self.done(self._rest_keeps and not is_over, now)
 
     def abort(self, reason: Reason) -> None:
         """Closes the connection now. Unwritten bytes are lost. The exchange gets `reason`."""
-        self._closing = True
-        self._end_exchange(reason)
+        self.closing = True
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.client_gone(reason)
         self.transport.abort()
-
-    def close_after_writing(self) -> None:
-        """Closes the connection after the written bytes have reached the client."""
-        self.exchange = None
-        self.release_body()
-        self._close(monotonic())
-
-    def release_body(self) -> None:
-        """Subtracts the request's body from the bytes of all bodies in memory."""
-        self._front.held_bytes -= self._held
-        self._held = 0
-
-    def _release_early(self) -> None:
-        """Drops received bytes. The connection reads no more requests."""
-        self._reader.discard()
-        self._front.held_bytes -= self._held_early
-        self._held_early = 0
 
     # -- reading ------------------------------------------------------------------------------
 
     def _pump(self, data: bytes) -> None:
         """Passes received bytes to the request reader. Starts the request when it is complete."""
-        front = self._front
         reader = self._reader
-        try:
-            fresh, received = not reader.started, 0
-            if not data and reader.is_behind:
-                reader.decode()
-            elif self.exchange is not None or self.paused or reader.early:
-                # A response is in progress, or the client does not read its responses. The bytes
-                # of its next request are only buffered, up to `limits.early_data` bytes.
-                reader.keep(data)
-                self._count_early()
-                return
-            else:
-                if len(data) >= LONG:
-                    if front.turn.left <= 0:
-                        reader.early = data
-                        self._end_turn()
-                        self._count_early()
-                        return
-                    front.turn.spend(len(data) >> SCAN)
-                reader.feed(data)
-                received = len(data) - len(reader.early)
-                if reader.waiting_bytes != self._held_early:
-                    self._count_early()
-            if reader.state != COMPLETE:
-                if reader.state == PASSES:
-                    self._hand_over()
-                    return
-                self._wait_for_more(received, fresh)
-                if reader.is_behind:
+        turn = self.front.turn
+        fresh, received = not reader.started, 0
+        if not data and reader.is_behind:
+            reader.decode()
+        elif self.exchange is not None or self.paused or reader.early:
+            # A response is in progress, or the client does not read its responses. The bytes
+            # of its next request are only buffered, up to `limits.early_data` bytes.
+            reader.keep(data)
+            self.held.count_early(reader, self.peer)
+            return
+        else:
+            if len(data) >= LONG:
+                if turn.left <= 0:
+                    reader.early = data
                     self._end_turn()
-                return
-            self.deadline = NEVER
-            body_bytes = reader.body_bytes
-            if body_bytes:
-                self._account(body_bytes)
-                if body_bytes >= LONG:
-                    if front.turn.left <= 0:
-                        self._end_turn()
-                        return
-                    front.turn.spend(body_bytes >> DECODE)
-            self._requests += 1
-            front.handler.start(self, reader.head, reader.take_body(), body_bytes)
-        except RouterError as err:
-            if self.exchange is not None:
-                self.abort(err.reason)
-            else:
-                self._refuse(err)
+                    self.held.count_early(reader, self.peer)
+                    return
+                turn.spend(len(data) >> SCAN)
+            received = self._read(reader, data)
+        if reader.state == COMPLETE:
+            self._start(reader)
+        elif reader.state == PASSES:
+            self._hand_over()
+        else:
+            self._wait_for_more(received, fresh)
+            if reader.is_behind:
+                self._end_turn()
+
+    def _read(self, reader: RequestReader, data: bytes) -> int:
+        """Reads bytes of one request. Returns how many were not only kept."""
+        rest = reader.feed(data)
+        if reader.state == HEADED:
+            self._check_head(reader.head)
+            reader.begin_body()
+            if rest:
+                reader.feed(rest)
+        if reader.waiting_bytes != self.held.early:
+            self.held.count_early(reader, self.peer)
+        return len(data) - len(reader.early)
+
+    def _start(self, reader: RequestReader) -> None:
+        """Starts a complete request, or waits for a turn with work left."""
+        self.deadline = NEVER
+        body_bytes = reader.body_bytes
+        if body_bytes:
+            self.held.count_body(body_bytes, reader, self.peer)
+            if body_bytes >= LONG:
+                turn = self.front.turn
+                if turn.left <= 0:
+                    self._end_turn()
+                    return
+                turn.spend(body_bytes >> DECODE)
+        self._requests += 1
+        self.front.handler.start(self, reader.head, reader.take_body(), body_bytes)
 
     def _hand_over(self) -> None:
         """Hands the transport over to another protocol, such as a `Tunnel`.
@@ -601,42 +473,43 @@ class ClientConnection(Counted):
         """
         reader = self._reader
         early, reader.early = reader.early, b""
-        self._count_early()
+        self.held.count_early(reader, self.peer)
         # Two open files of the connection to the local server, and one of that server.
         self._places += 1
-        self._front.reserve(1)
-        self._closing = True
+        self.front.reserve(1)
+        self.closing = True
         self.deadline = NEVER
-        self._front.outbox.flush()
-        self._front.handler.hand_over(self, reader.head, early)
+        self.front.outbox.flush()
+        self.front.handler.hand_over(self, reader.head, early)
 
-    def _on_head(self, head: RequestHead) -> None:
-        """Called by the request reader after the head of a request, before its body."""
-        front = self._front
+    def _check_head(self, head: RequestHead) -> None:
+        """Raises RouterError to refuse a request before its body is read."""
+        front = self.front
         front.handler.check_head(head)
         if len(front.clients) > front.soft_clients and self.peer != INSIDE:
-            may_go_on = front.handler.relieve(self, head, 0)
+            may_go_on = front.handler.relieve(self.peer, head, 0)
             if not may_go_on and front.origins.is_largest(self):
                 raise _too_many()
         if head.has_body and not head.passes:
             if (head.content_length or 0) > front.body_most:
-                return  # `RequestReader` refuses the request next
+                return  # `begin_body` refuses the request next
             self._body_rate = None
             if head.expect_continue:
                 self.write(_CONTINUE)
 
     def _wait_for_more(self, received: int, fresh: bool) -> None:
-        front = self._front
+        front = self.front
         now = monotonic()
         if self._reader.state == HEAD:
             if fresh and self._requests and self._reader.started:
                 # The deadline of a head is set at its first byte. Later bytes do not extend it.
+                self._waits_since = now
                 self.deadline = now + front.timeouts.head_s
-            self._count_early()
+            self.held.count_early(self._reader, self.peer)
             return
         if self._reader.early:
             self._end_turn()
-        self._account(self._reader.held_bytes)
+        self.held.count_body(self._reader.held_bytes, self._reader, self.peer)
         self.deadline = now + front.timeouts.body_idle_s
         if not received:
             return  # a part was decoded
@@ -646,57 +519,13 @@ class ClientConnection(Counted):
         if rate.is_too_low(received, now):
             raise RouterError(Reason.BODY_TIMEOUT, "the request body was too slow")
 
-    def _account(self, body_bytes: int) -> None:
-        """Counts the bytes of the body. Raises RouterError (MEMORY_LIMIT)."""
-        front = self._front
-        front.held_bytes += body_bytes - self._held
-        self._held = body_bytes
-        if front.held_bytes > front.bodies_total:
-            self._make_room()
-
-    def _count_early(self) -> None:
-        """Counts an unfinished head and early data. Raises RouterError (MEMORY_LIMIT)."""
-        front = self._front
-        size = self._reader.waiting_bytes
-        grown = size - self._held_early
-        front.held_bytes += grown
-        self._held_early = size
-        if grown > 0 and front.held_bytes > front.bodies_total:
-            self._make_room()
-
-    def _make_room(self) -> None:
-        front = self._front
-        missing = front.held_bytes - front.bodies_total
-        if not front.handler.relieve(self, self._reader.head, missing):
-            raise RouterError(
-                Reason.MEMORY_LIMIT, "too many request bodies in memory", retry_after_s=1
-            )
-
     # -- closing ------------------------------------------------------------------------------
-
-    def _crashed(self, err: Exception) -> None:
-        """Handles a defect of the router that occurred while a request was read or started."""
-        exchange = self.exchange
-        if exchange is not None:
-            exchange.crashed(err)
-            return
-        self._front.handler.log_defect(err)
-        try:
-            self._refuse(RouterError(Reason.INTERNAL, "an internal error of the router"))
-        except Exception as again:
-            self._front.handler.log_defect(again)
-            self.abort(Reason.INTERNAL)
-
-    def _end_exchange(self, reason: Reason) -> None:
-        exchange, self.exchange = self.exchange, None
-        if exchange is not None:
-            exchange.client_gone(reason)
 
     def _refuse(self, err: RouterError) -> None:
         """Sends an error response, then closes in a way that lets the client read the response."""
-        if self._closing:
+        if self.closing:
             return
-        front = self._front
+        front = self.front
         head = self._reader.known_head
         request_id = front.handler.refused(self, head, err)
         self.write(
@@ -709,45 +538,23 @@ class ClientConnection(Counted):
                 family=OPENAI if head is None else family_of(head.target, head.lines),
             )
         )
-        self.release_body()
-        self._release_early()
-        self._closing = True
+        self._reader.discard()
+        self.held.release()
+        self.closing = True
         front.outbox.flush()
-        if len(front.clients) > front.soft_clients or not self.linger(_may_send_more(head)):
-            self.deadline = monotonic() + LINGER_S
+        now, deadline = monotonic(), 0.0
+        if len(front.clients) <= front.soft_clients:
+            deadline = self.lingers.begin(self, self.transport, now, _may_send_more(head))
+        self.deadline = deadline or now + LINGER_S
+        if not deadline:
             self.transport.close()
 
-    def linger(self, may_send: bool) -> bool:
-        """Reads and discards what the client still sends. Returns False if that is not possible.
-
-        `may_send`: the request may be incomplete. Over TLS only the client can close then, because
-        the connection cannot be closed in one direction.
-        """
-        front, transport = self._front, self.transport
-        can_write_eof = transport.can_write_eof()
-        if not can_write_eof and not may_send:
-            return False
-        now = monotonic()
-        self._lingers_since = now
-        self._lingers_until = now + LINGER_S
-        if len(front.lingering) < front.most_lingering:
-            front.lingering[self] = None
-            self._lingers_until = now + front.timeouts.refused_body_s
-        self.deadline = self.linger_deadline(now)
-        if can_write_eof:
-            transport.write_eof()
-        return True
-
-    def linger_deadline(self, now: float) -> float:
-        """Return the time at which a lingering connection that gets no more bytes is closed."""
-        return min(self._lingers_until, now + self._front.timeouts.refused_body_s / 6.0)
-
     def _close(self, now: float) -> None:
-        if not self._closing:
-            self._closing = True
+        if not self.closing:
+            self.closing = True
             # The transport closes when its write buffer is empty, or else at this deadline.
-            self.deadline = now + self._front.timeouts.write_stall_s
-            self._front.outbox.flush()
+            self.deadline = now + self.front.timeouts.write_stall_s
+            self.front.outbox.flush()
             self.transport.close()
 
     def is_quiet(self, now: float, *, is_own: bool) -> bool:
@@ -756,35 +563,22 @@ class ClientConnection(Counted):
         If `is_own` is false, a connection that has never sent a request counts as quiet at once.
         """
         reader = self._reader
-        if self.exchange is not None or self._closing or self.paused:
+        if self.exchange is not None or self.closing or self.paused:
             return False
         if reader.state != HEAD or reader.early or self._rest:
             return False
         if not self._requests and not is_own:
             return True
-        return self._waits_since() + QUIET_S <= now
-
-    def _waits_since(self) -> float:
-        """Return the time since which this connection has waited for its next request."""
-        timeouts = self._front.timeouts
-        is_idle = self._requests and not self._reader.started
-        return self.deadline - (timeouts.keep_alive_s if is_idle else timeouts.head_s)
+        return self._waits_since + QUIET_S <= now
 
     def shed(self) -> None:
         """Closes this connection, which has no request, so that another may stay open."""
-        front, reader = self._front, self._reader
-        if reader.started and not self._closing:
+        front, reader = self.front, self._reader
+        if reader.started and not self.closing:
             front.handler.refused(self, reader.known_head, _too_many())
-        self._leave()
+        self.closing = True
+        front.leave(self)
         self.transport.abort()
-
-    def _leave(self) -> None:
-        """Takes the connection out of those that are counted. It reads no more requests."""
-        front = self._front
-        self._closing = True
-        front.clients.discard(self)
-        front.lingering.pop(self, None)
-        front.origins.leave(self)
 
     def shut(self, since: float) -> None:
         """Closes the connection if it has waited for a request since the time `since` or longer.
@@ -793,11 +587,11 @@ class ClientConnection(Counted):
         `keeps_alive` is then false.
         """
         reader = self._reader
-        is_waiting = self.exchange is None and not self._closing and not self._rest
+        is_waiting = self.exchange is None and not self.closing and not self._rest
         is_waiting = is_waiting and not reader.started and not reader.early
-        if is_waiting and self._waits_since() <= since:
+        if is_waiting and self._waits_since <= since:
             self._close(monotonic())
-        elif self._lingers_since and self._lingers_since + LINGER_S <= monotonic():
+        elif self.lingers.is_shut(monotonic()):
             self.transport.abort()
 
 

@@ -133,7 +133,7 @@ class Tunnel(asyncio.Protocol):
         self._far: asyncio.Transport | None = None
         self._far_closed = False
         self._far_is_full = False
-        self._pace = _Pace(self, client.turn) if head.chunked else None
+        self._pace = _Pace(self, client.front.turn) if head.chunked else None
         self._over = False
         self._task: asyncio.Task[None] | None = None
         self._rate = BodyRate(timeouts, self.arrived)
@@ -176,7 +176,7 @@ class Tunnel(asyncio.Protocol):
         far = self._far
         now = monotonic()
         if self._far_closed:
-            self.deadline = self.client.linger_deadline(now)
+            self.deadline = self.client.lingers.deadline(now)
         if far is None or self._far_closed:
             return
         self.deadline = now + self._timeouts.write_stall_s
@@ -292,11 +292,11 @@ class Tunnel(asyncio.Protocol):
         transport = self.client.transport
         if self._over or transport.is_closing():
             return
-        if (self._left > 0 or self.head.chunked) and self.client.linger(True):
+        if self._left > 0 or self.head.chunked:
             # The response is complete before the client has sent its whole request. Closing now
             # would reset the connection, and the client would lose the response.
+            self.deadline = self.client.lingers.begin(self.client, transport, monotonic(), True)
             transport.resume_reading()
-            self.deadline, self.client.deadline = self.client.deadline, NEVER
             return
         self._end(Reason.INTERNAL)
         self._close()

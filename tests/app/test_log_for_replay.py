@@ -8,6 +8,8 @@ import json
 import pytest
 
 from router.config.model import Keys, Queue
+from router.intake.body import MAX_MODEL
+from router.observe.log.access_log import TEXT_CHARS_MAX
 from tests.harness.behaviours import hang, json_ok
 from tests.harness.messages import chat, post_json
 from tests.harness.replica import eventually
@@ -66,6 +68,20 @@ async def test_another_prompt_begins_as_this_one_does() -> None:
 async def test_the_bodys_class_comes_first() -> None:
     first, _ = await logged("hi", priority="high")
     assert first["class"] == "high"
+
+
+@scenario
+async def test_long_texts_are_cut() -> None:
+    assert MAX_MODEL == TEXT_CHARS_MAX, "a longer model is refused"
+    paths = ["/" + "p" * 1_000, "/%C3%A9" + "%C3%A9" * 300, "/v1/sleep/" + "x" * 1_000]
+    async with running(json_ok, access_log={}) as router:
+        client = await router.client()
+        for path in paths:
+            await client.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            await client.recv_response()
+        lines = await router.log(3)
+    shown = ["/" + "p" * 255, "é" * 255, ("/v1/sleep/" + "x" * 1_000)[:256]]
+    assert [line["path"].lstrip("/") for line in lines] == [text.lstrip("/") for text in shown]
 
 
 QUIET = "a poll would forget what the test says of the replica"

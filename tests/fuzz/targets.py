@@ -19,9 +19,10 @@ from router.core.unreadable import NOT_JSON
 from router.dispatch.usage.usage_tap import UsageTap
 from router.intake import routes
 from router.intake.body import read_fields, watch
-from router.intake.fields import Unread
+from router.intake.fields import Fields, Unread
 from router.intake.forms import read_form
 from router.intake.members import MemberScan
+from tests.intake.members import found as found_in
 from tests.wire.http1.test_request_reader import read as read_requests
 from tests.wire.http1.test_response_reader import read as read_response
 
@@ -104,7 +105,9 @@ def body(data: bytes) -> None:
 
 
 def _plain(found: Any) -> Any:
-    return found.why if isinstance(found, Unread) else found
+    if isinstance(found, Unread):
+        return found.why
+    return found_in(found) if isinstance(found, Fields) else found
 
 
 @target

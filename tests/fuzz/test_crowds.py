@@ -24,6 +24,7 @@ from tests.abuse.dense import NAMES, dense
 from tests.abuse.drawing import LARGE
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.replies import ANSWER
+from tests.wire.http1.heads import feed
 
 CLIENTS, ANSWERS, BODIES = 300, 250, 25
 
@@ -63,11 +64,15 @@ def is_read(method: bytes, target: bytes, body: bytes, kind: bytes | None) -> bo
 def told(client: Client) -> set[str]:
     """How far the requests of a client get, and whether one has a part that costs work."""
     found: set[str] = set()
-    reader = RequestReader(Limits(), b"hedgerow", lambda head: found.add("a head is taken"))
+    reader = RequestReader(Limits(), b"hedgerow")
     data = client.data
+
+    def taken(head: RequestHead) -> None:
+        found.add("a head is taken")
+
     try:
         while data:
-            reader.feed(data)
+            feed(reader, data, taken)
             if reader.state != COMPLETE:
                 break
             head, body = reader.head, b"".join(reader.take_body())

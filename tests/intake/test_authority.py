@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from router.core.errors import Reason, RouterError
+from router.intake import fields as body_fields
 from router.intake.authority import (
     check_adapters,
     check_default,
@@ -17,6 +18,8 @@ from router.intake.authority import (
     check_no_priority,
 )
 from router.intake.fields import Fields
+from router.intake.shapes import Members
+from tests.intake.members import made
 
 MODELS = frozenset({"base", "own"})
 HUGE = "x" * (256 * 1024)
@@ -24,7 +27,7 @@ HUGE = "x" * (256 * 1024)
 
 def fields_of(body: dict[str, Any] | bytes) -> Fields:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return msgspec.json.decode(raw, type=Fields)
+    return body_fields.fields_of(msgspec.json.decode(raw, type=Members))
 
 
 def refusal(check: Callable[[], None]) -> tuple[Reason, str | None]:
@@ -94,7 +97,7 @@ def test_members_that_are_too_long_to_judge_are_refused(body: dict[str, Any], pa
 
 
 def test_an_adapter_that_is_no_text_is_refused() -> None:
-    fields = Fields(lora_path=msgspec.Raw(b'"\\ud800"'))
+    fields = made(lora_path=msgspec.Raw(b'"\\ud800"'))
     assert refusal(lambda: check_adapters(fields, MODELS)) == (
         Reason.MODEL_NOT_ALLOWED,
         "lora_path",
@@ -102,7 +105,7 @@ def test_an_adapter_that_is_no_text_is_refused() -> None:
 
 
 def test_parameters_that_an_engine_could_read_differently_are_refused() -> None:
-    fields = Fields(parameters=msgspec.Raw(b'{"lora_path":'))
+    fields = made(parameters=msgspec.Raw(b'{"lora_path":'))
     assert refusal(lambda: check_adapters(fields, MODELS))[0] is Reason.BAD_JSON
     assert refusal(lambda: check_no_priority(fields))[0] is Reason.BAD_JSON
 
@@ -139,7 +142,7 @@ def test_what_an_engine_may_read_as_a_number_is_refused(value: object, nested: b
 
 
 def test_a_priority_that_is_no_json_or_too_long_is_refused() -> None:
-    odd = Fields(priority=msgspec.Raw(b'"\xff"'))
+    odd = made(priority=msgspec.Raw(b'"\xff"'))
     assert refusal(lambda: check_no_priority(odd)) == (Reason.BAD_PRIORITY, "priority")
     long = fields_of({"priority": HUGE})
     assert refusal(lambda: check_no_priority(long)) == (Reason.UNREAD_BODY, "priority")

@@ -7,17 +7,17 @@ import json
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, strategies as st
 from xxhash import xxh3_64_intdigest
 
 from router.core.errors import RouterError
 from router.intake.body import read_fields
-from router.intake.fields import Fields
+from router.intake.fields import NAMES, Fields
 from router.intake.prompt import GENERATES, bounded_bytes, prompt_blocks
 from router.intake.routes import KINDS, POSTS
 from tests.examples import examples
+from tests.intake.members import found
 
 PATHS = {
     "chat": b"/v1/chat/completions",
@@ -302,8 +302,7 @@ RAW_JSON = st.recursive(
 @examples(200)
 @given(
     st.dictionaries(
-        st.sampled_from(["prompt", "input", "messages", "text"])
-        | st.sampled_from(Fields.__struct_fields__),
+        st.sampled_from(["prompt", "input", "messages", "text"]) | st.sampled_from(NAMES),
         RAW_JSON,
         max_size=4,
     ),
@@ -317,10 +316,10 @@ def test_any_body(body: dict[str, Any], kind: str, block: int, most: int, pretty
         fields = fields_of(body, indent=2 if pretty else None)
     except RouterError:
         return
-    before = msgspec.structs.asdict(fields)
+    before = found(fields)
     blocks, size = prompt_blocks(kind, fields, block, most, b"t", 10)
     assert len(blocks) <= most
     assert len(blocks) * block <= size or not blocks
     assert all(0 <= h < 1 << 64 for h in blocks)
     assert (blocks, size) == prompt_blocks(kind, fields, block, most, b"t", 10)
-    assert msgspec.structs.asdict(fields) == before
+    assert found(fields) == before

@@ -16,6 +16,7 @@ from router.intake.prompt import bounded_bytes, prompt_blocks
 from router.intake.routes import POSTS
 from router.intake.stretch import Stretch, contains
 from router.intake.values import bytes_of
+from tests.intake.members import found, made
 
 MARK, RARE = b";base64,", 0
 CUTS = st.lists(st.integers(0, 60), max_size=8)
@@ -112,16 +113,16 @@ def test_a_long_prompt_has_the_blocks_of_a_copy(
         small = json.dumps(asked, indent=1 if pretty else None).encode()
         large = small[:-1] + b', "pad": "%b"}' % (b"x" * DECODE_UP_TO)
         copied = read_fields(POSTS[path], [small], len(small), b"application/json", None)
-        found = read_large(path, large, piece)
-        assert isinstance(getattr(found, member), Stretch)
-        assert bytes_of(getattr(found, member)) == bytes_of(getattr(copied, member))
+        long = read_large(path, large, piece)
+        assert isinstance(getattr(long, member), Stretch)
+        assert bytes_of(getattr(long, member)) == bytes_of(getattr(copied, member))
         for block, most in ((512, 512), (64, 7), (512, 0), (65_536, 3)):
             args = (block, most, b"t", 0, 5)
-            assert prompt_blocks(kind, found, *args) == prompt_blocks(kind, copied, *args)
+            assert prompt_blocks(kind, long, *args) == prompt_blocks(kind, copied, *args)
 
 
 def test_a_medium_that_stands_before_the_text() -> None:
-    fields, copied = Fields("m"), Fields("m")
+    fields, copied = made(model="m"), made(model="m")
     text = b'"' + b"A " * 50_000 + b'"'
     for one in (fields, copied):
         one.instructions = msgspec.Raw(json.dumps(IMAGE).encode())
@@ -147,4 +148,4 @@ def test_dropping_lets_the_pieces_go() -> None:
     fields = read_large(b"/v1/chat/completions", body, 65_536)
     assert isinstance(fields.messages, Stretch)
     fields.drop()
-    assert all(getattr(fields, name) is None for name in Fields.__struct_fields__)
+    assert found(fields) == {}

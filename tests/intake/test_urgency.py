@@ -14,9 +14,9 @@ from router.config.model import Priority, PriorityRule
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH, CLASSES, HIGH
 from router.fleet.engines.common.registry import DIALECTS
-from router.intake.fields import Fields
 from router.intake.keys import Key
 from router.intake.urgency import OURS, Judge, class_in_path, read_field, read_header
+from tests.intake.members import made
 
 ABSENT: Any = object()
 SENSIBLE = st.floats(-1e9, 1e9)
@@ -40,11 +40,11 @@ def judged(
     **rules: Any,
 ) -> tuple[float, str, str]:
     """(number, class, source). With default `rules`: the router's own scale, without a ceiling."""
-    fields = Fields(model=model)
+    fields = made(model=model)
     if body is not ABSENT:
         fields.priority = msgspec.Raw(json.dumps(body).encode())
     if service_tier is not ABSENT:
-        fields.service_tier = msgspec.Raw(json.dumps(service_tier).encode())
+        fields.put("service_tier", msgspec.Raw(json.dumps(service_tier).encode()))
     judge = Judge(Priority(**{"dialect": "hedgerow", "ceiling": "critical", **rules}), tiers)
     found = judge.urgency(fields, header, path_class, lines, peer, key, pool)
     return found.number, found.name, found.source
@@ -163,11 +163,11 @@ def test_the_first_that_says_something_decides() -> None:
 
 
 def test_service_tier_means_what_the_configuration_says() -> None:
-    fields = Fields(service_tier=msgspec.Raw(b'"flex"'))
+    fields = made(service_tier=msgspec.Raw(b'"flex"'))
     judge = Judge(Priority(service_tier={"flex": "batch"}, rules=(OFFICE,)))
     assert judge.urgency(fields, None, -1, b"", "10.0.0.1", None, "vllm").name == "batch"
     for written in (b'"auto"', b"null", b"5", b'["flex"]'):
-        fields.service_tier = msgspec.Raw(written)
+        fields.put("service_tier", msgspec.Raw(written))
         assert judge.urgency(fields, None, -1, b"", "10.0.0.1", None, "vllm").source == "rule"
 
 
@@ -241,7 +241,7 @@ def test_an_unknown_tier_gets_the_default() -> None:
 def test_applied_ceilings_are_counted_by_source_and_class() -> None:
     judge = Judge(Priority(ceiling="high"))
     for header in (b"critical", b"0.5", b"high", b"low", None):
-        judge.urgency(Fields(), header, -1, b"", "::1", None, "vllm")
+        judge.urgency(made(), header, -1, b"", "::1", None, "vllm")
     assert judge.clamped["header"] == [0, 2, 0, 0, 0]
     assert sum(map(sum, judge.clamped.values())) == 2
 
@@ -294,19 +294,19 @@ def test_a_pool_has_its_own_dialect() -> None:
 def test_a_number_without_a_meaning_is_ignored_and_counted(pool: str) -> None:
     judge = Judge(Priority())
     for number in (b"0", b"4", b"-7.5"):
-        fields = Fields(model="m", priority=msgspec.Raw(number))
+        fields = made(model="m", priority=msgspec.Raw(number))
         found = judge.urgency(fields, None, -1, b"", "::1", None, pool)
         assert (found.name, found.source) == ("normal", "default")
-    fields = Fields(model="m", priority=msgspec.Raw(b"0"))
+    fields = made(model="m", priority=msgspec.Raw(b"0"))
     assert judge.urgency(fields, b"low", -1, b"", "::1", None, pool).source == "header"
     assert judge.urgency(fields, None, BATCH, b"", "::1", None, pool).source == "endpoint"
     assert judge.ignored == {pool: 5}
     assert Judge(Priority(), (), judge).ignored == {pool: 5}, "a reload keeps the counts"
-    fields = Fields(model="m", priority=msgspec.Raw(b'"low"'))
+    fields = made(model="m", priority=msgspec.Raw(b'"low"'))
     assert judge.urgency(fields, None, -1, b"", "::1", None, pool).name == "low", "a name is ours"
     with pytest.raises(RouterError):
         judge.urgency(
-            Fields(model="m", priority=msgspec.Raw(b"true")), None, -1, b"", "::1", None, pool
+            made(model="m", priority=msgspec.Raw(b"true")), None, -1, b"", "::1", None, pool
         )
 
 
@@ -323,8 +323,8 @@ def test_a_configured_dialect_goes_before_the_pools() -> None:
 def test_a_request_without_a_key_is_not_critical_by_default() -> None:
     judge = Judge(Priority())
     for header in (b"critical", b"0"):
-        assert judge.urgency(Fields(), header, -1, b"", "::1", None, "vllm").name == "high"
-    assert judge.urgency(Fields(), None, HIGH, b"", "::1", None, "vllm").name == "high"
+        assert judge.urgency(made(), header, -1, b"", "::1", None, "vllm").name == "high"
+    assert judge.urgency(made(), None, HIGH, b"", "::1", None, "vllm").name == "high"
     assert judge.open_ceiling == "high"
 
 

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from router.core.session_names import MAX_SESSION
-from router.intake.fields import Fields
+from router.intake.fields import fields_of
 from router.intake.routes import JSON, Route
+from router.intake.shapes import Members
 from router.intake.stretch import Stretch
 from router.intake.values import (
     bytes_of,
@@ -18,6 +19,7 @@ from router.intake.values import (
     output_tokens_of,
     session_of,
 )
+from tests.intake.members import made
 
 
 def raw(data: bytes) -> msgspec.Raw:
@@ -55,7 +57,7 @@ def test_the_first_usable_field_names_the_session(
 ) -> None:
     for plain in (True, False):
         data = json.dumps(body, ensure_ascii=plain).encode()
-        assert session_of(msgspec.json.decode(data, type=Fields)) == session
+        assert session_of(fields_of(msgspec.json.decode(data, type=Members))) == session
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,6 @@ def test_the_members_that_engines_read_limit_the_output(
     kind: str, limits: tuple[int | None, int | None, int | None], tokens: int | None
 ) -> None:
     completion, most, output = limits
-    fields = Fields(max_completion_tokens=completion, max_tokens=most, max_output_tokens=output)
+    fields = made(max_completion_tokens=completion, max_tokens=most, max_output_tokens=output)
     assert output_tokens_of(fields, Route(kind, True, JSON, True)) == tokens
     assert output_tokens_of(fields, Route(kind, True, JSON, True, limits_output=False)) is None

@@ -97,7 +97,7 @@ class Budgets:
         key = asked.key
         if key is None or not (key.budgets or key.model_budgets):
             return
-        wall, now = asked.arrived_wall, x.arrived
+        wall, now = asked.arrived_wall(x.arrived), x.arrived
         self._see(wall, now)
         if self.awaits_file:
             raise RouterError(Reason.KEY_BUDGET_HELD, _UNKNOWN, retry_after_s=1)

@@ -29,7 +29,8 @@ from router.fleet.engines.common.descriptor import Abort
 from router.fleet.engines.common.registry import ABORT_PATHS
 from router.fleet.monitor.ask import Asker, NoAnswer
 from router.fleet.replica import Replica
-from router.intake.fields import Fields, Parameters
+from router.intake.fields import Fields
+from router.intake.shapes import Parameters
 from router.intake.values import is_given, opening_of
 from router.observe.events import log_event
 from router.wire.replica import Owner, ReplicaConnection

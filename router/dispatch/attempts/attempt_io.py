@@ -139,7 +139,6 @@ class AttemptIO(Owner):
         self.asked = asked
         self._driver = request.driver
         self.attempt = attempt
-        # What the attempt asks of the engine; `sending.py` sets these four.
         # The name by which the engine can abort the attempt; b"": the attempt has no name.
         self.rid = b""
         self.abort_rule: Abort | None = None  # The engine's abort rule, if the attempt has a name.
@@ -187,7 +186,10 @@ class AttemptIO(Owner):
             return
         self.conn = conn
         driver.connected(attempt)
-        head, body = head_and_body(self)
+        head, body, self.rid, self.asks_for_usage, self.refusal = head_and_body(
+            attempt, request, self.asked
+        )
+        self.abort_rule = attempt.at.descriptor.abort if self.rid else None
         conn.send(self, head, body, for_head=self.asked.head.method == b"HEAD")
         if request.is_sent_once():
             self._owner.release_body()

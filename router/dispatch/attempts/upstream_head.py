@@ -33,7 +33,7 @@ def common_lines(
     `reads_answer`: the router reads the answer's events, token counts and errors, so the answer
     must not be compressed on the way.
     """
-    joined = head.joined
+    joined, proxies = head.joined, head.proxies
     auth = authorization
     if forwards_key:
         if auth is None:
@@ -43,14 +43,14 @@ def common_lines(
     host = head.host
     forwarded = peer
     if peer_is_trusted:
-        if head.forwarded_for is not None:
-            forwarded = head.forwarded_for + b", " + peer
-        if head.forwarded_other is not None:
+        if proxies.forwarded_for is not None:
+            forwarded = proxies.forwarded_for + b", " + peer
+        if proxies.forwarded_other is not None:
             # A trusted proxy's fields on the client's protocol and host are kept.
-            joined += b"\r\n" + b"\r\n".join(head.forwarded_other)
+            joined += b"\r\n" + b"\r\n".join(proxies.forwarded_other)
             proto = b""
             host = None
-    seen = b", ".join(head.via) + b", " if head.via is not None else b""
+    seen = b", ".join(proxies.via) + b", " if proxies.via else b""
     version = b"1.0" if head.http_1_0 else b"1.1"
     return b"%b%b%b\r\nvia: %b%b %b\r\nx-forwarded-for: %b%b%b%b" % (
         joined,

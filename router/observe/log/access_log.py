@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from router.observe.events import log_event
-from router.observe.log.record import Record, repaired
+from router.observe.log.record import Line, repaired, timed
 from router.observe.log.salt import Salter
 from router.observe.log.sink import CLOSE_TIMEOUT_S, Sink
 
@@ -30,7 +30,7 @@ _NEWLINE: Final = b"\n"
 
 
 class AccessLog:
-    """Writes `Record`s to the file `path`. "-" means standard output, and "" means no log.
+    """Writes `Line`s to the file `path`. "-" means standard output, and "" means no log.
 
     `flush_s`: seconds until a line is written. `salt`, `blocks`: see `Salter`. `iso_time`: adds
     `time` to each line. Raises OSError if the file cannot be opened.
@@ -85,20 +85,15 @@ class AccessLog:
         """The number of bytes that were encoded and are not yet written."""
         return self._bytes + (self._sink.waiting_bytes if self._sink is not None else 0)
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Line) -> None:
         """Encodes one line. Must be called in the event loop, because the flush timer needs it."""
         if not self.enabled:
             return
         if self._bytes >= self._batch_bytes and not self._hand_over():
             self._dropped += 1
             return
-        if len(record.path) > TEXT_CHARS_MAX:
-            record.path = record.path[:TEXT_CHARS_MAX]
-        model = record.model
-        if model is not None and len(model) > TEXT_CHARS_MAX:
-            record.model = model[:TEXT_CHARS_MAX]
         if self._iso_time:
-            record.time = datetime.fromtimestamp(round(record.ts, 3), UTC)
+            record = timed(record, datetime.fromtimestamp(round(record.ts, 3), UTC))
         buffer, at = self._buffer, self._bytes
         try:
             self._encode_into(record, buffer, at)

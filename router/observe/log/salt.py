@@ -9,16 +9,18 @@ hashes of several logs can be compared.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from functools import lru_cache
 from struct import Struct
+from typing import Any, Final
 
 from xxhash import xxh3_64_digest, xxh3_64_hexdigest, xxh3_64_intdigest
 
-BYTES = 6  # number of bytes that are kept of a hash
-EVERY = 2  # only every second block of a prompt is logged, because a hash costs 0.1 us
-_LETTERS = 2 * BYTES
-_eight_at_a_time = Struct("8s").iter_unpack
+BYTES: Final = 6  # number of bytes that are kept of a hash
+EVERY: Final = 2  # only every second block of a prompt is logged, because a hash costs 0.1 us
+_LETTERS: Final = 2 * BYTES
+_HASH: Final = 8  # number of bytes of a block's hash
+# Compiled code calls a `Final` without a search for its name.
+_digest: Final[Any] = xxh3_64_digest
 
 
 class Salter:
@@ -26,7 +28,8 @@ class Salter:
 
     def __init__(self, salt: str, most: int) -> None:
         key = salt.encode() if salt else os.urandom(16)
-        self._seed = xxh3_64_intdigest(key)
+        # An object: compiled code would convert an `int` of 64 bits at each use.
+        self._seed: Any = xxh3_64_intdigest(key)
         self._last = most * EVERY
 
     def name(self, value: bytes) -> str:
@@ -42,8 +45,12 @@ class Salter:
         if not blocks:
             return b""
         seed = self._seed
-        packed: Iterator[tuple[bytes]] = _eight_at_a_time(_packer(len(blocks)).pack(*blocks))
-        return b"".join([xxh3_64_digest(block, seed)[:BYTES] for (block,) in packed])
+        packed: bytes = _packer(len(blocks)).pack(*blocks)
+        hashes: list[bytes] = []
+        for at in range(0, len(packed), _HASH):
+            found: bytes = _digest(packed[at : at + _HASH], seed)
+            hashes.append(found[:BYTES])
+        return b"".join(hashes)
 
 
 @lru_cache(maxsize=1024)

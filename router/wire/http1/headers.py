@@ -18,27 +18,30 @@ from router.wire.http1.routing_headers import DECLARED
 # The actions for a header field of a request or a response. PASS: the field is forwarded unchanged.
 PASS: Final = 0
 DROP: Final = 1
+# Fields of the connection, and of where the body ends.
 HOST: Final = 2
 CONNECTION: Final = 3
 CONTENT_LENGTH: Final = 4
 TRANSFER_ENCODING: Final = 5
-MAX_FORWARDS: Final = 6
-EXPECT: Final = 7
-VIA: Final = 8
-FORWARDED_FOR: Final = 9
-FORWARDED_OTHER: Final = 10
-REQUEST_ID: Final = 11
-AUTHORIZATION: Final = 12
-CONTENT_TYPE: Final = 13
-CONTENT_ENCODING: Final = 14
-UPGRADE: Final = 15
-ACCEPT_ENCODING: Final = 16
-DATE: Final = 17
-LOAD: Final = 19
-API_KEY: Final = 22
-RETRY_AFTER: Final = 23
-OWNER: Final = 28
-ORIGIN: Final = 29
+EXPECT: Final = 6
+UPGRADE: Final = 7
+# Fields of the content. ACCEPT_ENCODING and the actions above it are of who sends the request.
+CONTENT_TYPE: Final = 8
+CONTENT_ENCODING: Final = 9
+ORIGIN: Final = 10
+MAX_FORWARDS: Final = 11
+ACCEPT_ENCODING: Final = 12
+VIA: Final = 13
+FORWARDED_FOR: Final = 14
+FORWARDED_OTHER: Final = 15
+REQUEST_ID: Final = 16
+AUTHORIZATION: Final = 17
+API_KEY: Final = 18
+OWNER: Final = 19
+# Fields of a response.
+DATE: Final = 20
+LOAD: Final = 21
+RETRY_AFTER: Final = 22
 # The action for a routing header is this number plus its index in `routing_headers.DECLARED`.
 ROUTING: Final = 32
 

@@ -16,6 +16,35 @@ from router.wire.http1.routing_headers import RoutingHeaders
 _NOTHING_SAID: Final = RoutingHeaders()
 
 
+class Proxies:
+    """What the proxies before the router have added to a head."""
+
+    __slots__ = ("forwarded_for", "forwarded_other", "via")
+
+    def __init__(self) -> None:
+        self.via: list[bytes] = []
+        self.forwarded_for: bytes | None = None
+        self.forwarded_other: list[bytes] | None = None
+
+
+class BodyReading:
+    """How the body of a request is read. Requests with neither a decoder nor a `watch` share it."""
+
+    __slots__ = ("decoder", "is_json", "watch")
+
+    def __init__(
+        self, *, is_json: bool, decoder: BodyDecoder | None = None, watch: Any = None
+    ) -> None:
+        self.is_json = is_json  # the body must be JSON
+        self.decoder = decoder
+        self.watch = watch  # an object whose `feed` is called with each piece of the body
+
+
+PLAIN: Final = BodyReading(is_json=False)
+JSON_BODY: Final = BodyReading(is_json=True)
+NO_PROXIES: Final = Proxies()
+
+
 class RequestHead:
     """The head of a request. `lines`: the header lines that are forwarded unchanged."""
 
@@ -27,14 +56,10 @@ class RequestHead:
         "content_encoding",
         "content_length",
         "content_type",
-        "decoder",
         "expect_continue",
-        "forwarded_for",
-        "forwarded_other",
         "has_body",
         "host",
         "http_1_0",
-        "is_json",
         "joined",
         "keep_alive",
         "lines",
@@ -43,12 +68,12 @@ class RequestHead:
         "owner",
         "passes",
         "path_class",
+        "proxies",
+        "reading",
         "request_id",
         "route",
         "routing",
         "target",
-        "via",
-        "watch",
     )
 
     def __init__(self) -> None:
@@ -64,9 +89,7 @@ class RequestHead:
         self.chunked = False
         self.has_body = False
         self.expect_continue = False
-        self.via: list[bytes] | None = None
-        self.forwarded_for: bytes | None = None
-        self.forwarded_other: list[bytes] | None = None
+        self.proxies = NO_PROXIES
         self.request_id: bytes | None = None
         self.authorization: bytes | None = None  # the whole Authorization header line
         self.accept_encoding = b""  # the whole lines of Accept-Encoding, each after a CRLF
@@ -81,11 +104,8 @@ class RequestHead:
         self.path_class = -1  # the index of the priority class in the request's path; -1: none
         self.route: Any = None  # the `Route` of the request's path, set by `check_head`
         self.passes = False  # set by `check_head` if a `Tunnel` is to carry the body
-        self.is_json = False  # set by `check_head` if the body must be JSON
-        # The decoder of the body: set by `check_head`, or by the reader for text that is not UTF-8.
-        self.decoder: BodyDecoder | None = None
-        # Set by `check_head`: an object whose `feed` is called with each piece of the body.
-        self.watch: Any = None
+        # Set by `check_head`, and by the reader for text that is not UTF-8.
+        self.reading = PLAIN
 
     def drop(self, name: bytes) -> None:
         """Removes the lines of a field from those that are forwarded. `name`: in lower case."""
@@ -106,9 +126,7 @@ class RequestHead:
         made.chunked = self.chunked
         made.has_body = self.has_body
         made.expect_continue = self.expect_continue
-        made.via = self.via
-        made.forwarded_for = self.forwarded_for
-        made.forwarded_other = self.forwarded_other
+        made.proxies = self.proxies
         made.request_id = self.request_id
         made.authorization = self.authorization
         made.accept_encoding = self.accept_encoding
@@ -121,9 +139,7 @@ class RequestHead:
         made.path_class = self.path_class
         made.route = self.route
         made.passes = self.passes
-        made.watch = self.watch
-        made.is_json = self.is_json
-        made.decoder = self.decoder
+        made.reading = self.reading
         return made
 
 

@@ -19,7 +19,7 @@ from typing import Final
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
 from router.wire.http1 import headers as h
-from router.wire.http1.heads import RequestHead
+from router.wire.http1.heads import NO_PROXIES, Proxies, RequestHead
 from router.wire.http1.routing_headers import DECLARED, RoutingHeaders
 
 _METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
@@ -35,6 +35,18 @@ _TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#\x00-\x20\x7f-\xff]+)([/?][\x21\x22\x24-\x7e]*)?")
 
 
+class _Checked:
+    """The fields of one head that are only checked."""
+
+    __slots__ = ("connection", "expect", "host", "upgrade")
+
+    def __init__(self) -> None:
+        self.host: bytes | None = None
+        self.connection: list[bytes] | None = None
+        self.upgrade: bytes | None = None
+        self.expect: bytes | None = None
+
+
 def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> None:
     """Fills in an empty `head` from the bytes of a head that llhttp accepted.
 
@@ -48,10 +60,7 @@ def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> No
     first = lines[0]
     head.method, head.target, head.http_1_0, named_host = _request_line(first, limits)
     keep = head.lines
-    host: bytes | None = None
-    connection: list[bytes] | None = None
-    upgrade: bytes | None = None
-    expect: bytes | None = None
+    checked = _Checked()
     known = h.REQUEST.memo.get
     fields = iter(lines)
     next(fields)
@@ -60,83 +69,110 @@ def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> No
         action, value = entry
         if action == h.PASS:
             keep.append(line)
-            continue
-        if action == h.HOST:
-            if host is not None:
-                raise RouterError(Reason.BAD_HOST, "more than one Host field")
-            host = value
-        elif action == h.CONNECTION:
-            tokens = h.connection_tokens(value)
-            connection = tokens if connection is None else connection + tokens
-        elif action == h.CONTENT_LENGTH:
-            if head.content_length is not None or not value.isdigit() or len(value) > 20:
-                raise RouterError(Reason.BAD_REQUEST, "unusable Content-Length")
-            head.content_length = int(value)
-        elif action == h.TRANSFER_ENCODING:
-            if value.lower() != b"chunked" or head.chunked:
-                raise RouterError(
-                    Reason.BAD_TRANSFER_ENCODING, "only chunked transfer coding is supported"
-                )
-            head.chunked = True
-        elif action == h.CONTENT_TYPE:
-            if head.content_type is None:
-                head.content_type = value
-                keep.append(line)
-            elif head.content_type != value:
-                # Of two different Content-Type fields, engines read the first and other servers
-                # the last, so the request is refused.
-                raise RouterError(Reason.BAD_HEADER, "more than one Content-Type")
-        elif action == h.AUTHORIZATION:
-            head.authorization = line
-        elif action == h.API_KEY:
-            head.api_key = line
-        elif action == h.REQUEST_ID:
-            head.request_id = value
-        elif action == h.FORWARDED_FOR:
-            seen = head.forwarded_for
-            head.forwarded_for = value if seen is None else seen + b", " + value
-        elif action == h.FORWARDED_OTHER:
-            if head.forwarded_other is None:
-                head.forwarded_other = []
-            head.forwarded_other.append(line)
-        elif action == h.VIA:
-            if _has_passed(value, via):
-                raise RouterError(Reason.LOOP, "this request has been here before (`Via`)")
-            if head.via is None:
-                head.via = []
-            head.via.append(value)
-        elif action == h.EXPECT:
-            expect = value.lower()
-        elif action == h.UPGRADE:
-            upgrade = value.lower()
-        elif action == h.ACCEPT_ENCODING:
-            head.accept_encoding += b"\r\n" + line
-        elif action == h.CONTENT_ENCODING:
-            seen = head.content_encoding
-            coding = value.lower()
-            head.content_encoding = coding if seen is None else seen + b", " + coding
-            keep.append(line)
         elif action >= h.ROUTING:
             declared = DECLARED[action - h.ROUTING]
             declared.read(value, routing)
             if declared.passes:
                 keep.append(line)
-        elif action == h.ORIGIN:
-            head.origin = value
-            keep.append(line)
-        elif action == h.OWNER:
-            head.owner = value
-        elif action == h.MAX_FORWARDS:
-            keep.append(_count_forward(head, line, value))
+        elif action >= h.ACCEPT_ENCODING:
+            _read_sender(head, action, line, value, via)
+        elif action >= h.CONTENT_TYPE:
+            _read_content(head, action, line, value)
+        elif action != h.DROP:
+            _read_framing(head, checked, action, value)
+    _finish(head, checked)
+    if named_host is not None:
+        head.host = named_host
+
+
+def _read_framing(head: RequestHead, checked: _Checked, action: int, value: bytes) -> None:
+    """Reads a field of the connection, or of where the body ends."""
+    if action == h.HOST:
+        if checked.host is not None:
+            raise RouterError(Reason.BAD_HOST, "more than one Host field")
+        checked.host = value
+    elif action == h.CONNECTION:
+        tokens = h.connection_tokens(value)
+        before = checked.connection
+        checked.connection = tokens if before is None else before + tokens
+    elif action == h.CONTENT_LENGTH:
+        if head.content_length is not None or not value.isdigit() or len(value) > 20:
+            raise RouterError(Reason.BAD_REQUEST, "unusable Content-Length")
+        head.content_length = int(value)
+    elif action == h.TRANSFER_ENCODING:
+        if value.lower() != b"chunked" or head.chunked:
+            raise RouterError(
+                Reason.BAD_TRANSFER_ENCODING, "only chunked transfer coding is supported"
+            )
+        head.chunked = True
+    elif action == h.EXPECT:
+        checked.expect = value.lower()
+    else:
+        checked.upgrade = value.lower()
+
+
+def _read_content(head: RequestHead, action: int, line: bytes, value: bytes) -> None:
+    """Reads a field that is also forwarded."""
+    if action == h.CONTENT_TYPE:
+        if head.content_type is not None:
+            if head.content_type != value:
+                # Of two different Content-Type fields, engines read the first and other servers
+                # the last, so the request is refused.
+                raise RouterError(Reason.BAD_HEADER, "more than one Content-Type")
+            return
+        head.content_type = value
+    elif action == h.CONTENT_ENCODING:
+        seen = head.content_encoding
+        coding = value.lower()
+        head.content_encoding = coding if seen is None else seen + b", " + coding
+    elif action == h.ORIGIN:
+        head.origin = value
+    else:
+        line = _count_forward(head, line, value)
+    head.lines.append(line)
+
+
+def _read_sender(head: RequestHead, action: int, line: bytes, value: bytes, via: bytes) -> None:
+    """Reads a field of who sends the request, or of the proxies before the router."""
+    if action == h.AUTHORIZATION:
+        head.authorization = line
+    elif action == h.ACCEPT_ENCODING:
+        head.accept_encoding += b"\r\n" + line
+    elif action == h.API_KEY:
+        head.api_key = line
+    elif action == h.REQUEST_ID:
+        head.request_id = value
+    elif action == h.OWNER:
+        head.owner = value
+    else:
+        if head.proxies is NO_PROXIES:
+            head.proxies = Proxies()
+        proxies = head.proxies
+        if action == h.FORWARDED_FOR:
+            seen = proxies.forwarded_for
+            proxies.forwarded_for = value if seen is None else seen + b", " + value
+        elif action == h.FORWARDED_OTHER:
+            if proxies.forwarded_other is None:
+                proxies.forwarded_other = []
+            proxies.forwarded_other.append(line)
+        elif _has_passed(value, via):
+            raise RouterError(Reason.LOOP, "this request has been here before (`Via`)")
+        else:
+            proxies.via.append(value)
+
+
+def _finish(head: RequestHead, checked: _Checked) -> None:
+    """Checks what depends on several fields, and sets the values that result from them."""
+    connection, expect = checked.connection, checked.expect
     if head.http_1_0:
         head.keep_alive = connection is not None and b"keep-alive" in connection
         if head.chunked:
             raise RouterError(Reason.BAD_REQUEST, "HTTP/1.0 must not have Transfer-Encoding")
-    if host is not None or not head.http_1_0:
-        _check_host(host)
-    head.host = host if named_host is None else named_host
+    if checked.host is not None or not head.http_1_0:
+        _check_host(checked.host)
+    head.host = checked.host
     if connection is not None:
-        _apply_connection(head, connection, upgrade)
+        _apply_connection(head, connection, checked.upgrade)
     if head.chunked and head.content_length is not None:
         raise RouterError(Reason.BAD_REQUEST, "both Content-Length and Transfer-Encoding")
     if head.lines:

@@ -113,66 +113,79 @@ class ResponseReader:
 
     def _feed_head(self, data: bytes) -> bytes:
         """Reads bytes of the head. Returns the bytes after the head."""
+        plans = self._plans
         while data:
             carry = self._carry
             if carry:
                 data = carry + data
                 self._carry = b""
-            plans = self._plans
             known = plans.latest
             if known is not None:
                 end, length = known.match(data)
                 if end > 0:
                     return self._use(known, data, end, length)
-            if not data.startswith(b"HTTP/1.") and not b"HTTP/1.".startswith(data):
-                raise BadResponse("no HTTP/1.x status line")
-            at = data.find(_END, max(0, len(carry) - 3))
-            if at < 0:
-                limit = self._limits.response_head
-                if len(data) > limit:
-                    raise BadResponse(f"a head over {limit} bytes")
-                if b"\n" in data and b"\n\n" in data.replace(b"\r", b""):
-                    raise BadResponse("a head with bare line feeds")
+            end = self._end_of_head(data, max(0, len(carry) - 3))
+            if end < 0:
                 self._carry = data
                 return b""
-            end = at + 4
             raw = data[:end] if end < len(data) else data
             known = plans.latest = plans.find(raw)
             if known is not None:
                 matched, length = known.match(raw)
                 if matched == end:
                     return self._use(known, data, end, length)
-            rest = data[end:] if end < len(data) else b""
-            # The head is not a remembered head, so it must be validated.
-            if end > self._limits.response_head:
-                raise BadResponse(f"a head over {self._limits.response_head} bytes")
-            head = self._sort(raw)
-            if head.status < 200:
-                if head.status == 101:
-                    raise BadResponse("an unrequested switch of protocols")
-                self._parse(raw)
-                if self.interim is None:
-                    self.interim = []
-                self.interim.append(head)
-                self._interims += 1
-                if self._interims > _MAX_INTERIM:
-                    raise BadResponse("too many interim responses")
-                self._parser = None
-                # llhttp has reported the end of the interim response, which is not the end of the
-                # final response.
-                self._ended_at = -1
-                data = rest
-                continue
-            self._frame(head)
-            self._parse(raw)
-            plans.keep(raw, head.copy())
-            if self.state != CHUNKED:
-                # The parser is no longer needed. It and this reader refer to each other, so the
-                # reference is removed.
-                self._parser = None
-            self.head = head
-            return rest
+            data = data[end:] if end < len(data) else b""
+            if self._take_new(raw):
+                return data
         return b""
+
+    def _end_of_head(self, data: bytes, start: int) -> int:
+        """Return the index after the head; -1: it is incomplete. Raises BadResponse.
+
+        `start`: the index from which the end of the head is searched.
+        """
+        if not data.startswith(b"HTTP/1.") and not b"HTTP/1.".startswith(data):
+            raise BadResponse("no HTTP/1.x status line")
+        at = data.find(_END, start)
+        if at < 0:
+            limit = self._limits.response_head
+            if len(data) > limit:
+                raise BadResponse(f"a head over {limit} bytes")
+            if b"\n" in data and b"\n\n" in data.replace(b"\r", b""):
+                raise BadResponse("a head with bare line feeds")
+            return -1
+        return at + 4
+
+    def _take_new(self, raw: bytes) -> bool:
+        """Validates a head that is not remembered. Returns whether it is the head of the final
+        response, and not of an interim response. Raises BadResponse."""
+        if len(raw) > self._limits.response_head:
+            raise BadResponse(f"a head over {self._limits.response_head} bytes")
+        head = self._sort(raw)
+        if head.status < 200:
+            if head.status == 101:
+                raise BadResponse("an unrequested switch of protocols")
+            self._parse(raw)
+            if self.interim is None:
+                self.interim = []
+            self.interim.append(head)
+            self._interims += 1
+            if self._interims > _MAX_INTERIM:
+                raise BadResponse("too many interim responses")
+            self._parser = None
+            # llhttp has reported the end of the interim response, which is not the end of the final
+            # response.
+            self._ended_at = -1
+            return False
+        self._frame(head)
+        self._parse(raw)
+        self._plans.keep(raw, head.copy())
+        if self.state != CHUNKED:
+            # The parser is no longer needed. It and this reader refer to each other, so the
+            # reference is removed.
+            self._parser = None
+        self.head = head
+        return True
 
     def _use(self, known: Known[ResponseHead], data: bytes, end: int, length: int) -> bytes:
         """Takes a remembered head. Returns the bytes after it.
@@ -202,24 +215,11 @@ class ResponseReader:
             raise BadResponse(str(err)) from None
 
     def _sort(self, raw: bytes) -> ResponseHead:
+        """Return the head in these bytes, with sorted fields."""
         lines = raw[:-4].split(b"\r\n")
         if len(lines) - 1 > self._limits.response_header_count:
             raise BadResponse("too many header fields")
-        head = ResponseHead()
-        status_line = lines[0]
-        code = status_line[9:12]
-        if (
-            status_line[8:9] != b" "
-            or status_line[7:8] not in (b"0", b"1")
-            or not code.isdigit()
-            or status_line[12:13] not in (b"", b" ")
-        ):
-            raise BadResponse("an unreadable status line")
-        head.status = int(code)
-        if head.status < 100:
-            raise BadResponse("a status below 100")
-        head.status_line = status_line[9:]
-        head.keep_alive = status_line[7:8] == b"1"
+        head = _head_of(lines[0])
         keep = head.lines
         nominated: set[bytes] = set()
         known = h.RESPONSE.memo.get
@@ -230,32 +230,6 @@ class ResponseReader:
             action, value = entry
             if action == h.PASS:
                 keep.append(line)
-                continue
-            if action == h.CONTENT_TYPE:
-                kind = value.partition(b";")[0].strip().lower()
-                head.is_sse = kind == b"text/event-stream"
-                head.is_json = kind == b"application/json" or kind.endswith(b"+json")
-                keep.append(line)
-            elif action == h.LOAD:
-                head.load = value
-                keep.append(line)
-            elif action == h.RETRY_AFTER:
-                head.retry_after = value
-                keep.append(line)
-            elif action == h.DATE:
-                head.has_date = True
-                keep.append(line)
-            elif action == h.CONTENT_LENGTH:
-                if not value.isdigit() or len(value) > 18:
-                    raise BadResponse("an unusable Content-Length")
-                length = int(value)
-                if head.content_length is not None:
-                    raise BadResponse("more than one Content-Length")
-                head.content_length = length
-            elif action == h.TRANSFER_ENCODING:
-                if value.lower() != b"chunked" or head.chunked:
-                    raise BadResponse("a transfer coding other than chunked")
-                head.chunked = True
             elif action == h.CONNECTION:
                 tokens = h.connection_tokens(value)
                 if b"close" in tokens:
@@ -263,6 +237,11 @@ class ResponseReader:
                 elif b"keep-alive" in tokens:
                     head.keep_alive = True
                 nominated.update(tokens)
+            elif action <= h.TRANSFER_ENCODING:
+                _read_framing(head, action, value)
+            else:
+                _read_forwarded(head, action, value)
+                keep.append(line)
         nominated -= {b"keep-alive", b"close"}
         if nominated:
             if nominated & h.PROTECTED_IN_RESPONSES:
@@ -275,7 +254,7 @@ class ResponseReader:
         if head.chunked:
             if head.content_length is not None:
                 raise BadResponse("both Content-Length and Transfer-Encoding")
-            if status_line[7:8] == b"0":
+            if lines[0][7:8] == b"0":
                 # HTTP/1.0 has no chunks, so a program on the way may have changed the framing. The
                 # connection must not be used again (RFC 9112 section 6.1).
                 head.keep_alive = False
@@ -360,3 +339,50 @@ def _is_about_trailers(message: str) -> bool:
     trailers.
     """
     return "Content-Length" in message or "Transfer-Encoding" in message
+
+
+def _head_of(status_line: bytes) -> ResponseHead:
+    """Return an empty head with the values of the status line. Raises BadResponse."""
+    code = status_line[9:12]
+    if (
+        status_line[8:9] != b" "
+        or status_line[7:8] not in (b"0", b"1")
+        or not code.isdigit()
+        or status_line[12:13] not in (b"", b" ")
+    ):
+        raise BadResponse("an unreadable status line")
+    head = ResponseHead()
+    head.status = int(code)
+    if head.status < 100:
+        raise BadResponse("a status below 100")
+    head.status_line = status_line[9:]
+    head.keep_alive = status_line[7:8] == b"1"
+    return head
+
+
+def _read_framing(head: ResponseHead, action: int, value: bytes) -> None:
+    """Reads a field of where the body ends, or drops the field. Raises BadResponse."""
+    if action == h.CONTENT_LENGTH:
+        if not value.isdigit() or len(value) > 18:
+            raise BadResponse("an unusable Content-Length")
+        if head.content_length is not None:
+            raise BadResponse("more than one Content-Length")
+        head.content_length = int(value)
+    elif action == h.TRANSFER_ENCODING:
+        if value.lower() != b"chunked" or head.chunked:
+            raise BadResponse("a transfer coding other than chunked")
+        head.chunked = True
+
+
+def _read_forwarded(head: ResponseHead, action: int, value: bytes) -> None:
+    """Reads a field that is also forwarded."""
+    if action == h.CONTENT_TYPE:
+        kind = value.partition(b";")[0].strip().lower()
+        head.is_sse = kind == b"text/event-stream"
+        head.is_json = kind == b"application/json" or kind.endswith(b"+json")
+    elif action == h.LOAD:
+        head.load = value
+    elif action == h.RETRY_AFTER:
+        head.retry_after = value
+    else:
+        head.has_date = True

@@ -9,17 +9,19 @@ from hypothesis import given, strategies as st
 
 from router.config.model import Limits
 from router.dispatch.attempts.upstream_head import attempt_head, common_lines
-from router.wire.http1.heads import RequestHead
+from router.wire.http1.heads import Proxies, RequestHead
 from router.wire.http1.request_reader import RequestReader
 from tests.examples import examples
 from tests.harness.reading import Request, RequestReader as Replica
+from tests.wire.http1.heads import feed
 
 
 def a_head(**values: Any) -> RequestHead:
     head = RequestHead()
     head.method = b"GET"
+    head.proxies = Proxies()
     for name, value in values.items():
-        setattr(head, name, value)
+        setattr(head.proxies if name in Proxies.__slots__ else head, name, value)
     return head
 
 
@@ -128,8 +130,8 @@ def test_the_head_of_an_attempt() -> None:
 
 
 def understood(data: bytes) -> tuple[RequestHead, bytes]:
-    reader = RequestReader(Limits(), b"hedgerow", lambda head: None)
-    reader.feed(data)
+    reader = RequestReader(Limits(), b"hedgerow")
+    feed(reader, data)
     return reader.head, b"".join(reader.take_body())
 
 

@@ -23,14 +23,15 @@ from router.dispatch.usage.usage_estimate import (
 from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.intake.body import SCAN_ABOVE
-from router.intake.fields import Fields
 from router.intake.flow import Flow
 from router.intake.routes import ANY, JSON, Route, classify
-from router.wire.client import ClientConnection, Front, Handler
+from router.wire.client import ClientConnection
+from router.wire.front import Front, Handler
 from router.wire.http1.heads import RequestHead
 from router.wire.outbox import Outbox
 from router.wire.sweep import Sweeper
 from tests.dispatch.replicas import bare
+from tests.intake.members import made
 
 MEASURED = 100  # measured tokens of the prompt
 
@@ -48,7 +49,7 @@ def asked(
         size,
         Route(kind, True, body, True) if route is None else route,
         path,
-        Fields(**fields),
+        made(**fields),
         b"name",
         None,
         Flow("", "10.0.0.1", ""),
@@ -142,7 +143,7 @@ class NoHandler(Handler):
     def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
         raise NotImplementedError
 
-    def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
+    def relieve(self, peer: str, head: RequestHead, body_bytes: int) -> bool:
         raise NotImplementedError
 
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:

@@ -103,12 +103,6 @@ def test_milliseconds(seconds: float, expected: float) -> None:
     assert milliseconds(seconds) == expected
 
 
-def test_long_texts_are_cut(tmp_path: Path) -> None:
-    (line,), _ = written(tmp_path / "log", record(path="/" + "p" * 100_000, model="m" * 100_000))
-    assert line["path"] == "/" + "p" * (TEXT_CHARS_MAX - 1)
-    assert line["model"] == "m" * TEXT_CHARS_MAX
-
-
 any_text = st.text(st.characters(exclude_categories=()), max_size=300)
 
 

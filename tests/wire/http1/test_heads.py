@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.wire.http1.body_decoder import decoder_of
-from router.wire.http1.heads import RequestHead, ResponseHead
+from router.wire.http1.heads import BodyReading, Proxies, RequestHead, ResponseHead
 from router.wire.http1.routing_headers import RoutingHeaders
 from tests.wire.http1.heads import fields_of
 
@@ -22,9 +21,9 @@ def other(name: str, value: object) -> Any:
         return sum(name.encode())
     if isinstance(value, RoutingHeaders):
         return RoutingHeaders()
-    if name == "decoder":
-        return decoder_of(b"gzip", is_json=False, is_known=True)
-    if isinstance(value, list) or name in ("via", "forwarded_other"):
+    if isinstance(value, Proxies | BodyReading):
+        return Proxies() if isinstance(value, Proxies) else BodyReading(is_json=False)
+    if isinstance(value, list):
         return [name.encode()]
     return name.encode()
 

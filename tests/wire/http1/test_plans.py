@@ -18,7 +18,7 @@ from router.wire.http1.plans import CAPACITY, LONGEST, Known, Plans, parts_of
 from router.wire.http1.request_reader import COMPLETE, RequestReader
 from router.wire.http1.response_reader import BadResponse, ResponseReader
 from tests.examples import examples
-from tests.wire.http1.heads import told
+from tests.wire.http1.heads import feed, told
 
 LIMITS = Limits(body=1000)
 # Values in place of a length, and fields that may accompany it.
@@ -56,8 +56,8 @@ RESPONSES = heads("HTTP/1.1 200 OK")
 
 
 def request_reader(head: bytes, plans: Plans[RequestHead] | None = None) -> RequestReader:
-    reader = RequestReader(LIMITS, b"v", lambda head: None, plans)
-    reader.feed(head + BODY)
+    reader = RequestReader(LIMITS, b"v", plans)
+    feed(reader, head + BODY)
     return reader
 
 
@@ -115,14 +115,14 @@ def test_an_empty_length_does_not_take_the_one_before(length: str) -> None:
 def test_requests_of_one_connection_in_any_order(several: list[bytes]) -> None:
     """Each head is compared with the one before it first."""
     plans: Plans[RequestHead] = Plans()
-    reader = RequestReader(LIMITS, b"v", lambda head: None, plans)
+    reader = RequestReader(LIMITS, b"v", plans)
     for head in several:
         expected = read_request(head)
         try:
-            reader.feed(head + BODY)
+            feed(reader, head + BODY)
         except RouterError as err:
             assert err.reason == expected
-            reader = RequestReader(LIMITS, b"v", lambda head: None, plans)
+            reader = RequestReader(LIMITS, b"v", plans)
             continue
         body = reader.take_body() if reader.state == COMPLETE else []
         assert (told(reader.head), reader.state, body or expected[2], reader.early) == expected
@@ -139,7 +139,7 @@ def test_a_refused_head_is_not_kept() -> None:
     data = b"GET /secret HTTP/1.1\r\nHost: h\r\n\r\n"
     for _ in range(2):
         with pytest.raises(RouterError):
-            RequestReader(LIMITS, b"v", refuse, plans).feed(data)
+            feed(RequestReader(LIMITS, b"v", plans), data, refuse)
 
 
 def test_requests_share_nothing_that_one_could_change() -> None:

@@ -8,6 +8,7 @@ from router.core.errors import Reason, RouterError
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.request_reader import RequestReader
 from tests.harness.splits import name_of, ways
+from tests.wire.http1.heads import feed
 from tests.wire.http1.test_request_reader import (
     CHUNKED,
     LIMITS,
@@ -165,9 +166,9 @@ def test_the_fields_that_are_read_are_reported() -> None:
     assert head.content_encoding == b"gzip"
     assert head.authorization == b"Authorization: Bearer k"
     assert head.request_id == b"r-1"
-    assert head.forwarded_for == b"1.2.3.4, 5.6.7.8"
-    assert head.forwarded_other == [b"X-Forwarded-Proto: https"]
-    assert head.via == [b"1.1 elsewhere"]
+    assert head.proxies.forwarded_for == b"1.2.3.4, 5.6.7.8"
+    assert head.proxies.forwarded_other == [b"X-Forwarded-Proto: https"]
+    assert head.proxies.via == [b"1.1 elsewhere"]
     assert head.routing.model == b"m"
     assert head.lines == [b"Content-Type: application/json", b"Content-Encoding: GZip"]
 
@@ -297,9 +298,9 @@ def test_the_head_may_be_refused_before_its_body() -> None:
     def refuse(head: RequestHead) -> None:
         raise RouterError(Reason.NOT_FOUND, "no")
 
-    reader = RequestReader(LIMITS, b"v", refuse)
+    reader = RequestReader(LIMITS, b"v")
     with pytest.raises(RouterError):
-        reader.feed(post(b"hello", b"Content-Length: 5"))
+        feed(reader, post(b"hello", b"Content-Length: 5"), refuse)
     assert reader.take_body() == []
 
 

@@ -15,7 +15,7 @@ from router.core.errors import Reason, RouterError
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.request_reader import COMPLETE, RequestReader
 from tests.harness.splits import name_of, ways
-from tests.wire.http1.heads import told
+from tests.wire.http1.heads import feed, told
 
 LIMITS = Limits()
 NEXT = b"GET /next HTTP/1.1\r\nHost: b\r\n\r\n"
@@ -25,13 +25,13 @@ Story = list[Any]
 def read(pieces: list[bytes], limits: Limits = LIMITS, via: bytes = b"hedgerow") -> Story:
     """The requests in `pieces`, as a connection would read them, and how it ends."""
     heads: list[RequestHead] = []
-    reader = RequestReader(limits, via, heads.append)
+    reader = RequestReader(limits, via)
     story: Story = []
     try:
         for piece in pieces:
             data = piece
             while data:
-                reader.feed(data)
+                feed(reader, data, heads.append)
                 if reader.state != COMPLETE:
                     break
                 assert heads[-1] is reader.head
@@ -151,15 +151,16 @@ def test_line_ends_in_the_data_of_a_chunk_cost_nothing(sizes: list[int]) -> None
 
     `sizes`: the sizes of the first reads in bytes.
     """
-    reader = RequestReader(LIMITS, b"v", lambda head: None)
-    reader.feed(post(b"", CHUNKED))
-    parser = reader._parser = CountingParser(reader._parser)
+    reader = RequestReader(LIMITS, b"v")
+    feed(reader, post(b"", CHUNKED))
+    assert reader._chunked is not None
+    parser = reader._chunked._parser = CountingParser(reader._chunked._parser)
     value = b"\r\n\r\n" * 50_000
     data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(value), value) + NEXT
     for size in sizes:
-        reader.feed(data[:size])
+        feed(reader, data[:size])
         data = data[size:]
-    reader.feed(data)
+    feed(reader, data)
     assert reader.state == COMPLETE
     assert reader.early == NEXT
     assert b"".join(reader.take_body()) == value
@@ -252,23 +253,23 @@ def test_too_large_a_length_is_refused_before_its_body() -> None:
 
 
 def test_an_endless_head_is_refused_while_it_comes() -> None:
-    reader = RequestReader(SMALL, b"v", lambda head: None)
-    reader.feed(b"GET / HTTP/1.1\r\nX-Pad: ")
+    reader = RequestReader(SMALL, b"v")
+    feed(reader, b"GET / HTTP/1.1\r\nX-Pad: ")
     with pytest.raises(RouterError) as refusal:
         for _ in range(SMALL.head):
-            reader.feed(b"p")
+            feed(reader, b"p")
     assert refusal.value.reason is Reason.HEAD_TOO_LARGE
-    reader = RequestReader(SMALL, b"v", lambda head: None)
-    reader.feed(b"GET /")
+    reader = RequestReader(SMALL, b"v")
+    feed(reader, b"GET /")
     with pytest.raises(RouterError) as refusal:
         for _ in range(SMALL.request_line):
-            reader.feed(b"a")
+            feed(reader, b"a")
     assert refusal.value.reason is Reason.TARGET_TOO_LONG
 
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_early_data(over: int) -> None:
-    reader = RequestReader(SMALL, b"v", lambda head: None)
+    reader = RequestReader(SMALL, b"v")
     early = b"e" * (SMALL.early_data + over)
     for pieces in ([get() + early], [get(), early], [get() + early[:5], early[5:]]):
         reader.reset()
@@ -276,11 +277,11 @@ def test_early_data(over: int) -> None:
         if over:
             with pytest.raises(RouterError) as refusal:
                 for piece in pieces:
-                    reader.feed(piece)
+                    feed(reader, piece)
             assert refusal.value.reason is Reason.EARLY_DATA
         else:
             for piece in pieces:
-                reader.feed(piece)
+                feed(reader, piece)
             assert reader.early == early
             assert reader.state == COMPLETE
 

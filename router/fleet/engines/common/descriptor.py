@@ -29,7 +29,7 @@ COUNTS: Final = b'_tokens"'
 class Abort:
     """How a request is aborted at an engine if closing its connection is not enough.
 
-    `intake/fields.py` must read the body's member `key`, because an ID from a client is never
+    `intake/shapes.py` must read the body's member `key`, because an ID from a client is never
     forwarded.
     """
 
