@@ -28,7 +28,7 @@ from bench.overhead.works import WORKS, Clock, with_sums
 from router.intake.body import read_fields
 from router.lab.overhead import shapes
 from router.lab.overhead.processes import Orderly
-from router.wire.front import Handler
+from router.wire.client import Handler
 from router.wire.http1.heads import RequestHead
 
 BLOCK = 500  # operations in a block; a figure is the median of the means of the blocks

@@ -29,8 +29,7 @@ from router.lab.overhead import shapes
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.log.access_log import AccessLog
 from router.observe.metrics import Metrics
-from router.wire.client import ClientConnection
-from router.wire.front import Front, Handler
+from router.wire.client import ClientConnection, Front, Handler
 from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
 

@@ -54,8 +54,7 @@ from router.observe.events import log_event
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.log.access_log import AccessLog, ReplacedLogs
 from router.observe.metrics import Metrics
-from router.wire.client import ClientConnection, as_protocol
-from router.wire.front import Front
+from router.wire.client import ClientConnection, Front, as_protocol
 from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import TUNNEL_BYTES

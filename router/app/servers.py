@@ -16,8 +16,7 @@ from router.config.tls import PortTls
 from router.core.errors import ConfigError
 from router.observe.admin.authority import Authority
 from router.observe.admin.listener import Admin
-from router.wire.client import ClientConnection, as_protocol
-from router.wire.front import Front
+from router.wire.client import ClientConnection, Front, as_protocol
 
 
 class Servers:

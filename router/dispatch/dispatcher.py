@@ -62,8 +62,7 @@ from router.intake.urgency import UNSAID, class_in_path
 from router.observe.events import log_event
 from router.observe.log.access_log import AccessLog
 from router.observe.prices import prices_of
-from router.wire.client import ClientConnection
-from router.wire.front import Handler
+from router.wire.client import ClientConnection, Handler
 from router.wire.http1 import answers
 from router.wire.http1.body_decoder import decoder_of
 from router.wire.http1.cors import is_preflight

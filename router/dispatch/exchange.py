@@ -15,7 +15,7 @@ Each resource is released by its owner:
 - `Dispatcher.finished` releases the tenant's limits.
 
 The exchange decides what is sent to the client and when; its `Reply` writes the bytes. What follows
-the first content and the last one is in `relaying.py`, an end without an answer in `ending.py`.
+the first content is in `relaying.py`; `ending.py` ends requests from outside.
 """
 
 from __future__ import annotations
@@ -37,23 +37,20 @@ from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.deadlines import Deadlines
 from router.dispatch.driver.placing import answer
+from router.dispatch.driver.reports import refusal_shown
 from router.dispatch.driver.request import Request
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.driver.retries import failed
 from router.dispatch.driver.watch import check
-from router.dispatch.ending import abandon, break_off, count_tokens
 from router.dispatch.messages import MESSAGES
 from router.dispatch.relaying import (
     begin_reply,
-    end_in_stream,
-    end_whole,
+    facts_of,
     learn_response,
-    may_send_early_status,
     name_estimate,
     pause,
     resume,
-    send_error_event,
     shown,
     watch,
 )
@@ -63,15 +60,19 @@ from router.dispatch.resumption import Rest
 from router.dispatch.rules import Times
 from router.dispatch.tenants import models_of
 from router.dispatch.usage.token_counts import Usage
-from router.dispatch.usage.usage_estimate import most_generated, usage_before_content
+from router.dispatch.usage.usage_estimate import (
+    learn_stream,
+    most_generated,
+    usage_at_end,
+    usage_before_content,
+)
 from router.fleet.names import Target
 from router.fleet.prefix.response_affinity import response_id
 from router.fleet.replica import Replica
 from router.fleet.suspects import digest_of
 from router.intake.routes import STORED_PREFIX, Route, has_judged_body
-from router.wire.client import ClientConnection
-from router.wire.front import ClientExchange
-from router.wire.http1.error_shapes import of_router
+from router.wire.client import ClientConnection, ClientExchange
+from router.wire.http1.error_shapes import ErrorFacts, of_router
 from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import ResponseReader
 
@@ -125,7 +126,7 @@ class SweptDeadlines(Deadlines):
 class Exchange(Request, ClientExchange, AttemptOwner):
     """A client's request in the proxy, until it ends. Times are monotonic seconds."""
 
-    __slots__ = ("_digest", "_owner", "asked", "client", "question", "reply")
+    __slots__ = ("_digest", "_owner", "asked", "client", "context", "driver", "question", "reply")
 
     def __init__(
         self,
@@ -158,11 +159,8 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         self.client = client
         self.question: Question | None = None  # Asks for the token ids that the request waits for.
         self.reply = Reply(client, request_id, target=asked.path, head=asked.head)
+        self.context = context
         self.driver = RequestDriver(self, context)
-
-    @property
-    def context(self) -> Context:
-        return self.driver.context
 
     # -- which replicas it may use ----------------------------------------------------------------
 
@@ -202,19 +200,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
     # -- the port of the engines ------------------------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:
-        attempt.io = AttemptIO(self, self, self.asked, attempt)
-
-    def open(self, attempt: Attempt, fresh: bool) -> None:
-        io_of(attempt).start(fresh)
-
-    def drop(self, attempt: Attempt) -> None:
-        io_of(attempt).cancel()
-
-    def discard(self, attempt: Attempt) -> None:
-        io_of(attempt).discard()
-
-    def free_connection(self, attempt: Attempt) -> None:
-        io_of(attempt).finish()
+        attempt.io = AttemptIO(self, self.driver, self.asked, attempt)
 
     def rest(self, attempt: Attempt, reason: Reason) -> Rest | None:
         stream, driver = self.reply.stream, self.driver
@@ -281,24 +267,33 @@ class Exchange(Request, ClientExchange, AttemptOwner):
             return None
         has_begun = reply.status != 0
         if has_begun and (head.status != 200 or not is_read):
-            end_in_stream(self, attempt, reader, now)
+            # The client has a 200 for a stream, and the answer is not a stream. A 200 does not
+            # count against the replica: without the early 200 it would be a success.
+            reason = error_of(head.status)
+            if reason is Reason.OK:
+                reason = Reason.BAD_RESPONSE
+            refusal_shown(self, self.context, attempt, now)
+            self.driver.completed(attempt, reason, now)
+            self._send_error_event(facts_of(reader, reason), reason)
             return None
         reply.last_at = now  # From now on, each token changes only this time.
         if self.route.inference and not self.route.light:
-            shown(self, attempt, head, now)
+            shown(self, self.context, reply, attempt, head, now)
         if self.route.kind == "responses" and head.status == 200 and reader.parts:
             made = response_id(b"".join(reader.parts))
             if made is not None:
-                learn_response(self, made, replica)
+                learn_response(self.context, self.asked, made, replica)
         if self.client.paused:
-            pause(self, now)
+            pause(self.driver, now)
         named = self.asked.named
         if named is not None and named.restores_name and reply.restored_name is None:
             reply.restored_name = RestoredName(named.name)
-        if is_read:
-            watch(self, io, before, now)
+        if is_read and not watch(self, self.context, reply, io, before, now):
+            # The request is not sent again, however its stream ends.
+            self.release_body()
+            self.asked.forget()
         if not has_begun:
-            begin_reply(self, reader, replica)
+            begin_reply(self, self.asked, reply, reader, replica)
         return reply
 
     def completed(self, attempt: Attempt, reader: ResponseReader, now: float) -> None:
@@ -309,7 +304,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
             self.free_connection(attempt)
             failed(self.driver, attempt, Reason.STREAM_ERROR, reused=False, received=True)
             return
-        end_whole(self, attempt, head.status, now)
+        self._end_whole(attempt, head.status, now)
         client = self.client
         client.done(reply.keep_alive and client.keeps_alive, now)
 
@@ -324,15 +319,20 @@ class Exchange(Request, ClientExchange, AttemptOwner):
             models = models_of(self.asked.key)
             served = self.context.fleet.listing.names_text(models, self.view.allowed)
             err = RouterError(err.reason, err.message + served, param=err.param)
-        client = self.client
-        now = monotonic()
         if self.reply.status:
-            self.reply.end_with_error(of_router(err))
-            keep_alive = self.reply.keep_alive and client.keeps_alive
-        else:
-            keep_alive = self.reply.error(err)
+            self._send_error_event(of_router(err), err.reason)
+            return
+        client, now = self.client, monotonic()
+        keep_alive = self.reply.error(err)
         self.finish(err.reason, now)
         client.done(keep_alive, now)
+
+    def _send_error_event(self, facts: ErrorFacts, reason: Reason) -> None:
+        """End the request with an error event, because the client has the status of a stream."""
+        client, now = self.client, monotonic()
+        self.reply.end_with_error(facts)
+        self.finish(reason, now)
+        client.done(self.reply.keep_alive and client.keeps_alive, now)
 
     def send_kept_error(self) -> None:
         """Send the client the error answer that was kept first, because all attempts failed."""
@@ -343,9 +343,9 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         self.driver.state.kept_error_wins()
         reply, client = self.reply, self.client
         if reply.status:
-            send_error_event(self, reader, attempt.reason)
+            self._send_error_event(facts_of(reader, attempt.reason), attempt.reason)
             return
-        begin_reply(self, reader, replica)
+        begin_reply(self, self.asked, reply, reader, replica)
         reply.relay(reader)
         reason = error_of(reader.head.status)
         # If the status of the answer was 200, the error was inside the stream.
@@ -380,10 +380,10 @@ class Exchange(Request, ClientExchange, AttemptOwner):
             return
         deadlines.commented(now)
         if state.commit == Commit.NOTHING:
-            if not may_send_early_status(self):
+            if not self.driver.may_commit_early(self.client.front.draining):
                 return  # The next check of the deadlines tries again.
             state.committed_status()
-            name_estimate(self)
+            name_estimate(self, self.asked, self.reply)
             self.context.metrics.streams_committed_early += 1
         self.reply.comment()
 
@@ -408,22 +408,22 @@ class Exchange(Request, ClientExchange, AttemptOwner):
                 now = monotonic()
                 if now - self.reply.last_at > _LEAVES_WITHIN_S:
                     winner.is_timed = False
-                end_whole(self, winner, self.reply.status, now)
+                self._end_whole(winner, self.reply.status, now)
                 return
             self.estimate_work(monotonic())
         except Exception as err:
             self.context.log_defect(err)
-        abandon(self, reason)
+        self._abandon(reason)
 
     def client_paused(self) -> None:
         try:
-            pause(self, monotonic())
+            pause(self.driver, monotonic())
         except Exception as err:
             self.crashed(err)
 
     def client_resumed(self) -> None:
         try:
-            resume(self, monotonic())
+            resume(self.driver, self.reply, monotonic())
         except Exception as err:
             self.crashed(err)
 
@@ -441,12 +441,47 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         client = self.client
         try:
             if not client.closing:
-                break_off(self, RouterError(reason, MESSAGES[reason]))
+                self.break_off(RouterError(reason, MESSAGES[reason]))
         except Exception as again:
             self.context.log_defect(again)
         if not self.driver.is_over:
-            abandon(self, reason)
+            self._abandon(reason)
             client.abort(reason)
+
+    def break_off(self, err: RouterError) -> None:
+        """Like `refuse`, but may raise."""
+        if self.reply.is_complete:  # The exception came after the whole response was written.
+            self.driver.cancel(err.reason)
+            self.finish(err.reason, monotonic(), is_whole=True)
+            self.client.done(False, monotonic())
+        # Before the status is sent, the client has received no byte of the winning attempt.
+        elif (
+            self.driver.state.commit == Commit.CONTENT
+            and self.reply.status
+            and not self.driver.is_over
+        ):
+            self.driver.cancel(err.reason)
+            self.truncate(err.reason, err)
+        else:
+            self.answer(err)
+
+    def _abandon(self, reason: Reason) -> None:
+        """End the request without sending anything else to the client."""
+        try:
+            self.driver.cancel(reason)
+        except Exception as err:
+            self.context.log_defect(err)
+        self.finish(reason, monotonic())
+
+    def _end_whole(self, attempt: Attempt, status: int, now: float) -> None:
+        """End the request, whose client was sent all of the attempt's answer."""
+        blames_replica = False
+        reason = error_of(status)
+        if self.reply.has_failed:
+            reason = Reason.STREAM_ERROR
+            blames_replica = self.reply.blames_replica
+        self.driver.completed(attempt, reason, now, blames_replica=blames_replica)
+        self.finish(reason, now, is_whole=True)
 
     def finish(self, reason: Reason, now: float, *, is_whole: bool = False) -> None:
         if self.driver.is_over:
@@ -460,7 +495,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         reply = self.reply
         # An exception in one step must not prevent the later steps.
         try:
-            count_tokens(self, is_whole or reply.has_done)
+            self._count_tokens(is_whole or reply.has_done)
         except Exception as err:
             self.context.log_defect(err)
         try:
@@ -471,3 +506,15 @@ class Exchange(Request, ClientExchange, AttemptOwner):
             self.context.log_defect(err)
         self._owner.finished(self, self.client, reason, now)
         self.deadlines.end()
+
+    def _count_tokens(self, is_whole: bool) -> None:
+        """Set the token counts of a request that has ended. `is_whole`: its answer is complete."""
+        work, reply = self.work, self.reply
+        if self.route.inference and not self.route.light:
+            ratio = self.context.fleet.knowledge.ratio
+            work.usage = usage_at_end(work, reply, self.asked, self.view, ratio, is_whole=is_whole)
+            if not work.usage.exact:
+                learn_stream(work, reply, self.asked, self.view, ratio)
+            work.timely = reply.timely(is_whole)
+        if reply.stream is not None:
+            reply.stream.close()

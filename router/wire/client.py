@@ -16,12 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from abc import ABC, abstractmethod
 from typing import Final, cast
 
+from mypy_extensions import mypyc_attr, trait
+
+from router.config.model import Cors as CorsConfig, Limits, Timeouts
 from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
+from router.core.tally import Tally
 from router.wire.body_rate import BodyRate
-from router.wire.front import ClientExchange, Front
+from router.wire.connections import Connections
 from router.wire.handshake import Handshake
 from router.wire.http1 import answers
 from router.wire.http1.error_shapes import OPENAI, family_of
@@ -29,7 +34,8 @@ from router.wire.http1.heads import RequestHead
 from router.wire.http1.request_reader import COMPLETE, HEAD, HEADED, PASSES, RequestReader
 from router.wire.linger import LINGER_S, Linger
 from router.wire.origins import INSIDE, Counted
-from router.wire.sweep import NEVER
+from router.wire.outbox import Outbox
+from router.wire.sweep import NEVER, Sweeper
 from router.wire.turn import COPY, DECODE, LARGE_READ, LONG, SCAN
 
 # A connection without a request for this many seconds may be closed so that a new connection can be
@@ -39,6 +45,136 @@ QUIET_S: Final = 1.0
 PIECE: Final = 64 * 1024
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@trait
+class ClientExchange(ABC):
+    """A running request, as seen by the connection of its client."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def client_gone(self, reason: Reason) -> None: ...
+
+    @abstractmethod
+    def client_paused(self) -> None: ...
+
+    @abstractmethod
+    def client_resumed(self) -> None: ...
+
+    @abstractmethod
+    def crashed(self, err: Exception) -> None:
+        """Called when a callback for this request raised an exception: a defect of the router.
+
+        Logs the error and ends the request, with an error response if that is still possible. Must
+        not raise.
+        """
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Handler(ABC):
+    """The code that handles the requests of all client connections."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def check_head(self, head: RequestHead) -> None:
+        """Called before the body of a request is read.
+
+        Raises RouterError to refuse the request. Sets `head.passes` if a `Tunnel` is to carry the
+        body.
+        """
+
+    @abstractmethod
+    def start(
+        self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
+    ) -> None:
+        """Handles a request that has arrived completely.
+
+        Sets `client.exchange`, or sends the response at once and calls `client.done`.
+        """
+
+    @abstractmethod
+    def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
+        """Takes over the transport of a request for which `check_head` set `passes`.
+
+        `early` contains the bytes of the request's body that have already arrived.
+        """
+
+    @abstractmethod
+    def relieve(self, peer: str, head: RequestHead, body_bytes: int) -> bool:
+        """Called when too many connections are open (`body_bytes` is 0), or when the memory for
+        request bodies is exceeded by `body_bytes` bytes.
+
+        Evicts waiting requests of flows that use more than the flow of this request. Returns
+        whether this request may continue.
+        """
+
+    @abstractmethod
+    def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
+        """Logs and counts a request that was refused before `start`. Returns its request ID."""
+
+    @abstractmethod
+    def log_defect(self, err: Exception) -> None:
+        """Logs an exception that is a defect of the router."""
+
+
+class Front(Connections):
+    """What all client connections share and call: settings, the handler, and the connections."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        sweeper: Sweeper,
+        limits: Limits,
+        timeouts: Timeouts,
+        *,
+        tally: Tally | None = None,
+        outbox: Outbox | None = None,
+        via: bytes,
+        max_clients: int,
+        allow_half_close: bool,
+        cors: CorsConfig = CorsConfig(),  # noqa: B008  (frozen)
+    ) -> None:
+        super().__init__(
+            sweeper,
+            limits,
+            timeouts,
+            tally=tally,
+            outbox=outbox,
+            via=via,
+            max_clients=max_clients,
+            allow_half_close=allow_half_close,
+            cors=cors,
+        )
+        self.handler = handler
+        self.clients: set[ClientConnection] = set()
+
+    def join(self, client: ClientConnection) -> None:
+        """Counts a new connection."""
+        self.clients.add(client)
+        self.origins.join(client)
+
+    def leave(self, client: ClientConnection) -> None:
+        """Takes a connection out of those that are counted."""
+        self.clients.discard(client)
+        self.lingering.pop(client, None)
+        self.origins.leave(client)
+
+    def takes(self, client: ClientConnection, now: float) -> bool:
+        """Return whether a new connection may stay although it exceeds the soft limit.
+
+        If possible, a connection is closed instead whose request was refused, or that waits for a
+        request. Otherwise the new
+        connection stays until the head of its request arrives; the head decides whether the
+        connection may stay. Returns False if the maximum number of connections is exceeded.
+        """
+        quiet: Counted | None = next(iter(self.lingering), None)
+        if quiet is None:
+            quiet = self.origins.quiet(client, now)
+        if quiet is not None:
+            quiet.shed()
+        return len(self.clients) + self._reserved <= self._max_clients
 
 
 class HeldBytes:

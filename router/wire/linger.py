@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from router.wire.front import Front
+from router.wire.connections import Connections
 from router.wire.origins import Counted
 
 LINGER_S: Final = 1.0
@@ -22,7 +22,7 @@ class Linger:
 
     __slots__ = ("_front", "_until", "since")
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Connections) -> None:
         self._front = front
         self.since = 0.0
         self._until = 0.0

@@ -30,9 +30,9 @@ from router.core.unreadable import NOT_JSON
 from router.dispatch.attempts.engine_priority import refuses
 from router.dispatch.attempts.sending import head_and_body
 from router.dispatch.client_request import ClientRequest
-from router.dispatch.driver.attempt_state import Attempt, Commit
+from router.dispatch.driver.attempt_state import Attempt, Commit, EnginePort
 from router.dispatch.driver.placing import falls_back_from
-from router.dispatch.driver.request import Request
+from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.retries import (
     ask_without_priority,
     doubts,
@@ -99,10 +99,11 @@ class AttemptOwner(ABC):
         """End the request: the attempt's response is complete and was relayed."""
 
 
-class AttemptIO(Owner):
+class AttemptIO(Owner, EnginePort):
     """The connection of one attempt, and the part of the response that was not relayed yet."""
 
     __slots__ = (
+        "_asked",
         "_driver",
         "_examined",
         "_held",
@@ -114,30 +115,29 @@ class AttemptIO(Owner):
         "_passes",
         "_quiet",
         "_reply",
+        "_request",
         "_scanner",
         "_secret",
         "_seen_head",
         "_waiting",
         "abort_rule",
-        "asked",
         "asks_for_usage",
         "attempt",
         "conn",
         "is_encoded",
         "kept_response",
         "refusal",
-        "request",
         "rid",
     )
 
     def __init__(
-        self, owner: AttemptOwner, request: Request, asked: ClientRequest, attempt: Attempt
+        self, owner: AttemptOwner, driver: RequestDriver, asked: ClientRequest, attempt: Attempt
     ) -> None:
-        """`owner`, `request`: the same object, the attempt's request."""
+        """`owner`: the driver's request."""
         self._owner = owner
-        self.request = request
-        self.asked = asked
-        self._driver = request.driver
+        self._request = request = driver.request
+        self._asked = asked
+        self._driver = driver
         self.attempt = attempt
         # The name by which the engine can abort the attempt; b"": the attempt has no name.
         self.rid = b""
@@ -178,7 +178,7 @@ class AttemptIO(Owner):
 
     def _send(self, conn: ReplicaConnection) -> None:
         """Send the request over the connection that the attempt just got."""
-        request, attempt, driver = self.request, self.attempt, self._driver
+        request, attempt, driver = self._request, self.attempt, self._driver
         barred = driver.barred(attempt)
         if barred is not None:
             failed(driver, attempt, barred, reused=False, received=False)
@@ -187,10 +187,10 @@ class AttemptIO(Owner):
         self.conn = conn
         driver.connected(attempt)
         head, body, self.rid, self.asks_for_usage, self.refusal = head_and_body(
-            attempt, request, self.asked
+            attempt, driver, self._asked
         )
         self.abort_rule = attempt.at.descriptor.abort if self.rid else None
-        conn.send(self, head, body, for_head=self.asked.head.method == b"HEAD")
+        conn.send(self, head, body, for_head=self._asked.head.method == b"HEAD")
         if request.is_sent_once():
             self._owner.release_body()
 
@@ -208,7 +208,7 @@ class AttemptIO(Owner):
         conn, self.conn = self.conn, None
         if conn is None:
             return
-        attempt, asked = self.attempt, self.asked
+        attempt, asked = self.attempt, self._asked
         rule, aborter = self.abort_rule, asked.aborter
         if rule is not None and aborter is not None and conn.reader.state != COMPLETE:
             # The engine does not stop when its connection closes.
@@ -233,7 +233,7 @@ class AttemptIO(Owner):
         try:
             self._send(conn)
         except Exception as err:
-            self.request.crashed(err)
+            self._request.crashed(err)
 
     def on_connect_failed(self, reason: Reason, detail: str) -> None:
         self._waiting = False
@@ -256,13 +256,13 @@ class AttemptIO(Owner):
             elif reply.relay(reader):
                 self._owner.completed(self.attempt, reader, monotonic())
         except Exception as err:
-            self.request.crashed(err)
+            self._request.crashed(err)
 
     def _failed(self, reason: Reason, *, reused: bool, received: bool) -> None:
         try:
             failed(self._driver, self.attempt, reason, reused=reused, received=received)
         except Exception as err:
-            self.request.crashed(err)
+            self._request.crashed(err)
 
     def _examine(self, conn: ReplicaConnection) -> None:
         """Examine the response until it has content; then begin to relay it."""
@@ -324,13 +324,13 @@ class AttemptIO(Owner):
             return self._examine_error(head)
         if head.status == 200 and driver.priority_rejected_by is at:
             went_without_priority(driver, at)
-        if self.request.route.inference:
+        if self._request.route.inference:
             self._hold(head)
         return True
 
     def _examine_error(self, head: ResponseHead) -> bool:
         """Examine the head of an error answer. Returns False if another attempt takes over."""
-        attempt, driver, request, status = self.attempt, self._driver, self.request, head.status
+        attempt, driver, request, status = self.attempt, self._driver, self._request, head.status
         state, access = driver.state, attempt.at.access
         if status in KEY_STATUS and (
             request.rules.has_token or (access is not None and access.has_credential)
@@ -369,10 +369,10 @@ class AttemptIO(Owner):
             return
         self._holds = True
         if head.is_sse and not self.is_encoded:
-            self._scanner = FirstContent(min(self.request.rules.response_hold, EVENT_BYTES))
+            self._scanner = FirstContent(min(self._request.rules.response_hold, EVENT_BYTES))
             return
         if not head.is_sse:
-            request = self.request
+            request = self._request
             self._may_be_events = request.view.stream and request.route.streams_events
         self._passes = not has_begun and not head.is_json
 
@@ -427,7 +427,7 @@ class AttemptIO(Owner):
             head.lines = [b"content-type: text/event-stream", NO_BUFFERING, *kept]
             head.joined = b"\r\n" + b"\r\n".join(head.lines)
             self._passes = False
-            self._scanner = FirstContent(min(self.request.rules.response_hold, EVENT_BYTES))
+            self._scanner = FirstContent(min(self._request.rules.response_hold, EVENT_BYTES))
 
     def _examine_whole_body(self, reader: ResponseReader, whole: bool) -> bool:
         """Like `_examine_body`, for a response that is not an event stream.
@@ -463,9 +463,9 @@ class AttemptIO(Owner):
 
     def _lists_model(self) -> bool:
         """Whether the replica lists the model by the name that it was sent."""
-        request, models = self.request, self.attempt.at.models
+        request, models = self._request, self.attempt.at.models
         target = request.target
-        name = self.asked.model if target is None else target.model
+        name = self._asked.model if target is None else target.model
         return models is not None and name in models and request.pinned is None
 
     def _was_busy(self, retry_after: bytes | None) -> None:
@@ -521,7 +521,7 @@ class AttemptIO(Owner):
     def _holds_too_much(self, parts: list[bytes]) -> bool:
         self._held += sum(map(len, parts[self._looked :]))
         self._looked = len(parts)
-        return self._held > self.request.rules.response_hold
+        return self._held > self._request.rules.response_hold
 
 
 def io_of(attempt: Attempt) -> AttemptIO:

@@ -24,6 +24,7 @@ from router.dispatch.attempts.upstream_head import attempt_head
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.driver.request import Request
+from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.usage.usage_ask import PATHS, asking, replaced
 from router.fleet.engines.common.descriptor import Abort
 from router.fleet.engines.common.priority import SILENT, Dialect
@@ -49,21 +50,21 @@ class _Edit:
 
 
 def head_and_body(
-    attempt: Attempt, request: Request, asked: ClientRequest
+    attempt: Attempt, driver: RequestDriver, asked: ClientRequest
 ) -> tuple[bytes, list[bytes], bytes, bool, int]:
     """Return the head and the body that an attempt sends, and what they ask of the engine.
 
     The third to fifth values are `AttemptIO.rid`, `asks_for_usage` and `refusal`.
     """
-    replica = attempt.at
+    request, replica = driver.request, attempt.at
     rid, asks_for_usage, refusal = b"", False, 0
     body = request.body or []
     common = asked.common
     parts = NOTHING
     if body and request.route.inference and request.route.is_known:
-        is_rejected = request.driver.priority_rejected_by is replica
+        is_rejected = driver.priority_rejected_by is replica
         parts = _priority_parts(
-            SILENT if is_rejected else dialect_of(replica), replica, request, asked
+            SILENT if is_rejected else dialect_of(replica), replica, driver, asked
         )
     if parts.header:
         attempt.sent_priority = parts.number
@@ -234,9 +235,10 @@ def _without_priority(
 
 
 def _priority_parts(
-    dialect: Dialect, replica: Replica, request: Request, asked: ClientRequest
+    dialect: Dialect, replica: Replica, driver: RequestDriver, asked: ClientRequest
 ) -> PriorityParts:
     """Return the parts of the request that send its priority to the replica."""
+    request = driver.request
     number = request.urgency.number
     # A body larger than `SCAN_ABOVE` is not edited, so the client's `priority` may still be in it.
     must = asked.body_bytes > SCAN_ABOVE
@@ -251,7 +253,7 @@ def _priority_parts(
         request.rules.level_s,
         must,
     )
-    if parts.drops and request.driver.context.metrics.priority_dropped(replica.id):
+    if parts.drops and driver.context.metrics.priority_dropped(replica.id):
         log_event(
             logging.WARNING,
             "priorities are not forwarded to this replica",

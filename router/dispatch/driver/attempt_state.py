@@ -27,8 +27,11 @@ client gets the failure of the earlier one; the failure of the later one decides
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from math import inf
 from typing import Final
+
+from mypy_extensions import trait
 
 from router.core.errors import Reason
 from router.core.lease import Lease
@@ -87,6 +90,29 @@ class Step:
     ANSWER: Final = 4  # Send the client an error.
     TRUNCATE: Final = 5  # Content was sent: resume the stream, or make the truncation visible.
     KEPT_ERROR: Final = 6  # Send the client the error answer that was kept first.
+
+
+@trait
+class EnginePort(ABC):
+    """What the driver does with one attempt at its engine (`AttemptIO`, or a simulated engine)."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def start(self, fresh: bool) -> None:
+        """Send the attempt; it may have ended at the return. `fresh`: use a new connection."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Cancel the attempt, also at its engine. No more events of the attempt follow."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Cancel the attempt after its engine has refused it, so the engine needs no abort."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Release the connection for reuse: the attempt's response is complete."""
 
 
 class Lateness:
@@ -169,8 +195,9 @@ class Attempt(Lease):
         # Whether the replica had already closed the attempt's pooled connection.
         self.stale = False
         self.sent_priority = b""  # The priority number sent to the engine; b"": no number was sent.
-        # Sends the attempt and handles its events; set by the proxy or the simulator.
-        self.io: object = None
+        # Sends the attempt and handles its events; set by the proxy or the simulator. `None` after
+        # the end of the request, and in tests without engines.
+        self.io: EnginePort | None = None
         # The body that asks for the rest of a broken stream; `None`: the client's body is sent.
         self.rest: list[bytes] | None = None
         # Whether the attempt has had a connection, so that its engine may have begun to work.
@@ -203,6 +230,13 @@ class Attempt(Lease):
     @property
     def replica_id(self) -> str:
         return self.at.id
+
+
+def engine_of(attempt: Attempt) -> EnginePort:
+    """Return the port of an attempt whose request has not ended."""
+    io = attempt.io
+    assert io is not None
+    return io
 
 
 class AttemptState:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
@@ -36,7 +35,7 @@ from router.admission.concurrency import Concurrency
 from router.core.errors import Reason, RouterError
 from router.core.ttft_estimate import TtftEstimate
 from router.core.urgency import Urgency
-from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.driver.attempt_state import Attempt, engine_of
 from router.dispatch.driver.deadlines import NOT_SINCE, Deadlines
 from router.dispatch.resumption import Rest
 from router.dispatch.rules import Rules
@@ -47,9 +46,6 @@ from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
 from router.intake.routes import Route
-
-if TYPE_CHECKING:
-    from router.dispatch.driver.request_driver import RequestDriver
 
 
 class Work:
@@ -114,6 +110,28 @@ class Work:
             cadence.ends(now)
 
 
+class Sender(ABC):
+    """The driver of a request, as the queue uses it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def begin(self, replica: Replica, now: float) -> None:
+        """Send the request to a replica."""
+
+    @abstractmethod
+    def prepare(self, replica: Replica, now: float) -> Attempt:
+        """Take the lease of another attempt, and do nothing else. `go` sends the attempt."""
+
+    @abstractmethod
+    def go(self, attempt: Attempt) -> None:
+        """Send a prepared attempt, unless the request has ended in the meantime."""
+
+    @abstractmethod
+    def recall(self, now: float) -> None:
+        """Preempt the request: end its running attempts, which have shown no content."""
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Request(ABC):
     """A request until its end. Times are monotonic seconds."""
@@ -122,7 +140,6 @@ class Request(ABC):
         "body",
         "concurrency",
         "deadlines",
-        "driver",
         "estimate",
         "fleet",
         "flow",
@@ -135,6 +152,7 @@ class Request(ABC):
         "request_id",
         "route",
         "rules",
+        "sender",
         "target",
         "tenant_share",
         "ticket",
@@ -170,7 +188,7 @@ class Request(ABC):
         # The client's body; `None`: it is not kept, so the request cannot be sent again.
         self.body: list[bytes] | None = body
         self.deadlines = deadlines
-        self.driver: RequestDriver  # Set by the subclass, after its own fields.
+        self.sender: Sender  # Set by the request's driver.
         self.work = Work()
         # The estimated time to first token, made at the arrival; `None`: nothing was known, or the
         # request is not a stream.
@@ -284,24 +302,24 @@ class Request(ABC):
     def attach(self, attempt: Attempt) -> None:
         """Set `attempt.io` of a new attempt, whose lease is taken."""
 
-    @abstractmethod
     def open(self, attempt: Attempt, fresh: bool) -> None:
         """Send the attempt to its replica. The attempt may have ended when `open` returns.
 
         `fresh`: use a new connection.
         """
+        engine_of(attempt).start(fresh)
 
-    @abstractmethod
     def drop(self, attempt: Attempt) -> None:
         """Cancel the attempt, also at its engine. No more events of the attempt follow."""
+        engine_of(attempt).cancel()
 
-    @abstractmethod
     def discard(self, attempt: Attempt) -> None:
         """Cancel the attempt after its engine has refused it, so the engine needs no abort."""
+        engine_of(attempt).discard()
 
-    @abstractmethod
     def free_connection(self, attempt: Attempt) -> None:
         """Release the connection for reuse: the attempt's response is complete."""
+        engine_of(attempt).finish()
 
     @abstractmethod
     def last_content_at(self) -> float:

@@ -31,13 +31,13 @@ from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.deadlines import NOT_SINCE
 from router.dispatch.driver.reports import answered_badly, blame, contradicted, ended_unshown
-from router.dispatch.driver.request import Request
+from router.dispatch.driver.request import Request, Sender
 from router.dispatch.driver.speed_samples import sample_dispatched
 from router.fleet.replica import Replica
 from router.wire.sweep import NEVER
 
 
-class RequestDriver:
+class RequestDriver(Sender):
     """Drives the attempts of one request. Times are monotonic seconds."""
 
     __slots__ = (
@@ -54,6 +54,7 @@ class RequestDriver:
 
     def __init__(self, request: Request, context: Context) -> None:
         self.request = request
+        request.sender = self
         self.context = context
         self.state = request.deadlines.state
         # A replica that seems to reject the `priority` field. That replica gets this request
@@ -159,6 +160,21 @@ class RequestDriver:
         self.request.deadlines.connected(attempt)
         self.state.sent(attempt)
         self.request.unreached_since = NOT_SINCE
+
+    def may_commit_early(self, is_draining: bool) -> bool:
+        """Whether an early 200 may be sent, because the request will not be refused any more."""
+        request, queue = self.request, self.context.queue
+        ticket, deadlines = request.ticket, request.deadlines
+        if self.state.kept_error is not None:
+            return False  # Another attempt only compares answers; the client may get the error.
+        if ticket is None or queue is None:
+            return True
+        if request.unreached_since >= 0.0:
+            return False  # No early 200, because a 503 may follow.
+        is_bounded = is_draining or deadlines.total_due != NEVER
+        if deadlines.waits_since >= 0.0 and is_bounded:
+            return False
+        return queue.pools.allows_early_status(ticket)
 
     def can_send_again(self) -> bool:
         """Whether the request may be sent to another replica, too."""

@@ -378,7 +378,7 @@ class QueueDriver:
             try:
                 self._metrics.waited(x.urgency.name, now - x.deadlines.waits_since)
                 x.deadlines.granted(now)
-                prepared = x.driver.prepare(cast(Replica, ticket.place), now)
+                prepared = x.sender.prepare(cast(Replica, ticket.place), now)
             except Exception as err:  # `_go` ends this request after all leases are taken.
                 prepared = err
             begun.append((x, prepared))
@@ -479,7 +479,7 @@ class QueueDriver:
             except RouterError:
                 return False
             if other is not None:
-                x.driver.begin(other, now)
+                x.sender.begin(other, now)
             return True
         ticket.excluded = ()
         if not self.pools.requeue(ticket, now):
@@ -526,7 +526,7 @@ class QueueDriver:
         if ticket is not None:
             if ticket.state != SENT or ticket.run is None:
                 return False
-            x.driver.recall(now)
+            x.sender.recall(now)
             if self.pools.requeue(ticket, now):
                 x.deadlines.queued(now)
             self.changed(replica)
@@ -535,9 +535,9 @@ class QueueDriver:
         found = self.open_among(x, others)
         if not found:
             return self._queue_instead(x, tried, now)
-        x.driver.recall(now)
+        x.sender.recall(now)
         _uncount(x, now)
-        x.driver.begin(self._chooser.choose(x.view, found, now), now)
+        x.sender.begin(self._chooser.choose(x.view, found, now), now)
         return True
 
     def _queue_instead(self, x: Request, tried: Sequence[Replica], now: float) -> bool:
@@ -553,9 +553,9 @@ class QueueDriver:
             if was_counted:
                 _count(x, now)
             return False
-        x.driver.recall(now)
+        x.sender.recall(now)
         if replica is not None:
-            x.driver.begin(replica, now)
+            x.sender.begin(replica, now)
         return True
 
     def recall(self, ticket: Ticket, now: float) -> None:
@@ -565,7 +565,7 @@ class QueueDriver:
             return  # The request has ended or shown content in this turn of the event loop.
         x, place = cast(Request, request), cast(Replica, run.place)
         try:
-            x.driver.recall(now)
+            x.sender.recall(now)
             if self.pools.requeue(ticket, now, is_preempted=True):
                 x.deadlines.queued(now)
                 # The replica may have capacity for both the preempted and the more urgent request.
@@ -580,7 +580,7 @@ def _go(begun: _Begun) -> None:
             x.crashed(prepared)
             continue
         try:
-            x.driver.go(prepared)
+            x.sender.go(prepared)
         except Exception as err:
             x.crashed(err)
 

@@ -20,7 +20,7 @@ from policies.facts import RequestView
 from router.core.errors import Reason, RouterError
 from router.core.urgency import Urgency
 from router.dispatch.context import Context
-from router.dispatch.driver.attempt_state import Attempt, Kind
+from router.dispatch.driver.attempt_state import Attempt, EnginePort, Kind
 from router.dispatch.driver.deadlines import Deadlines
 from router.dispatch.driver.placing import answer, place
 from router.dispatch.driver.reports import content_shown, refusal_shown
@@ -48,7 +48,7 @@ _X_HEDGE: Final = {"on": b"on", "off": b"off"}
 _NO_BODY: Final[list[bytes]] = []  # Simulated requests have sizes, but no bytes.
 
 
-class SimulatedAttempt(EngineAttempt):
+class SimulatedAttempt(EngineAttempt, EnginePort):
     """One attempt of a simulated request."""
 
     __slots__ = ("attempt", "engine", "exchange")
@@ -81,6 +81,20 @@ class SimulatedAttempt(EngineAttempt):
 
     def identity(self) -> tuple[int, int]:
         return self.exchange.arrival.number, self.attempt.index
+
+    def start(self, fresh: bool) -> None:
+        self.engine.send(self)
+
+    def cancel(self) -> None:
+        if self.attempt is self.exchange.driver.state.winner:
+            self.made = self.engine.generated(self)
+        self.engine.cancel(self)
+
+    def discard(self) -> None:
+        self.cancel()
+
+    def finish(self) -> None:
+        return
 
     def connected(self) -> None:
         if self.attempt in self.exchange.driver.state.live:
@@ -175,6 +189,7 @@ class SimulatedExchange(Request):
         "_port",
         "arrival",
         "context",
+        "driver",
         "engine_priority",
         "number",
         "outcome",
@@ -258,22 +273,6 @@ class SimulatedExchange(Request):
         if self.context.queue is not None:
             self.outcome.queued_s = self.deadlines.waited_s(attempt.began)
         self._record_attempt(attempt)
-
-    def open(self, attempt: Attempt, fresh: bool) -> None:
-        io = io_of(attempt)
-        io.engine.send(io)
-
-    def drop(self, attempt: Attempt) -> None:
-        io = io_of(attempt)
-        if attempt is self.driver.state.winner:
-            io.made = io.engine.generated(io)
-        io.engine.cancel(io)
-
-    def discard(self, attempt: Attempt) -> None:
-        self.drop(attempt)
-
-    def free_connection(self, attempt: Attempt) -> None:
-        return
 
     def last_content_at(self) -> float:
         winner = self.driver.state.winner

@@ -44,8 +44,7 @@ from router.intake.keys import Keyring
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.log.access_log import AccessLog
 from router.observe.metrics import Metrics
-from router.wire.client import ClientConnection
-from router.wire.front import Front
+from router.wire.client import ClientConnection, Front
 from router.wire.pool import Address, Pool
 from router.wire.replica import ReplicaConnection
 from router.wire.sweep import Sweeper

@@ -25,8 +25,7 @@ from router.fleet.prefix.token_ratio import TokenRatio
 from router.intake.body import SCAN_ABOVE
 from router.intake.flow import Flow
 from router.intake.routes import ANY, JSON, Route, classify
-from router.wire.client import ClientConnection
-from router.wire.front import Front, Handler
+from router.wire.client import ClientConnection, Front, Handler
 from router.wire.http1.heads import RequestHead
 from router.wire.outbox import Outbox
 from router.wire.sweep import Sweeper
