@@ -242,7 +242,8 @@ def _priority_parts(
     number = request.urgency.number
     # A body larger than `SCAN_ABOVE` is not edited, so the client's `priority` may still be in it.
     must = asked.body_bytes > SCAN_ABOVE
-    if number == NORMAL and not (must or dialect.tells_normal or dialect.header_paths):
+    is_told = must or dialect.tells_normal
+    if number == NORMAL and not (is_told and dialect.paths) and not dialect.header_paths:
         return NOTHING  # The usual case; the time of arrival is not needed.
     parts = priority_parts(
         dialect,

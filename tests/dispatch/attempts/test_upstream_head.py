@@ -21,7 +21,7 @@ def a_head(**values: Any) -> RequestHead:
     head.method = b"GET"
     head.proxies = Proxies()
     for name, value in values.items():
-        setattr(head.proxies if name in Proxies.__slots__ else head, name, value)
+        setattr(head.proxies if hasattr(head.proxies, name) else head, name, value)
     return head
 
 
