@@ -1,7 +1,5 @@
 """Reads what the extras of a queue count. An extra that is switched off counts nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from policies.queueing.ticket import CLASSES

@@ -1,7 +1,5 @@
 """The parts of one queue, connected as in the queue, but without the queue that calls them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from policies.queueing.ticket import ENDED, Ticket

@@ -1,7 +1,5 @@
 """A key's limit of concurrent requests at replicas; waiting requests do not count."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The deadlines of clients: the order of equal ones, and the memory of those that have passed."""
 
-from __future__ import annotations
-
 import pytest
 
 from policies.queueing.ticket import WAITING

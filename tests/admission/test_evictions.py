@@ -1,7 +1,5 @@
 """Whether a new request may wait, and which waiting requests are evicted for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

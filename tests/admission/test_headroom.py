@@ -1,7 +1,5 @@
 """The headroom: its level follows the TTFT of urgent requests, within its bounds."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

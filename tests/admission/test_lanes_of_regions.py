@@ -1,7 +1,5 @@
 """Requests that are limited to regions have lanes of their own, and delay no other request."""
 
-from __future__ import annotations
-
 from policies.allowed import Allowed, lane_of
 from policies.queueing.ticket import SENT, WAITING, Ticket
 from router.core.urgency import BATCH

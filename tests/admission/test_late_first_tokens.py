@@ -1,7 +1,5 @@
 """Tickets whose first token would be late: their estimates, and their refusal if configured."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

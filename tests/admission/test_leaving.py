@@ -3,8 +3,6 @@
 The client gets one reason and the time after which to retry.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

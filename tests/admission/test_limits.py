@@ -1,7 +1,5 @@
 """A tenant's limits: exact over time for any estimates; a refusal consumes nothing."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

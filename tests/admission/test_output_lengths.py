@@ -1,7 +1,5 @@
 """Predicted output length: the first prediction of a flow, and which flows are evicted first."""
 
-from __future__ import annotations
-
 import pytest
 
 from policies.queueing.flow_identity import FlowIdentity

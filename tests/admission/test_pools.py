@@ -1,7 +1,5 @@
 """One queue for all replicas that are connected by the models they serve."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 

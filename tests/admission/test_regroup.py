@@ -1,7 +1,5 @@
 """A replica that changes its pool keeps what is known about it, and its running requests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """A reload changes the rules for waiting requests and loses none of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from policies.queueing.contract import order_names

@@ -1,7 +1,5 @@
 """Service rates: the value of Retry-After, and the detection of hopeless waits."""
 
-from __future__ import annotations
-
 from math import exp
 
 import pytest

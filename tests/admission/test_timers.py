@@ -1,7 +1,5 @@
 """The effect of time alone on waiting tickets, and the exact time of the next tick."""
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 

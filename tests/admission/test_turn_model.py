@@ -1,7 +1,5 @@
 """The model of turns: waits by weight, age and starvation, with the requests that will arrive."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The predicted wait of a ticket: which estimator is used, and what it learns."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.admission.rules import Rules

@@ -1,7 +1,5 @@
 """The progress of waiting tickets: when it is compared with the prediction, and what is learned."""
 
-from __future__ import annotations
-
 from math import log
 
 import pytest

@@ -5,8 +5,6 @@ depends on its tokens. Waiting requests at a replica are counted by the real lea
 follows the queue's contract and checks the invariants after every event.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

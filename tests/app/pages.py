@@ -1,7 +1,5 @@
 """Pages of a running router's admin port, and its metrics by class."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.faults.process.metrics import scrape

@@ -1,7 +1,5 @@
 """The whole router: start and stop under traffic, and its admin port."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """The command line: a contract of flags, exit statuses and messages."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """Draining the whole router: running requests may finish, and the others are ended visibly."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.app.members.test_changes import Streams

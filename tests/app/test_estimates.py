@@ -1,7 +1,5 @@
 """The estimated time to first token, as shown by a running router."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """An exchange between a real client and real replicas, beyond the pure decisions."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

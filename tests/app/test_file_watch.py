@@ -1,7 +1,5 @@
 """With `watch: true`, changed files are applied as a whole, and broken ones are refused."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A policy's hook is called once at the end of each attempt, for every kind of end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

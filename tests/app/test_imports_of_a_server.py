@@ -1,7 +1,5 @@
 """A serving process must not import modules that it does not use: each costs resident memory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

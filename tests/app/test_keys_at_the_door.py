@@ -2,8 +2,6 @@
 request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

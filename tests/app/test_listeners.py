@@ -1,7 +1,5 @@
 """Which listening sockets a router binds, takes over and closes."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

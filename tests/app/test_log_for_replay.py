@@ -1,7 +1,5 @@
 """The access log has what a replay needs of each request, and never text of its prompt."""
 
-from __future__ import annotations
-
 import base64
 import json
 

@@ -1,7 +1,5 @@
 """The errors of predictions by model, and a replica's speed in plain units."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.app import predictions

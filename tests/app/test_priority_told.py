@@ -4,8 +4,6 @@ Emulated engines read the number as the real ones do. A priority injected by a c
 an engine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import AsyncExitStack

@@ -1,7 +1,5 @@
 """SLO targets and results per class, as reported by a running router."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

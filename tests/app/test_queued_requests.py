@@ -1,7 +1,5 @@
 """Queued requests over sockets: their order, and each way in which a wait can end."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 

@@ -1,7 +1,5 @@
 """Reloading the whole router: changed, unchanged and refused settings, without failed requests."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each addon is removable: without its folder, everything else starts, and its setting says so."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """GET /replicas and GET /fleet explain why a replica gets no requests, and show its values."""
 
-from __future__ import annotations
-
 from tests.app.pages import page, text_page
 from tests.harness.behaviours import answer, json_ok
 from tests.harness.messages import chat, json_response

@@ -1,7 +1,5 @@
 """The bytes sent to a client, where the replica's read boundaries or the kind of body matter."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

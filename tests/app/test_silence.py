@@ -1,7 +1,5 @@
 """The time since a streaming client's last content, by class in /metrics, without counters."""
 
-from __future__ import annotations
-
 import asyncio
 from time import monotonic
 

@@ -1,7 +1,5 @@
 """The SLOs of requests and their gain, as reported by a running router."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from router.config.model import (

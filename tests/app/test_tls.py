@@ -1,7 +1,5 @@
 """TLS on both sides of the whole router."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from pathlib import Path

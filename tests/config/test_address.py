@@ -1,7 +1,5 @@
 """Addresses: valid and invalid forms, and the advice in the error."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.address import (

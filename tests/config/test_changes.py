@@ -1,7 +1,5 @@
 """The texts about a reload: every kind of setting, bounded, and without secrets."""
 
-from __future__ import annotations
-
 from router.config.keys import KeyLine, hash_of
 from router.config.load import parse
 from router.config.shown import TEXTS_MAX, changes, key_changes

@@ -1,7 +1,5 @@
 """The files in deploy/ match the program: the example configuration, the unit and the image."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

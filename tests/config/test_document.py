@@ -1,7 +1,5 @@
 """YAML text: plain values only, errors with their position, limits against expansion."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

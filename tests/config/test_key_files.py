@@ -1,7 +1,5 @@
 """Keys from a folder: the form of a mounted Kubernetes secret, with the checks of the keys file."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

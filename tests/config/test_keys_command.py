@@ -1,7 +1,5 @@
 """The command `hedgerow key`: the line that it prints, and the errors."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

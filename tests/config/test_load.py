@@ -1,7 +1,5 @@
 """Loading: a configuration is valid as a whole, or every problem is listed with its path."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

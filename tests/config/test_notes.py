@@ -1,7 +1,5 @@
 """The notes of `hedgerow check`: valid settings that an operator rarely means."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Files that the configuration names: read without waiting for the other end of a pipe."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

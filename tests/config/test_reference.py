@@ -1,7 +1,5 @@
 """The reference of all settings: complete, correct, and printed by a command."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A replica of the admin API is read and checked like a replica of the file."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.load import parse, parse_replica

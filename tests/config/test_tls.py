@@ -1,7 +1,5 @@
 """TLS contexts: requirements on the peer, and a real handshake between client and server."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Durations and sizes: accepted and refused texts, and a round trip of each value."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

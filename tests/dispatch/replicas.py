@@ -1,7 +1,5 @@
 """Replicas without connections, for tests that send nothing."""
 
-from __future__ import annotations
-
 from router.config.model import Health, Replica as Config
 from router.fleet.replica import Replica
 

@@ -1,7 +1,5 @@
 """The chooser's prefix lookups, and the candidates that a policy gets in a large fleet."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 from typing import Any

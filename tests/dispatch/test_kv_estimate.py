@@ -1,7 +1,5 @@
 """Gate, routing policies and hedger agree whether a replica's KV cache is full."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random

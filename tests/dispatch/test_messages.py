@@ -1,7 +1,5 @@
 """Every reason for which the router may end a request has a message, without internal names."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Requests prefer replicas that need not load their adapter, and spot replicas or others."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Predictions whether a request ends before its machine goes away."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.dispatch.reclaim import UNKNOWN, ends_by, remaining

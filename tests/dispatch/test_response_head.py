@@ -1,7 +1,5 @@
 """The framing and the router's own fields in responses, and which bodies may be text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The client's model name in responses, however the response comes in pieces."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.dispatch.restored_name import RestoredName

@@ -1,7 +1,5 @@
 """The settings of a request are those of the configuration; a class may have its own timeouts."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

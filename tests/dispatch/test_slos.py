@@ -1,7 +1,5 @@
 """The SLOs of a request: of its class, of its key, or stated by the client within its class."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -1,7 +1,5 @@
 """The header fields of requests to a replica with a credential of its own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

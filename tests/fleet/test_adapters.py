@@ -1,7 +1,5 @@
 """The model names that mean adapters, and the adapters in a replica's memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The model that is used for a name that no replica lists."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

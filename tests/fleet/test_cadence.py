@@ -1,7 +1,5 @@
 """The token rate of the running streams: measured while streams run, else unknown."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.fleet.cadence import Cadence

@@ -1,7 +1,5 @@
 """The context lengths of replicas, and the length that a request needs at least."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The models that a replica lists, and the model of requests that name none."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import pytest

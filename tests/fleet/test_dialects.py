@@ -1,7 +1,5 @@
 """The priority format of a pool is that of its known engines, and changes with detection."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests `fleet/error_answers.py`: which error answers are compared, and when a replica is sick."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.fleet.error_answers import (

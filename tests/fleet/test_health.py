@@ -1,7 +1,5 @@
 """One replica's health: probes and failures, with any clock and any random draws."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

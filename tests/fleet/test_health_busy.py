@@ -1,7 +1,5 @@
 """Busy replicas are paused as long as they request, or for a time that doubles."""
 
-from __future__ import annotations
-
 from random import Random
 
 from hypothesis import given, strategies as st

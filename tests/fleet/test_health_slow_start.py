@@ -1,7 +1,5 @@
 """A replica that has started, returned or lost a race gets its full share gradually."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

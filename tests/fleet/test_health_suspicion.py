@@ -1,7 +1,5 @@
 """Replicas that generate nothing: overdue tokens, lost races, suspicion, ejection and trial."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

@@ -1,7 +1,5 @@
 """Capacity learned from polls: which of two limits counts, when it is certain, what is ignored."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

@@ -1,7 +1,5 @@
 """Duties, conflicts, and the replicas that remain after a reload."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Replica

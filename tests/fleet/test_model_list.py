@@ -1,7 +1,5 @@
 """The encoded list of models: the complete list, a part of the list, and a single entry."""
 
-from __future__ import annotations
-
 import json
 
 from policies.allowed import Allowed

@@ -1,7 +1,5 @@
 """Pools by model: members, ejection limit, panic, and the cost of a large fleet."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given, strategies as st

@@ -1,7 +1,5 @@
 """A replica that is new begins with the speed that the other replicas of its model have learned."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Health, Replica as ReplicaConfig

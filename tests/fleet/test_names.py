@@ -1,7 +1,5 @@
 """What the names that clients write stand for: targets, weights and sessions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A replica's own facts: the time without visible work after which it is suspect."""
 
-from __future__ import annotations
-
 from router.core.lease import Lease
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals

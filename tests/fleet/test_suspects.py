@@ -1,7 +1,5 @@
 """Which bodies are refused because they were in flight when engines died."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.fleet.suspects import MOST, WINDOW_S, Suspects, digest_of

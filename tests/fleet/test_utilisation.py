@@ -1,7 +1,5 @@
 """Utilisation: configured, reported or learned capacity, and unknown capacity."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.lease import Lease

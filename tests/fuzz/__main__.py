@@ -4,8 +4,6 @@ Needs the extra `fuzz`. CORPUS is a folder that keeps the found inputs, so that 
 continues; the options are libFuzzer's (`-max_total_time=600`).
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

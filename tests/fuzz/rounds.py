@@ -5,8 +5,6 @@ inputs, so a later run continues where this one ended. FOLDER/report.txt lists t
 each target, under the fuzzed commit. The exit status is 1 if a target failed.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Start inputs for fuzzing: valid messages, because odd ones are near them."""
 
-from __future__ import annotations
-
 from tests.harness.messages import (
     DONE,
     LAST_CHUNK,

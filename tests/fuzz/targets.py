@@ -4,8 +4,6 @@ Each reader may refuse with its own error and nothing else, and its result does 
 the bytes were cut. The first two bytes of an input determine the cuts.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise, product

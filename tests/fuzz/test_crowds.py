@@ -2,8 +2,6 @@
 nothing. The draws are the same in every run.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Every target on its seeds and on inputs near them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -1,7 +1,5 @@
 """Makes the fields of a body, and shows them as a dict, so that tests can compare them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from router.intake.fields import NAMES, RARE, Fields, Unread

@@ -1,7 +1,5 @@
 """The client address of a request: only a trusted proxy's X-Forwarded-For can replace the peer."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address, ip_network
 
 import pytest

@@ -1,7 +1,5 @@
 """Members of a body that choose adapters or priorities are refused beyond the caller's limits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

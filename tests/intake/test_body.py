@@ -1,7 +1,5 @@
 """The fields read from a body: correct if valid, tolerant if odd, never a crash."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any

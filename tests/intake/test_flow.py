@@ -1,7 +1,5 @@
 """Flows: the flow that a request belongs to, and no advantage from an invented credential."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

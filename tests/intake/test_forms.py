@@ -1,7 +1,5 @@
 """Forms: fields that engines read are read or refused by the router, in bounded time."""
 
-from __future__ import annotations
-
 import tracemalloc
 from itertools import pairwise
 from time import process_time

@@ -1,7 +1,5 @@
 """A key is found by its hash, in any form of the header, and never revealed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

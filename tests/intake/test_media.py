@@ -1,7 +1,5 @@
 """A long base64 string is one medium, in any member and on any route."""
 
-from __future__ import annotations
-
 import json
 import struct
 from base64 import b64encode, urlsafe_b64encode

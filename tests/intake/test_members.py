@@ -1,7 +1,5 @@
 """Members of a large object: the scanner finds those of a decoder, for all cuts of the bytes."""
 
-from __future__ import annotations
-
 import json
 from time import process_time
 

@@ -1,7 +1,5 @@
 """Block hashes of prompts: a conversation extends its own chain; no other prompt matches."""
 
-from __future__ import annotations
-
 import base64
 import json
 from random import Random

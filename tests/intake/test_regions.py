@@ -1,7 +1,5 @@
 """The region of a client's network."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.intake.address import Addresses

@@ -1,7 +1,5 @@
 """The meaning of a request target, and blocked targets: interpreted as an engine would."""
 
-from __future__ import annotations
-
 from urllib.parse import quote
 
 import pytest

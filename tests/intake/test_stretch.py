@@ -1,7 +1,5 @@
 """Views of values in large bodies: equal to copied values, for all cuts."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """The sources of a request's urgency: their formats, their precedence and their limits."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Single members of a body are decoded without an error, whatever their bytes are."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Shared helpers of this folder: bounded waiting, and a list of the writer threads."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Operational messages: one format, one line per minute and key, never blocking."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Counters: where each event is counted, and a limit on series created by clients."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import given, strategies as st

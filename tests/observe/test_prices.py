@@ -1,7 +1,5 @@
 """Costs: by model, kind of token and class; never negative."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -1,7 +1,5 @@
 """Tenant usage: every figure in its column, costs by configured prices, bounded memory."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

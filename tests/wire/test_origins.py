@@ -1,7 +1,5 @@
 """Connections are counted by address; a waiting one of the address with the most is closed."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -1,7 +1,5 @@
 """Writes are made at the end of a turn, in order, and never for a transport that is closing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

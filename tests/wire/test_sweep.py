@@ -1,7 +1,5 @@
 """The sweeper on a real loop: deadlines are met, a failure is isolated, no timer while idle."""
 
-from __future__ import annotations
-
 import asyncio
 from time import monotonic
 

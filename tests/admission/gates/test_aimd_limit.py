@@ -1,7 +1,5 @@
 """The learned limit: when it is used up, how long the best time counts, rounds of decreases."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

@@ -1,7 +1,5 @@
 """`classes.batch.slots`: class batch uses at most a share of a replica's slots."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Config

@@ -1,7 +1,5 @@
 """The cached answers of gates: pauses after failed connections, grants, capacity, and reloads."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.admission.gates.gate_cache import ALL, GateCache

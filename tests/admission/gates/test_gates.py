@@ -1,7 +1,5 @@
 """Backpressure: how many requests a replica receives, and how many stay in the router's queue."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from random import Random
 

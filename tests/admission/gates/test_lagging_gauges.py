@@ -1,7 +1,5 @@
 """Engines whose gauges lag by one second and that do not report slots, like vLLM 0.32."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """Requests of other routers: what a router learns from polls, and what it does not wait for."""
 
-from __future__ import annotations
-
 import pytest
 
 from policies.queueing.ticket import WAITING

@@ -1,7 +1,5 @@
 """Classes that the routing policy keeps away from replicas."""
 
-from __future__ import annotations
-
 from policies.queueing.ticket import WAITING, Ticket
 from router.admission.gates.gate_cache import GateCache
 from router.admission.headroom import Headroom

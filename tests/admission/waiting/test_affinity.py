@@ -3,8 +3,6 @@
 No request is passed over for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from random import Random

@@ -1,7 +1,5 @@
 """Which ticket gets a place: first its class is chosen, then the lane, then the ticket."""
 
-from __future__ import annotations
-
 import pytest
 
 from policies.queueing.ticket import Ticket

@@ -1,7 +1,5 @@
 """The waiting tickets of one class and lane: which is the oldest, and which entries are kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The order among classes, and the effect of waiting time alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from policies.queueing.contract import order_names

@@ -1,7 +1,5 @@
 """The order among flows: a burst of one flow does not delay another's single request."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

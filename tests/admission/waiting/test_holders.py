@@ -1,7 +1,5 @@
 """The victim in a full queue: the largest holder's newest request, never a small newcomer's."""
 
-from __future__ import annotations
-
 from random import Random
 
 from policies.queueing.ticket import ENDED, WAITING, Ticket

@@ -1,7 +1,5 @@
 """Turns of classes: shares by weight, no credit for idle classes, and a weight that ages."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

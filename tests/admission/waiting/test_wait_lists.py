@@ -1,7 +1,5 @@
 """The waiting tickets of a queue: counts, deadlines, keys with a limit, new policies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given, strategies as st

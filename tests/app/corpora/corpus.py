@@ -4,8 +4,6 @@ A case keeps the verdict of its author. Where the router is stricter, `house_rul
 the RFC's words for it.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -3,8 +3,6 @@
 Written from RFC 9110 section 7.6 and RFC 9112 section 6, not from the router's code.
 """
 
-from __future__ import annotations
-
 import re
 from urllib.parse import urlsplit
 

@@ -4,8 +4,6 @@ A rule never makes a rejected case acceptable: it turns `accept` into `reject`, 
 besides forwarding.
 """
 
-from __future__ import annotations
-
 import re
 
 from tests.app.corpora.corpus import Case

@@ -3,8 +3,6 @@
 Everything that reaches a lane's replica between the start and the end of a case belongs to it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable

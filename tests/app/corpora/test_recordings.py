@@ -3,8 +3,6 @@
 For every size of the pieces, the body is unchanged and the stream counts as a success.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.app.corpora.corpus import DATA

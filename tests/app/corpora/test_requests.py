@@ -4,8 +4,6 @@ Three checks: the verdict at the client; the requests that the replica received,
 that each answer belongs to its request (the replica echoes what it read).
 """
 
-from __future__ import annotations
-
 import h11
 import pytest
 

@@ -6,8 +6,6 @@ refuses must become a 502 (or, after the head was relayed, a visible truncation)
 must always get its own answer.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.app.corpora.corpus import FOLLOW_UP, FOLLOW_UP_TARGET, FORMS, Case, llhttp, pieces

@@ -1,7 +1,5 @@
 """The files in deploy/compose: what they name exists, and the programs accept them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

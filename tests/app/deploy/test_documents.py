@@ -1,7 +1,5 @@
 """The documents link to files that exist, and name tests that exist."""
 
-from __future__ import annotations
-
 import re
 from fnmatch import fnmatch
 from pathlib import Path

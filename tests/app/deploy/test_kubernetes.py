@@ -1,7 +1,5 @@
 """The manifests in deploy/kubernetes and deploy/keda: valid, and what they name exists."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

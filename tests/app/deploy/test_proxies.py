@@ -4,8 +4,6 @@ Only the ports are replaced. Tokens must pass at once, a client that leaves must
 router that drains gets no new requests.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A router whose members come from a real DNS server: answers change, vanish and fail."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

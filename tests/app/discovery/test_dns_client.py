@@ -1,7 +1,5 @@
 """A hostile name server: forged, broken and incomplete answers, and answers that never come."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,7 +1,5 @@
 """A router with a watched file of replicas: its changes, and the ways in which it can be broken."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The router's own listeners are replicas from no source. Otherwise clients would reach them."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import AsyncIterator

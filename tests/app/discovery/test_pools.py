@@ -1,7 +1,5 @@
 """Replicas of files and DNS in pools: each gets its own credential, or does not join."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The watcher of the sources: an exception of the code that uses a look ends no source."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

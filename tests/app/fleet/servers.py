@@ -1,7 +1,5 @@
 """Small servers that act as engines and whose answers can be changed while they serve."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The reset of an emulated engine's prefix cache, as its polls show it to a router."""
 
-from __future__ import annotations
-
 from router.fleet.state.reports import MISSES
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat

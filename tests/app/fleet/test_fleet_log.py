@@ -1,7 +1,5 @@
 """The log lines of replicas: a replica that flaps is bounded, and its last state is logged."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any

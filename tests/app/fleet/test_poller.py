@@ -1,7 +1,5 @@
 """The poller with real small servers: its requests, their times, its reports to the fleet."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

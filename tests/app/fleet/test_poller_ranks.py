@@ -1,7 +1,5 @@
 """One poll of an address gives the signals of each of its data-parallel ranks."""
 
-from __future__ import annotations
-
 from tests.app.fleet.servers import Answers
 from tests.app.fleet.test_poller import LAZY, answer, polled, running
 from tests.fleet.engines.pages import page

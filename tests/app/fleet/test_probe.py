@@ -1,7 +1,5 @@
 """The prober with real small servers: up, down, hanging, unusual."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

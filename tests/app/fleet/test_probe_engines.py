@@ -1,7 +1,5 @@
 """The prober with each engine: the path of its health check, and the models it learns."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The preferred region of a client: by header, key or network, else the router's region."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`hedgerow fleet`, `cordon`, `drain` and `uncordon`, run as a user runs them."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests to the admin port and the probes' port from a web page, a proxy or a replica."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

@@ -1,7 +1,5 @@
 """The admin port of a whole router asks for its token, or for a client certificate."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from pathlib import Path

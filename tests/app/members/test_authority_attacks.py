@@ -1,7 +1,5 @@
 """Requests that try to pass the admin port without its token, or through another port."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

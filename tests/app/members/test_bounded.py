@@ -1,7 +1,5 @@
 """Hundreds of replicas are added and removed: nothing remains in memory or in metrics."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections import Counter

@@ -1,7 +1,5 @@
 """The admin API adds, removes, cordons and drains replicas of a running router."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The admin API adds engines to emulated ones: the first thing to try after `make run`."""
 
-from __future__ import annotations
-
 from tests.app.pages import page_at
 from tests.harness.client import RawClient
 from tests.harness.messages import request

@@ -1,7 +1,5 @@
 """The admin API adds replicas to regions and removes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from router.config.keys import KeyLine, hash_of, line_of

@@ -1,7 +1,5 @@
 """A reload of the file after the admin API added, removed or cordoned replicas."""
 
-from __future__ import annotations
-
 from router.config.model import Upstream
 from tests.app.members.test_changes import post, states
 from tests.harness.behaviours import json_ok

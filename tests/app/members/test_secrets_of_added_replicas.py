@@ -1,7 +1,5 @@
 """The secrets that a process of the same machine can get by `POST /replicas`: none."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Batch requests prefer spot replicas, and critical requests prefer other replicas."""
 
-from __future__ import annotations
-
 from router.config.model import Priority
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat

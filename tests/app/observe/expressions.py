@@ -3,8 +3,6 @@
 It reads only the parts of the language that the files in deploy/ use. `promtool` checks the syntax.
 """
 
-from __future__ import annotations
-
 import re
 
 ADDED = {"job", "instance"}  # labels that Prometheus adds to every sample

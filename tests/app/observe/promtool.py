@@ -1,7 +1,5 @@
 """Runs promtool, also on the samples of a running router."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 promtool, if it is installed, checks the results of the rules.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The TLS cases also send a request in the same bytes as the end of the handshake.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """The Grafana dashboard in deploy/ shows metrics that a running router exposes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

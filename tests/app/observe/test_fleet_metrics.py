@@ -1,7 +1,5 @@
 """Metrics that show which replica fails, and how the targets of a split compare."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,5 @@
 """The admin listener over real sockets: every route, every refusal, and a bounded stop."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Demand and replicas by model, region, class and type, in the metrics and in the access log."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from router.config.model import Priority

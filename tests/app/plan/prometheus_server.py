@@ -3,8 +3,6 @@
 It scrapes running routers, or serves a history that `backfill` has written before.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

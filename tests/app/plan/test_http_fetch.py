@@ -1,7 +1,5 @@
 """GET on a Prometheus server: the token, errors, and redirects."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 The server requires TLS and a password, as Prometheus itself supports them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

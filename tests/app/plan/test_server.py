@@ -1,7 +1,5 @@
 """The gauges over HTTP, and the whole command in front of a Prometheus server."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import urllib.request

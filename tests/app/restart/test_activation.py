@@ -1,7 +1,5 @@
 """The variables of socket activation, and the sockets that they describe: sd_listen_fds(3)."""
 
-from __future__ import annotations
-
 import os
 import socket
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from router.app.restart.handover import refusal
 from router.app.restart.predecessor import awaited, may_take_over, unanswered
 

@@ -1,7 +1,5 @@
 """What a new process does with the old one's state of discovered replicas, also of late ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

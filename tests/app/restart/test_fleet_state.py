@@ -1,7 +1,5 @@
 """What a new process learns about the fleet: added replicas, cordons, reclaims."""
 
-from __future__ import annotations
-
 from router.app.restart.fleet_state import state_of
 from router.app.restart.messages import Begin, FleetState, Reclaimed, line, read
 from router.fleet.membership import Duty

@@ -1,7 +1,5 @@
 """The datagrams to systemd: sd_notify(3)."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from pathlib import Path

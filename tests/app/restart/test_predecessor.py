@@ -1,7 +1,5 @@
 """The first message of the old process, if the new process does not understand it."""
 
-from __future__ import annotations
-
 import json
 import socket
 

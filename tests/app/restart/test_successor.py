@@ -1,7 +1,5 @@
 """The command that starts the program again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from router.app.restart.successor import command

@@ -5,8 +5,6 @@ invents. The access log records this address (`within`). In the replay, another 
 wait behind the flood of one client.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Queue, QueueGates

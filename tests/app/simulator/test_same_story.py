@@ -4,8 +4,6 @@ Each scenario runs twice: in the proxy between real sockets, and in the simulato
 must have the same reason, the same replica and the same attempts.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The tenant `acme`: its key, a keys file with its limits, an engine that reports token counts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

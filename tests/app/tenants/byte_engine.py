@@ -3,8 +3,6 @@
 It keeps totals of the tokens that it has read and generated, as engines do in their metrics.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Many requests at once to an engine that generates as much as they allow."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Requests whose answers have no token counts cost what `usage.charges` states."""
 
-from __future__ import annotations
-
 from math import ceil
 from pathlib import Path
 from time import monotonic

@@ -1,7 +1,5 @@
 """What a tenant is charged if its engine reports no counts, or odd ones."""
 
-from __future__ import annotations
-
 import json
 import struct
 from base64 import b64encode

@@ -3,8 +3,6 @@
 The engine's answer contains the request's `metadata` and `tools` after its own `usage`.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """No way to hide tokens works: they are counted as the engine counts them."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`x-ratelimit-*`: what is left of the limits per minute of a key, as in OpenAI's API."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A removed or expired key: its waiting requests are refused at once, and nothing is sent again."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

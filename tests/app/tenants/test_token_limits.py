@@ -1,7 +1,5 @@
 """Limits of tokens per minute: many requests of a fresh key at once, and too large answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """GET /usage of a running router: tokens and cost, by tenant and class."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

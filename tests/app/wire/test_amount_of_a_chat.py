@@ -4,8 +4,6 @@ Every reader of the code and every processor cache pays for this amount. The lim
 figures: they may only be lowered.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys

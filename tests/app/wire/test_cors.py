@@ -1,7 +1,5 @@
 """Web pages of other origins: every response has one set of CORS fields, preflights need no key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """GET /health on the data port, for load balancers: open, 503 while another router should serve."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A pool over real sockets: which request gets which connection, and which are never reused."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

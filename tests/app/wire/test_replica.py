@@ -1,7 +1,5 @@
 """Connections to a replica over real sockets: their ends, and when they may be reused."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 

@@ -1,7 +1,5 @@
 """The admin port: only an address, and tokens or certificates for other machines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The section `classes`: defaults differ by class, and errors for old keys name the new keys."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.load import parse

@@ -1,7 +1,5 @@
 """The settings of discovery, and files with lists of replicas."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.load import parse, parse_replicas

@@ -1,7 +1,5 @@
 """The section `models`: its short forms, and the problems that are reported."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

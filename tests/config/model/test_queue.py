@@ -1,7 +1,5 @@
 """The section `queue`: consistent defaults, and error texts that name the wrong setting."""
 
-from __future__ import annotations
-
 import pytest
 
 from policies.queueing.contract import order_names

@@ -1,7 +1,5 @@
 """Each file of the package declares sections, and the package lists all of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, get_args, get_origin
 

@@ -1,7 +1,5 @@
 """The settings of spot machines."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.load import parse

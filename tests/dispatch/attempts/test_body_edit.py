@@ -1,7 +1,5 @@
 """`append` adds members to a JSON object, whose meaning and bytes otherwise stay the same."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

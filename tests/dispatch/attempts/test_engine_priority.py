@@ -1,7 +1,5 @@
 """The priority field of each engine, a client's own value, and replicas that get no priority."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

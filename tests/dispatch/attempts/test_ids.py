@@ -1,7 +1,5 @@
 """Names of requests at engines: long, random, and never the same twice."""
 
-from __future__ import annotations
-
 import os
 import re
 

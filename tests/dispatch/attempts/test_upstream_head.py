@@ -1,7 +1,5 @@
 """The header fields that a replica gets, byte for byte and as read by an independent parser."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

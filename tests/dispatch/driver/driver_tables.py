@@ -7,8 +7,6 @@ the last row nothing may be left. `stories` reads several cases from one text: t
 the settings of its world in brackets, and its table, indented.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from textwrap import dedent

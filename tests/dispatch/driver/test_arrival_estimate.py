@@ -1,7 +1,5 @@
 """The estimates of requests at their arrival, and the refusal of those that would be late."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Classes, ClassSettings, Queue, QueueGates

@@ -1,7 +1,5 @@
 """The rules of an attempt's states that no order of events at the driver reaches."""
 
-from __future__ import annotations
-
 from router.core.errors import Reason
 from router.dispatch.driver.attempt_state import Attempt, AttemptState, Step
 from tests.dispatch.replicas import bare

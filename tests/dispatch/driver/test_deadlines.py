@@ -1,7 +1,5 @@
 """The deadline of a request is never later than a limit that must be checked."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule

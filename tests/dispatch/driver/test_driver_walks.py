@@ -5,8 +5,6 @@ each step, leases, budgets and the queue match the live attempts. In the end eac
 once, and nothing is held for it.
 """
 
-from __future__ import annotations
-
 from hypothesis import HealthCheck, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 

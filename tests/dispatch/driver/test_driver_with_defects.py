@@ -4,8 +4,6 @@ For every exception at any place: the request ends, its client gets an error or 
 engine continues to work, and every lease, timer, ticket and connection is released.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """When a request goes to the next fallback of its model, and when it ends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

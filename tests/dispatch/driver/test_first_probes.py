@@ -1,7 +1,5 @@
 """Requests that wait for a first probe: tried again after each probe; no wait exceeds 2 s."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The gain and the SLOs of requests, by how they ended."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

@@ -3,8 +3,6 @@
 The tables are explained in `driver_tables.py`. Copies and the queue have their own test files.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

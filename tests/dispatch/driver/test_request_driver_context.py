@@ -4,8 +4,6 @@ Replica r0 has a context of 1,000 tokens, r1 one of 4,000, and so on in turn. A 
 generate 2,000 tokens. The tables are explained in `driver_tables.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The request driver's actions, event by event, when two attempts of a request race."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

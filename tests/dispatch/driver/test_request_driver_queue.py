@@ -1,7 +1,5 @@
 """The drivers' actions, event by event, when requests wait in the queue."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Requests that leave a reclaimed replica keep their place in the queue, and lose no attempt."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

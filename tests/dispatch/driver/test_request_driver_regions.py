@@ -6,8 +6,6 @@ reclaimed machine. The tables are explained in `driver_tables.py`.
 Replica r0 is in `eu`, r1 in `us`, r2 in `eu`, and so on.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The resources, counters and learned values after each kind of end of a request."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason

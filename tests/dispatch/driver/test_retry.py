@@ -1,7 +1,5 @@
 """The retry table row by row, and the budget that limits retry storms."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """Which attempts of a request teach the speed of their replicas, and when."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason

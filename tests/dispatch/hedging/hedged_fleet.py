@@ -5,8 +5,6 @@ variation; one in twenty takes ten times that. Hedgeable requests are evaluated 
 so. The first copy to deliver content wins and the other is cancelled, as the exchange does it.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 from itertools import count

@@ -1,7 +1,5 @@
 """The replicas that may take a copy: each reason against a replica, and the preferred replica."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """The price of a copy: 0 at an idle replica, 1 at a busy one, and never lower for more work."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -1,7 +1,5 @@
 """The budget of copies: payments, its maximum, and the quantile that follows from it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

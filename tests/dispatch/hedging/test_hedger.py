@@ -1,7 +1,5 @@
 """The hedger's calls one by one: its times, its choice of a replica, its counters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ No engine and no socket: `hedged_fleet.py` plays attempts whose times are linear
 twenty takes ten times as long.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Hedging

@@ -1,7 +1,5 @@
 """The first minute after a start: urgent requests are protected without a flood of copies."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Hedging

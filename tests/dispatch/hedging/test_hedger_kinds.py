@@ -3,8 +3,6 @@
 A replica of a slow type is not treated as late; a replica that becomes slow is noticed.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """One search for a copy's replica in a fleet of a thousand: the number of replicas examined."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, overload
 

@@ -1,7 +1,5 @@
 """Hedging in a fleet with little traffic: copies at idle replicas, silent replicas, pairs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -3,8 +3,6 @@
 For any order, each copy ends once, the budget is not exceeded, and nothing remains stored.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

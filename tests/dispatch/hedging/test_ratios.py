@@ -2,8 +2,6 @@
 dropped.
 """
 
-from __future__ import annotations
-
 from math import inf, nan
 from random import Random
 

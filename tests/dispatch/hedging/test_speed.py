@@ -1,7 +1,5 @@
 """A replica's factor: a slow type is known after a few answers; a short slowdown is ignored."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

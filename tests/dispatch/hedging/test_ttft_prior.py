@@ -1,7 +1,5 @@
 """The assumed times to first content: sound distributions, and the figures of their sources."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.dispatch.hedging.ratios import BINS, GROWTH, Ratios

@@ -1,7 +1,5 @@
 """Times to first token of one model: first assumed, then learned, with bounded work per call."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.dispatch.hedging.ttft_prior import STREAMS, WHOLES

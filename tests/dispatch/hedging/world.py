@@ -3,8 +3,6 @@
 A test needs no end: `played` ends the requests that still run, and checks that no lease remains.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from math import exp

@@ -1,7 +1,5 @@
 """A request is sent without a queue ticket if the chosen replica accepts it; else it gets one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from router.config.model import (

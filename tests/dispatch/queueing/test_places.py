@@ -1,7 +1,5 @@
 """The queue's view of the fleet, and a queue driven over a real fleet table."""
 
-from __future__ import annotations
-
 from random import Random
 
 from policies.contract import Candidate, RoutingPolicy

@@ -1,7 +1,5 @@
 """The queue's timer expires when time alone changes something, for any rate of requests."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.admission.pools import Pools

@@ -1,7 +1,5 @@
 """What the queue driver reports about the requests that it queues."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.config.model import Preemption, Queue

@@ -1,7 +1,5 @@
 """The bytes of generated text in a stream, for any API and any way in which the stream is cut."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

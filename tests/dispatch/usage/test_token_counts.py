@@ -1,7 +1,5 @@
 """Token counts in whole answers, in every engine's format."""
 
-from __future__ import annotations
-
 import json
 from time import process_time
 from typing import Any

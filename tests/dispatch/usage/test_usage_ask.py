@@ -4,8 +4,6 @@
 every injected option is checked with it.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

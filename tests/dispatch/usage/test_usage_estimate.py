@@ -1,7 +1,5 @@
 """Token counts that no engine reported: from what was relayed, or from the time that it took."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Counts found by their names: which bytes are a count, and how several are combined."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given, strategies as st
 

@@ -3,8 +3,6 @@
 The counts are correct. The reference is the stream without the usage event, built separately.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """DNS records, their times, and the replicas that they name."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which replicas the sources add, in every conflict."""
 
-from __future__ import annotations
-
 import msgspec
 
 from router.config.address import parse_replica_url

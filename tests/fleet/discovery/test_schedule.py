@@ -1,7 +1,5 @@
 """TTLs and back-off."""
 
-from __future__ import annotations
-
 from random import Random
 
 from router.config.model import Discovery

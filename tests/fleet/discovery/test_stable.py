@@ -1,7 +1,5 @@
 """When the content of a watched file is used."""
 
-from __future__ import annotations
-
 from router.fleet.discovery.file_source import Stable
 
 

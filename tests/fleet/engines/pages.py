@@ -1,7 +1,5 @@
 """The recorded answers of engines, with the expected signals of each."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ that a new engine is checked by all of them. `tests/app/emulator/personas/test_c
 parts that need a running engine.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

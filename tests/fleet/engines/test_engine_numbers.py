@@ -4,8 +4,6 @@ An earlier request is more urgent. A higher class overtakes a lower one only wit
 SGLang preempts only a request of another class.
 """
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given, strategies as st

@@ -1,7 +1,5 @@
 """Special cases of each engine: duplicate labels, lists that are emptied, omitted zeros."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -4,8 +4,6 @@ Comments and docstrings may name the engine at which a fact was measured. The em
 engines that it emulates.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """For any input, the readers raise nothing and return no impossible value."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

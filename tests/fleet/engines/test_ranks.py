@@ -1,7 +1,5 @@
 """The data-parallel ranks that an engine's metrics show, each for itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Every recorded answer of every engine and version gives exactly the values in the table."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.fleet.engines.common.base import Facts, TextSource

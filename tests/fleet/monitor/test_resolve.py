@@ -3,8 +3,6 @@
 The name server is this process: asyncio's own loop calls `socket.getaddrinfo` in a thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Two addresses count as one engine until their token totals show that they are two engines."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.dispatch.hedging.backups import same_engine

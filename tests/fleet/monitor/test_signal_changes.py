@@ -1,7 +1,5 @@
 """Two polls compared: which changes are a restart, which are work, and which are neither."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.fleet.monitor.signal_changes import has_worked, restarted, went_back

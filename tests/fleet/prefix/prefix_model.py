@@ -1,7 +1,5 @@
 """References for the prefix index: a naive model of its rules, and a consistency check."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import count
 from typing import Any

@@ -1,7 +1,5 @@
 """After the reset of an engine's prefix cache, the index forgets its blocks."""
 
-from __future__ import annotations
-
 from router.core.lease import poll_begins
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals

@@ -1,7 +1,5 @@
 """The index of held prefixes: its answers, its evictions and their time, its counters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which replica holds how much of a prompt, by the prompts that were sent to it."""
 
-from __future__ import annotations
-
 import pytest
 
 from policies.contract import RequestView

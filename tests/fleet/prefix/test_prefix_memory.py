@@ -1,7 +1,5 @@
 """Memory of the prefix index: a bound at every fill, and constant over time."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from collections.abc import Iterator

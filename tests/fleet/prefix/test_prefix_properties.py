@@ -1,7 +1,5 @@
 """The prefix index compared with a naive model of its rules, for any order of operations."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 

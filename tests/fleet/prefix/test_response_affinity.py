@@ -1,7 +1,5 @@
 """Holders of stored responses: found in the engines' answers, the oldest are evicted first."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.fleet.prefix.response_affinity import ResponseAffinity, response_id

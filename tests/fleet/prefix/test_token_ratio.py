@@ -3,8 +3,6 @@
 Implausible values are ignored.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

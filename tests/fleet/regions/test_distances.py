@@ -1,7 +1,5 @@
 """Distances between regions: configured, measured, unknown."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

@@ -1,7 +1,5 @@
 """The order of regions for a request, and when the next region is used."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

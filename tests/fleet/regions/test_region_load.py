@@ -1,7 +1,5 @@
 """The utilisation of a region, and its hysteresis."""
 
-from __future__ import annotations
-
 from router.core.lease import Lease
 from router.fleet.regions.nearest import RegionLoad
 from router.fleet.replica import Replica

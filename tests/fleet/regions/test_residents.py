@@ -1,7 +1,5 @@
 """Data residency in the fleet table: the replicas of the allowed regions, and the errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Each part of a replica's state has one writer, which is the one that its docstring names."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Helpers of the tests of the fleet's table."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The time since which a model has no fit replica, from the first fleet rebuild without one."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from router.fleet.table.absent_since import Absences

@@ -1,7 +1,5 @@
 """Several ranks behind one address: what they share, and what each has for itself."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest.mock import Mock
 

@@ -1,7 +1,5 @@
 """The replicas that may serve a model, and the error if there is none."""
 
-from __future__ import annotations
-
 from router.core.errors import Reason
 from tests.fleet.helpers import Table
 from tests.fleet.table.helpers import refusal, take_down

@@ -1,7 +1,5 @@
 """Replicas that join and leave, and any order of events."""
 
-from __future__ import annotations
-
 from time import monotonic
 from typing import Any
 

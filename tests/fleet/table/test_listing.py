@@ -1,7 +1,5 @@
 """The list of models that clients see."""
 
-from __future__ import annotations
-
 from router.core.errors import Reason
 from tests.fleet.helpers import Table
 from tests.fleet.table.helpers import listed, listing, refusal, take_down

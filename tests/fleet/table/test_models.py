@@ -1,7 +1,5 @@
 """The models of a fleet: replicas that list none, and models that are remembered."""
 
-from __future__ import annotations
-
 from router.core.errors import Reason
 from router.fleet.engines.common.models import MODELS_MOST
 from tests.fleet.helpers import Table

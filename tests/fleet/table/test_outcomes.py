@@ -1,7 +1,5 @@
 """The results of attempts: ejections, and what does not count against a replica."""
 
-from __future__ import annotations
-
 from time import monotonic
 
 import pytest

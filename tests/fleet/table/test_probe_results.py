@@ -1,7 +1,5 @@
 """Probes take replicas in and out; their model lists are learned."""
 
-from __future__ import annotations
-
 from time import monotonic
 
 from tests.fleet.helpers import Table

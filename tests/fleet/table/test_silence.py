@@ -1,7 +1,5 @@
 """Silent replicas: a late token makes a replica suspect, and a timeout counts as its failure."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason

@@ -1,7 +1,5 @@
 """The query of GET /usage: every valid one, and the words for an invalid one."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.observe.admin.actions import FIRST, LAST, Refused, UsageQuery, read_query

@@ -1,7 +1,5 @@
 """The admin requests that need the token, and the names that are answered without it."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.observe.admin.authority import Authority

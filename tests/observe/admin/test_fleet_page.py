@@ -1,7 +1,5 @@
 """GET /fleet: what people read about the replicas and the queue."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from router.observe.admin.fleet_page import fleet_page, queue_page

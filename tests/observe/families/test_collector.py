@@ -1,7 +1,5 @@
 """Rendering: valid in both formats, complete, only the router's own families, bounded size."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import platform

@@ -1,7 +1,5 @@
 """The access log: exact lines for any input, no timer at rest, no wait for a slow sink."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Salted names: equal for equal values, different under another salt."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from router.observe.log.salt import BYTES, EVERY, Salter

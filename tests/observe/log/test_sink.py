@@ -1,7 +1,5 @@
 """The writing thread: whole lines, bounded waiting, and no stop on a bad descriptor."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import threading

@@ -1,7 +1,5 @@
 """The fields of a head as a value that can be compared, and a reader with its caller."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

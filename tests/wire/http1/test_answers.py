@@ -1,7 +1,5 @@
 """The router's own answers, parsed by an independent parser."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason, RouterError

@@ -1,7 +1,5 @@
 """The framing of chunks."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.wire.http1.chunks import chunk

@@ -1,7 +1,5 @@
 """Numbers are read from bytes as a regular expression reads them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

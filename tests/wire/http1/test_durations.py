@@ -1,7 +1,5 @@
 """The client's timeout and SLOs from its headers: read once per head, in every format."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

@@ -1,7 +1,5 @@
 """An error is read in any engine's format, and written in the format of the client's API."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Classification of header lines: correct, cached, bounded, and no caching of secrets."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.wire.http1 import headers as h

@@ -1,7 +1,5 @@
 """A copy of a head has all values of the original, and a change of the copy stays in the copy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

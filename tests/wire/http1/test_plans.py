@@ -4,8 +4,6 @@ Every message is read without a cache, and again after readers of other connecti
 the others; both results must be equal.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

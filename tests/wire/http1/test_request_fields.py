@@ -1,7 +1,5 @@
 """The request line, Host and every field that is read, dropped or refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.core.errors import Reason, RouterError

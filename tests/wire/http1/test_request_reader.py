@@ -4,8 +4,6 @@ Every case runs whole, byte by byte and cut in two at every position, alone and 
 request directly after it; all of them must give the same result.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """ResponseReader: exactly one response, for all cuts of its bytes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Retry-After: seconds or a date, within bounds; an invalid value is ignored."""
 
-from __future__ import annotations
-
 from email.utils import formatdate
 
 import pytest

@@ -1,7 +1,5 @@
 """What each declared header writes into the fields, and which of them reach the replica."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from math import inf
 

@@ -1,7 +1,5 @@
 """Parsing cost is linear in the number of bytes received from a peer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from time import process_time
 

@@ -4,8 +4,6 @@ The formats are those of vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and of the A
 protocols; the recordings are whole answers of one vLLM 0.32.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -3,8 +3,6 @@
 The tests call it as the router does: for reads that contain `"error"` or are cut in an event.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """Engines are detected by their answers, and unknown servers stay unknown."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """The reader of the text format: labels, numbers, rejected values, and its bounds."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A list of models: names, adapters, owners, lengths; an invalid list gives nothing."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

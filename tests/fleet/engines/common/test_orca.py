@@ -1,7 +1,5 @@
 """The ORCA load header: an invalid figure makes its sum unknown, and no bytes raise an error."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Priorities as virtual deadlines: the level, the unbounded scale, and the engine's number."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 
