@@ -67,7 +67,7 @@ class Completion:
             more: dict[str, object] = {}
             _add_flow(more, x)
             _add_stated(more, x)
-            _add_run(more, x, now)
+            _add_run(more, x)
             log.write(_record(*line, **more) if more else _line(*line))
 
     def refused(
@@ -174,7 +174,13 @@ def _of_request(
     """Return the fields that most requests have, in the order of `Line`."""
     asked, reply, work, state, view = x.asked, x.reply, x.work, x.driver.state, x.view
     head, usage, winner = asked.head, work.usage, state.winner
-    arrived, session = x.arrived, view.session
+    arrived, session, replica = x.arrived, view.session, work.replica
+    waited_s = x.deadlines.waited_s(now)
+    is_simple = not waited_s and len(state.attempts) == 1
+    engine_ms: float | None = None
+    if winner is not None and not is_simple and work.first_at >= winner.began:
+        engine_ms = milliseconds(work.first_at - winner.began)
+    slots = None if replica is None else slots_of(replica)
     tried: list[AttemptRecord] = [
         (a.replica_id, a.kind, _word(a.reason), milliseconds(a.ended - a.began))
         for a in state.attempts
@@ -193,7 +199,7 @@ def _of_request(
         _word(reason),
         winner.replica_id if winner is not None else "",
         tried,
-        None if work.replica is None else milliseconds(work.first_at - arrived),
+        None if replica is None else milliseconds(work.first_at - arrived),
         milliseconds(now - arrived),
         asked.body_bytes,
         reply.bytes_out,
@@ -208,6 +214,10 @@ def _of_request(
         salter.blocks(view.blocks) if view.blocks else b"",
         asked.flow.within,
         most if most >= 0 else None,
+        milliseconds(waited_s) if waited_s else None,
+        engine_ms,
+        None if slots is None else int(slots + 0.5),
+        None if replica is None else replica.kv_tokens,
     )
 
 
@@ -254,16 +264,11 @@ def _add_stated(more: dict[str, object], x: Exchange) -> None:
         more["tpot_slo_ms"] = milliseconds(tpot_slo_s)
 
 
-def _add_run(more: dict[str, object], x: Exchange, now: float) -> None:
-    """Set how the request ran: its wait, the replica that answered, and its estimated TTFT."""
-    work, state, estimate = x.work, x.driver.state, x.estimate
-    winner, replica, waited_s = state.winner, work.replica, x.deadlines.waited_s(now)
+def _add_run(more: dict[str, object], x: Exchange) -> None:
+    """Set how the request ran: the replica that answered, and the estimated TTFT."""
+    work, winner, estimate = x.work, x.driver.state.winner, x.estimate
     served_in = ""
-    if waited_s:
-        more["queue_ms"] = milliseconds(waited_s)
     if winner is not None:
-        if (waited_s or len(state.attempts) > 1) and work.first_at >= winner.began:
-            more["engine_ms"] = milliseconds(work.first_at - winner.began)
         if winner.sent_priority:
             more["engine_priority"] = winner.sent_priority.decode("ascii")
         served_in = winner.at.region
@@ -271,12 +276,6 @@ def _add_run(more: dict[str, object], x: Exchange, now: float) -> None:
             more["region"] = served_in
         if winner.at.type:
             more["replica_type"] = winner.at.type
-    if replica is not None:
-        slots = slots_of(replica)
-        if slots is not None:
-            more["slots"] = int(slots + 0.5)
-        if replica.kv_tokens is not None:
-            more["kv_tokens"] = replica.kv_tokens
     if work.tokens_on_time < work.tokens_due:
         more["tokens_on_time"] = int(work.tokens_on_time + 0.5)
     if estimate is not None and estimate.is_given:
