@@ -12,7 +12,9 @@ Each resource is released by its owner:
 - `RequestDriver` (`cancel`, `close`) ends the remaining attempts, and releases the place in the
   retry budget,
 - `QueueDriver.over` releases the queue ticket,
-- `Dispatcher.finished` releases the tenant's limits.
+- `Dispatcher.finished` releases the tenant's limits, the holds of addons, and the place in the
+  sweep,
+- `finish` drops the body and the question for token ids; `HeldBytes` counts the body's bytes.
 
 The exchange decides what is sent to the client and when; its `Reply` writes the bytes. What follows
 the first content is in `relaying.py`; `ending.py` ends requests from outside.

@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.config.keys import KeyLine, hash_of, line_of
+from tests.addons.needed import needs
 from tests.engine.machine import environment
 from tests.engine.machine.fleet import MODEL, Engine, Hedgerow, configured, running
 from tests.harness.free_tokens import (
@@ -94,6 +95,7 @@ def test_tokens_are_counted_whatever_a_tenant_does(merging: Engine, tmp_path: Pa
         assert not problems(results)
 
 
+@needs("usage")
 @pytest.mark.parametrize("leaves_at", [0.5, 1.0])
 def test_a_budget_is_exceeded_by_one_request_at_most(
     merging: Engine, tmp_path: Path, leaves_at: float

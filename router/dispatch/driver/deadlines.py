@@ -12,6 +12,10 @@
     of each attempt  `began`: its connection, sign   first content and sign of work: from `paused`
                      of work and first content       until the client reads again
 
+Not here: the time limits of the queue (`admission/timers.py`), of a connect (`wire/pool.py`) and of
+the wait for a first probe (`first_probes.py`), and the alarm of a hedge or of a pause before a
+retry (`request_driver.py`).
+
 Each event is one method, which keeps `deadline` up to date. So `deadline` is never later than a
 limit that is checked. A token is no event: the time of the last content is read when the silence is
 examined (`is_silent`). `watch.py` acts on the limits that have passed.

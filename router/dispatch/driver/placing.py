@@ -158,7 +158,11 @@ def _falls_to(driver: RequestDriver, index: int, reason: Reason) -> bool:
 
 
 def _aims_at(driver: RequestDriver, index: int, reason: Reason) -> bool:
-    """Set one of the fallbacks as the request's model. Below 0: none; returns False."""
+    """Set one of the fallbacks as the request's model. Below 0: none; returns False.
+
+    The request keeps its arrival and its order, its deadlines, its place in the retry budget, and
+    the numbers of its lost attempts and hedges.
+    """
     request, context = driver.request, driver.context
     named = request.named
     if index < 0 or named is None:

@@ -249,7 +249,9 @@ class Request(ABC):
     def limit_regions(self, allowed: Allowed | None) -> bool:
         """Apply the regions of the request's key that a reload has changed.
 
-        They apply to everything that is sent from now on. What was sent before stays where it is.
+        They apply to everything that is sent from now on: `candidates` leaves other replicas out,
+        `RequestDriver.barred` ends an attempt that waits for its connection, and `prepare` refuses
+        the rest. What was sent before stays where it is.
         Returns whether `view.allowed` has changed; then the queue must be told.
         """
         before = self.view.allowed
@@ -303,14 +305,17 @@ class Request(ABC):
         """Set `attempt.io` of a new attempt, whose lease is taken."""
 
     def open(self, attempt: Attempt, fresh: bool) -> None:
-        """Send the attempt to its replica. The attempt may have ended when `open` returns.
+        """Send the attempt to its replica (in the proxy `AttemptIO.start`).
 
-        `fresh`: use a new connection.
+        The attempt may have ended when `open` returns. `fresh`: use a new connection.
         """
         engine_of(attempt).start(fresh)
 
     def drop(self, attempt: Attempt) -> None:
-        """Cancel the attempt, also at its engine. No more events of the attempt follow."""
+        """Cancel the attempt, also at its engine (in the proxy `AttemptIO.cancel`).
+
+        No more events of the attempt follow.
+        """
         engine_of(attempt).cancel()
 
     def discard(self, attempt: Attempt) -> None:

@@ -6,6 +6,7 @@ from policies.queueing.contract import order_names
 from router.config.load import parse
 from router.config.model import Config, Queue
 from router.core.errors import ConfigError
+from tests.addons.needed import needs
 
 REPLICA = "replicas: [http://gpu-1:8000]\n"
 
@@ -16,9 +17,13 @@ def problems_of(queue: str) -> list[str]:
     return caught.value.problems
 
 
-def test_the_default_is_good_also_with_everything_switched_on() -> None:
-    on = "{reservations: {enabled: true}, preemption: {enabled: true}}"
+def test_the_default_is_good() -> None:
     assert parse(REPLICA).queue == Queue() == Config().queue
+
+
+@needs("reservations", "preemption")
+def test_everything_can_be_switched_on() -> None:
+    on = "{reservations: {enabled: true}, preemption: {enabled: true}}"
     assert parse(f"{REPLICA}queue: {on}").queue.reservations.enabled
 
 

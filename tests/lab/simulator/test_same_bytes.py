@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from router.observe.log.record import Record
+from tests.addons.needed import needs
 
 SEEDS = ("1", "2")
 
@@ -30,6 +31,7 @@ def said(seed: str, *words: str) -> bytes:
     return done.stdout
 
 
+@needs("preemption")
 def test_every_record_is_the_same_to_the_last_bit() -> None:
     first, second = (said(seed, "tests.lab.simulator.every_record") for seed in SEEDS)
     assert first == second
