@@ -212,15 +212,15 @@ class QueueDriver:
                 _count(x, now)
             self.changed(replica)
             return
-        queue: Queue = ticket.queue
         if ticket.state == NEW:
+            queue: Queue = ticket.queue
             queue.sent(ticket, replica, now)
         elif ticket.state == SENT:
             run = ticket.run
             if run is not None and (run.is_away or run.place is not replica):
                 self.pools.moved(ticket, replica, now)
         if not x.may_move():
-            queue.runs.shown(ticket)
+            self.pools.stays(ticket)  # In the queue to which the ticket may just have moved.
 
     def pauses(self, x: Request) -> None:
         """Note that a request has failed at a replica and pauses before its retry."""

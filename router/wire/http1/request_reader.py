@@ -29,7 +29,7 @@ from router.core.errors import Reason, RouterError
 from router.wire.http1.body_decoder import WINDOW, BodyDecoder
 from router.wire.http1.chunked_body import ChunkedBody
 from router.wire.http1.headers import value_of
-from router.wire.http1.heads import PLAIN, BodyReading, RequestHead
+from router.wire.http1.heads import BodyReading, RequestHead
 from router.wire.http1.plans import Known, Plans
 from router.wire.http1.request_fields import sort_fields
 from router.wire.turn import Turn
@@ -140,8 +140,9 @@ class RequestReader:
         """Return the pieces of the whole body, and remove them from the reader."""
         if self._small is not None:
             self._join_small(self._small)
-        if self.head.reading.decoder is not None:
-            self.head.reading = PLAIN  # of a refused request
+        reading = self.head.reading
+        if reading.decoder is not None:  # The decoder is not needed any more; the scan is.
+            self.head.reading = BodyReading(is_json=reading.is_json, watch=reading.watch)
         body, self._body = self._body, None
         return [] if body is None else body
 

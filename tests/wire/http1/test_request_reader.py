@@ -4,13 +4,15 @@ Every case runs whole, byte by byte and cut in two at every position, alone and 
 request directly after it; all of them must give the same result.
 """
 
+import gzip
 from typing import Any
 
 import pytest
 
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
-from router.wire.http1.heads import RequestHead
+from router.wire.http1.body_decoder import decoder_of
+from router.wire.http1.heads import BodyReading, RequestHead
 from router.wire.http1.request_reader import COMPLETE, RequestReader
 from tests.harness.splits import name_of, ways
 from tests.wire.http1.heads import feed, told
@@ -163,6 +165,30 @@ def test_line_ends_in_the_data_of_a_chunk_cost_nothing(sizes: list[int]) -> None
     assert reader.early == NEXT
     assert b"".join(reader.take_body()) == value
     assert parser.calls <= len(sizes) + 2
+
+
+class Watch:
+    """Records the pieces of a body."""
+
+    def __init__(self) -> None:
+        self.fed: list[bytes] = []
+
+    def feed(self, data: bytes) -> None:
+        self.fed.append(data)
+
+
+def test_the_scan_of_a_decoded_body_goes_with_it() -> None:
+    """Without it, the whole body would be scanned again in one turn of the event loop."""
+    body = gzip.compress(b'{"model":"m"}')
+    reader, watch = RequestReader(LIMITS, b"v"), Watch()
+    data = reader.feed(post(body, b"Content-Length: %d" % len(body)))
+    decoder = decoder_of(b"gzip", is_json=True, is_known=True)
+    reader.head.reading = BodyReading(is_json=True, decoder=decoder, watch=watch)
+    reader.begin_body()
+    reader.feed(data)
+    assert reader.state == COMPLETE
+    assert b"".join(reader.take_body()) == b"".join(watch.fed) == b'{"model":"m"}'
+    assert (reader.head.reading.decoder, reader.head.reading.watch) == (None, watch)
 
 
 def test_trailers_never_become_fields() -> None:
