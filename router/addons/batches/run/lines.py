@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from hashlib import blake2b
+from time import sleep
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -160,9 +161,11 @@ def parse(number: int, raw: bytes, endpoint: str) -> Line:
             "The URL provided for this request does not match the batch endpoint.",
             "url",
         )
+    sleep(0)  # Lets the event loop run: each decoder holds the lock for up to 35 ms.
     body = bytes(found.body)
     try:
         fields = _decode_body(body)
+        sleep(0)
         if len(body) <= SHORT and not body.isascii():
             _decode_names(body)  # The name of a member that is skipped must be text, too.
     except NOT_JSON:
