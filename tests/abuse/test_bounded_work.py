@@ -17,12 +17,12 @@ from router.core.errors import Reason
 from router.observe.admin.connections import MOST
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.recipe import Recipes, ask, at_once, came, ended, listing
-from tests.abuse.victim import BAD, PAIR, Victim
+from tests.abuse.victim import BAD, PAIR, PRICE, Victim
 from tests.addons.forms import MULTIPART, form
 from tests.harness import kit
 
 MIB = 1024 * 1024
-LOOP_S = 0.05
+LOOP_S = 0.05 * PRICE
 RECIPES = Recipes()
 recipe = RECIPES.recipe
 CHAT = "/v1/chat/completions"
