@@ -8,6 +8,7 @@ take one from the queue of scripts, and are not in `requests` and `sessions`.
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -245,6 +246,11 @@ class HostileReplica:
             try:
                 sock, _ = listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
+                continue
+            except OSError as err:
+                if err.errno != errno.EMFILE:
+                    raise
+                await asyncio.sleep(0.01)  # no file left, which a test can want
                 continue
             sock.setblocking(False)
             connection = ReplicaConnection(sock, self)

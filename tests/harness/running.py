@@ -130,12 +130,18 @@ def open_files() -> dict[int, str]:
 
 
 @contextmanager
-def no_files_left() -> Iterator[None]:
-    """Lower this process's limit, so that no file can be opened."""
+def no_files_left(*, spare: bool = False) -> Iterator[None]:
+    """Lower this process's limit, so that no file can be opened, whichever descriptor becomes free.
+
+    `spare`: a descriptor that is closed meanwhile may be used again. libuv does this with a spare
+    one, to accept and close a connection.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    limit = 0
+    if spare:
+        limit = os.dup(0)  # the lowest free one
+        os.close(limit)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
         yield
     finally:
