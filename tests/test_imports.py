@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "intake": {"core", "config", "policies", "config.address", "fleet.engines"},
     "fleet": {"core", "config", "policies", "wire", "config.address", *FLEET},
     "admission": {"core", "config", "policies"},
+    "share": {"core", "fleet"},
     "observe": {"core", "config", "intake", "fleet", "wire", "config.address"},
     "lab": set(),
     "lab.extras": set(),
@@ -37,7 +38,7 @@ MAY_IMPORT = {
     "lab.overhead": {"core", "lab.flags"},
     "lab.simulator": {
         *("core", "config", "policies", "intake", "admission", "fleet", "observe", "dispatch"),
-        *("lab.emulator", "config.address", *FLEET),
+        *("share", "lab.emulator", "config.address", *FLEET),
     },
     "dispatch": {
         *("core", "config", "policies", "admission", "wire", "intake", "fleet", "observe"),
@@ -52,6 +53,7 @@ MAY_IMPORT = {
     },
     "addons.preemption": {"core", "policies", "admission"},
     "addons.reservations": {"core", "policies", "admission"},
+    "addons.share": {"core", "config", "fleet", "observe", "dispatch", "share"},
     "addons.spot_notices": {"core", "config", "fleet", "observe", "dispatch"},
     "addons.usage": {"core", "config", "admission", "wire", "intake", "observe", "dispatch"},
     "addons.kubernetes": {"core", "config", "fleet", "config.address", "fleet.engines"},

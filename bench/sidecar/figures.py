@@ -55,6 +55,7 @@ class Setup:
     # requests come to any router. Several tenants share a router if there are more tenants.
     is_sidecar: bool = False
     policy: str = "kv_aware"
+    shares: bool = False  # the routers tell each other of their requests (`router/share`)
 
     @property
     def pods(self) -> int:
@@ -63,7 +64,8 @@ class Setup:
 
     @property
     def knowledge(self) -> str:
-        return f"{self.policy}, exact" if self.is_exact else self.policy
+        words = [self.policy, *["exact"] * self.is_exact, *["shared"] * self.shares]
+        return ", ".join(words)
 
     @property
     def dealt(self) -> str:
@@ -76,11 +78,15 @@ class Setup:
 
 
 def setups(counts: tuple[int, ...], others: tuple[int, ...] = ()) -> list[Setup]:
-    """Return the setups with these numbers of routers. Each kind of setup begins with one router.
+    """Return the setups with these numbers of routers. Each kind of setup begins with one router,
+    but one router has none to share with.
 
     `others`: the numbers of routers for sidecars, and for the policy chwbl.
     """
-    found = [Setup(routers, is_exact) for is_exact in (False, True) for routers in counts]
+    found = []
+    for is_exact in (False, True):
+        found += [Setup(routers, is_exact) for routers in counts]
+        found += [Setup(routers, is_exact, shares=True) for routers in counts if routers > 1]
     found += [Setup(routers, is_sidecar=True) for routers in others]
     found += [Setup(routers, policy="chwbl") for routers in others]
     return found
@@ -152,7 +158,8 @@ class Counted:
 
 
 _METHOD: Final = (
-    "Routers: their number; each gets a part of the same requests, and they share nothing. "
+    "Routers: their number; each gets a part of the same requests. They tell each other nothing, "
+    "or their loads and placements (`shared`). "
     "Requests: a request comes to `any` router at random, or to a router in its tenant's `own "
     f"pods`. In SLO: first token within {HIGH_S:g} s. Jain: fairness among the tenants of class "
     "batch; 1 is equal, 0.75 is in proportion to their clients. Hits: prompt tokens found in a "
@@ -219,15 +226,18 @@ def columns(rows: Sequence[Row]) -> list[Column[Row]]:
     ]
 
 
-def _kind(setup: Setup) -> tuple[str, str]:
-    return setup.knowledge, setup.dealt
+def _kind(setup: Setup) -> tuple[str, bool, str]:
+    """What a setup has in common with the one router with which it is compared."""
+    return setup.policy, setup.is_exact, setup.dealt
 
 
 def _ttft(row: Row, name: str, of: str) -> float:
     return fmean(getattr(one, of)[name] for one in row.runs)
 
 
-def _over(row: Row, alone: dict[tuple[str, str], Row], value: Callable[[Figures], float]) -> str:
+def _over(
+    row: Row, alone: dict[tuple[str, bool, str], Row], value: Callable[[Figures], float]
+) -> str:
     """The figure divided by that of one router, with its interval."""
     other = alone[_kind(row.setup)]
     if other is row:
@@ -236,7 +246,9 @@ def _over(row: Row, alone: dict[tuple[str, str], Row], value: Callable[[Figures]
     return one.text() if one.is_enough else f"{one.value:.2f}"
 
 
-def _more(row: Row, alone: dict[tuple[str, str], Row], value: Callable[[Figures], float]) -> str:
+def _more(
+    row: Row, alone: dict[tuple[str, bool, str], Row], value: Callable[[Figures], float]
+) -> str:
     """The share minus that of one router in percentage points, with its interval."""
     other = alone[_kind(row.setup)]
     if other is row:

@@ -42,6 +42,7 @@ NEEDS: Final[Mapping[str, Need]] = {
         ("zmq", "tokenizers", "jinja2"),
         "kv-events",
     ),
+    "share": Need("share.url", lambda config: bool(config.share.url), ("redis",), "share"),
     "spot_notices": Need(
         "spot", lambda config: bool(config.spot.metadata) or config.spot.notice_file is not None
     ),

@@ -27,7 +27,9 @@ Rules for the waiting requests at a replica:
    the engine reports, minus the router's attempts now or at the poll before, whichever are more:
    lagging gauges include requests that have just ended. It stays until the next poll, or until the
    last poll is too old. The foreign waiting requests never exceed the foreign load.
-6. No count is ever negative. With no lease and no foreign load, every count is 0.
+6. Other routers may tell of their requests (`router/share`). Those are foreign load that is known
+   without a poll: they count as the router's own attempts in rules 3 and 5, which find the rest.
+7. No count is ever negative. With no lease and no foreign load, every count is 0.
 
 Every operation is O(1). Must never: do I/O, or read a clock.
 """
@@ -146,32 +148,43 @@ def poll_counted(
     not the latest takes over no attempts.
     """
     slots.polls_heard += 1
+    shared_waiting, shared_load = slots.shared_waiting, slots.shared_load
     if waiting is None and running is None:
-        _foreign(slots, 0, 0)
+        _foreign(slots, shared_waiting, shared_load)
         return
     there = (running or 0) + (waiting or 0)
     if slots.whole_settled and number == slots.polls:
         _take_over(slots, waiting or 0, now)
-    # The router's attempts that are known to wait, or that no poll has taken over yet.
-    own_waiting = slots.waiting - slots.foreign_waiting - slots.whole_seen
+    known = slots.inflight + shared_load
+    # The attempts that are known to wait, or that no poll has taken over yet.
+    own_waiting = slots.waiting - slots.foreign_waiting + shared_waiting - slots.whole_seen
     more_waiting = max(0, (waiting or 0) - own_waiting)
     missing = 0
     if waiting is not None and running is not None:
-        missing = max(0, slots.inflight - own_waiting - there)
+        missing = max(0, known - own_waiting - there)
     seen = min(slots.whole_taken, more_waiting + missing)
-    foreign_load = max(0, there - max(slots.inflight, slots.polled_inflight))
+    foreign_load = max(0, there - max(known, slots.polled_inflight))
     foreign_waiting = max(0, more_waiting - seen)
     if running is not None:
         foreign_waiting = min(foreign_waiting, foreign_load)
     slots.waiting += seen - slots.whole_seen
     slots.whole_seen = seen
-    slots.polled_inflight = slots.inflight
-    _foreign(slots, foreign_waiting, foreign_load)
+    slots.polled_inflight = known
+    _foreign(slots, shared_waiting + foreign_waiting, shared_load + foreign_load)
 
 
 def signals_lost(slots: ReplicaLoad) -> None:
-    """Discard the last poll, because it is too old. Only the router's attempts count then."""
-    _foreign(slots, 0, 0)
+    """Discard the last poll, because it is too old. Only the known routers' attempts count then."""
+    _foreign(slots, slots.shared_waiting, slots.shared_load)
+
+
+def others_counted(slots: ReplicaLoad, waiting: int, load: int, tokens: int) -> None:
+    """Update the sums of what other routers have told of their requests at the replica (rule 6)."""
+    more_waiting = waiting - slots.shared_waiting
+    more_load = load - slots.shared_load
+    slots.pending_tokens += tokens - slots.shared_tokens
+    slots.shared_waiting, slots.shared_load, slots.shared_tokens = waiting, load, tokens
+    _foreign(slots, slots.foreign_waiting + more_waiting, slots.foreign_load + more_load)
 
 
 def _take_over(slots: ReplicaLoad, waiting: int, now: float) -> None:

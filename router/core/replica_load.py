@@ -40,6 +40,9 @@ class ReplicaLoad(Candidate):
         "polled_tokens",
         "polls",
         "polls_heard",
+        "shared_load",
+        "shared_tokens",
+        "shared_waiting",
         "whole_fresh",
         "whole_fresh_tokens",
         "whole_marked_at",
@@ -68,9 +71,13 @@ class ReplicaLoad(Candidate):
         # The part of `load` that comes from other clients, running and waiting.
         self.foreign_load = 0
         self.foreign_waiting = 0  # The part of `waiting` that comes from other clients.
+        # What other routers have told of their requests (`router/share`): the parts of
+        # `foreign_load`, `foreign_waiting` and `pending_tokens` that no poll has to guess.
+        self.shared_load = self.shared_waiting = self.shared_tokens = 0
         self.polls = 0  # Number of polls that have begun.
         self.polls_heard = 0  # Number of polls that returned or failed.
-        # Number of the router's attempts in progress when the last poll's result was counted.
+        # Number of the attempts in progress of all known routers when the last poll's result was
+        # counted.
         self.polled_inflight = 0
         # Estimate of the prompt tokens of unstreamed attempts that the engine prefills between two
         # polls.

@@ -33,7 +33,7 @@ from router.dispatch.local_answers import answer_health, answer_locally, answer_
 from router.dispatch.messages import MESSAGES
 from router.dispatch.placement import Placement
 from router.dispatch.recurring import Recurring
-from router.dispatch.routing_facts import RoutingFacts, session_in
+from router.dispatch.routing_facts import RoutingFacts, salt_of, session_in
 from router.dispatch.rules import ArrivalRules
 from router.dispatch.tenants import Tenants, check_model
 from router.dispatch.usage.token_counts import UNKNOWN as NO_USAGE
@@ -104,7 +104,7 @@ class Dispatcher(Handler, ExchangeOwner):
         self.unready: Callable[[], Reason | None] = _always_ready
         self._context = context
         context.log_defect = self.log_defect
-        self._facts = RoutingFacts(context, config.access_log.salt)
+        self._facts = RoutingFacts(context, salt_of(config))
         self._ignored_numbers = IgnoredNumbers()
         self._sweeper = sweeper
         self._ids = Ids()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from router.config.model import Config
 from router.dispatch.context import Context
 from router.dispatch.exchange import Exchange
 from router.dispatch.rules import ArrivalRules
@@ -31,11 +32,20 @@ def session_in(head: RequestHead, fields: Fields) -> str | None:
     return session_of(fields) if session is None else session.decode("utf-8", "replace")
 
 
+def salt_of(config: Config) -> str:
+    """Return the salt of the prompts' hashes; "": a random one.
+
+    Routers that tell each other of their prompts need the same one.
+    """
+    share = config.share
+    return config.access_log.salt or (share.url and f"{share.url} {share.fleet}")
+
+
 class RoutingFacts:
     """Computes the facts of each request of one router."""
 
     def __init__(self, context: Context, salt: str) -> None:
-        """`salt`: the salt of the access log at the start. It stays the same after a reload:
+        """`salt`: the result of `salt_of` at the start. It stays the same after a reload:
         with another one, the prefixes in the index would not be found any more."""
         self._context = context
         self._prompt_seed = prompt_seed(salt)

@@ -19,6 +19,7 @@ SETTINGS = {
     "kv_events": "prefix: {exact: true}",
     "preemption": "queue: {preemption: {enabled: true}}",
     "reservations": "queue: {reservations: {enabled: true}}",
+    "share": "share: {url: 'redis://127.0.0.1:9'}",
     "spot_notices": "spot: {notice_file: /no/such/file}",
     "usage": "usage: {file: /no/such/file}",
 }

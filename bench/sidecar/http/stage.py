@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from bench.fleet import engines
@@ -16,15 +18,16 @@ from bench.fleet.run import doubts
 from bench.fleet.statistics import summarise
 from bench.priority.http.stage import SPEC, Size
 from bench.sidecar.figures import Counted, Figures, Setup
-from router.lab.overhead import cpu
+from router.lab.overhead import cpu, processes
 from router.lab.overhead.processes import Orderly, Placement
-from router.lab.overhead.routers import Running, Site
+from router.lab.overhead.routers import PeerError, Running, Site
 
 
 class Sidecar(HedgerowWith):
     """One of several routers, with the settings of a setup and otherwise the defaults."""
 
     setup = Setup(1)
+    store = ""  # the address of the server that carries the routers' messages; "": there is none
 
     def config(self) -> dict[str, object]:
         return {
@@ -34,7 +37,27 @@ class Sidecar(HedgerowWith):
             "keys": {"names_users": True},
             # All routers need the same hashes of prompts, if a policy hashes prompts to replicas.
             "access_log": {"path": "", "salt": "the same in all routers"},
+            **({"share": {"url": self.store}} if self.store else {}),
         }
+
+
+@contextmanager
+def store(folder: Path, placement: Placement) -> Iterator[str]:
+    """A server of Redis, and its address. Raises PeerError if there is no such program."""
+    program = shutil.which("redis-server")
+    if program is None:
+        raise PeerError("redis-server is not installed")
+    path = folder / "store"
+    words = [program, "--port", "0", "--unixsocket", str(path), "--save", ""]
+    process = processes.start(words, placement.others, folder / "store.log")
+    try:
+        while not path.exists():
+            if process.poll() is not None:
+                raise PeerError("redis-server has ended")
+            sleep(0.01)
+        yield f"unix://{path}"
+    finally:
+        processes.stop(process)
 
 
 def measure(setup: Setup, seed: int, size: Size, placement: Placement, load: Orderly) -> Figures:
@@ -46,6 +69,8 @@ def measure(setup: Setup, seed: int, size: Size, placement: Placement, load: Ord
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hedgerow-sidecar-")))
         log = folder / "engines.log"
         fleet = stack.enter_context(engines.Engines(spec, placement.others, log=log))
+        if setup.shares:
+            kind.store = stack.enter_context(store(folder, placement))
         peers = []
         for number in range(setup.routers):
             place = folder / str(number)

@@ -39,6 +39,7 @@ from router.config.model.process import (
     Batches as Batches,
     Drain as Drain,
     Emulator as Emulator,
+    Sharing as Sharing,
 )
 from router.config.model.queue import (
     Preemption as Preemption,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from router.config.model.classes import Classes
 from router.config.model.clients import Bodies, Cors, Limits, Timeouts, Tls
-from router.config.model.process import AccessLog, Admin, Batches, Drain, Emulator
+from router.config.model.process import AccessLog, Admin, Batches, Drain, Emulator, Sharing
 from router.config.model.queue import Queue
 from router.config.model.replicas import Aborts, Discovery, Health, Polling, Replica, Spot, Upstream
 from router.config.model.routing import (
@@ -65,6 +65,7 @@ class Config(Frozen, frozen=True):
     # such as `replica down`, have the level `warning`.
     log_level: Literal["info", "warning", "error"] = "info"
     batches: Annotated[Batches, Restart] = Batches()
+    share: Annotated[Sharing, Restart] = Sharing()
     drain: Drain = Drain()
     # When /readyz and /health return 200, so that load balancers use the router. A draining router
     # always returns 503. after_first_replica: since a replica was up for the first time; while all

@@ -8,6 +8,7 @@ import msgspec
 
 from router.config.model.clients import Tls
 from router.config.model.setting_types import (
+    IS_DURATION,
     Bytes,
     BytesOrNone,
     Count,
@@ -105,6 +106,19 @@ class Batches(Frozen, frozen=True):
     retention_s: Seconds = 30 * 86400.0  # Files and finished batches are deleted after this time.
     # Space that is left free on the disk. While less is free, uploads are refused and results wait.
     disk_free: BytesOrNone = 1024 * MiB
+
+
+class Sharing(Frozen, frozen=True):
+    """What the routers of one fleet tell each other: their loads, and which prompts went where."""
+
+    # A server of Redis or Valkey: redis://, rediss:// for TLS, or unix://, with the name and the
+    # password that it asks for. "": the router tells nothing. All routers need the same text, or
+    # the same `access_log.salt`, because the hashes of prompts depend on it.
+    url: Secret = ""
+    # The name of the fleet at the server. Routers of other fleets are ignored.
+    fleet: Annotated[str, msgspec.Meta(min_length=1, max_length=128)] = "hedgerow"
+    # Time between two messages of this router. A message is sent only if something has changed.
+    interval_s: Annotated[float, msgspec.Meta(ge=0.01, le=1.0), IS_DURATION] = 0.02
 
 
 class Drain(Frozen, frozen=True):

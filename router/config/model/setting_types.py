@@ -16,14 +16,14 @@ MiB = 1024 * KiB
 GiB = 1024 * MiB
 
 _LONGEST_S = 1e7  # 115 days; a longer duration is a mistake and would overflow the event loop
-_IS_DURATION = msgspec.Meta(extra={"unit": DURATION})
+IS_DURATION = msgspec.Meta(extra={"unit": DURATION})
 IS_SIZE = msgspec.Meta(extra={"unit": SIZE})
 
 Restart = msgspec.Meta(extra={"restart": True})
 Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
 
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S), _IS_DURATION]
-SecondsOrOff = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_S), _IS_DURATION]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S), IS_DURATION]
+SecondsOrOff = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_S), IS_DURATION]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 CountOrNone = Annotated[int, msgspec.Meta(ge=0)]

@@ -11,7 +11,7 @@ Must never: do I/O, or make a request wait.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from policies.contract import RequestView
@@ -45,6 +45,9 @@ class PrefixLookup:
         self._indexes = [self.prefixes] if self._recent is None else [self.prefixes, self._recent]
         self.ratio = TokenRatio()
         self.exact: ExactPrefixes | None = None  # None: `prefix.exact` is off
+        # Called with each prompt that is sent, as `sent`, to tell other routers; None: there is
+        # none.
+        self.tell: Callable[[Replica, tuple[int, ...], int], None] | None = None
         self._capacities: dict[Replica, int] = {}
 
     # -- replicas -----------------------------------------------------------------------------
@@ -127,6 +130,8 @@ class PrefixLookup:
         self.prefixes.insert(replica, blocks, held)
         if self._recent is not None:
             self._recent.insert(replica, blocks)
+        if self.tell is not None:
+            self.tell(replica, blocks, held)
 
     def begun(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
         """Record the first token: the replica has prefilled the whole prompt."""

@@ -325,7 +325,7 @@ class SimulatedRouter(RouterPort):
                 replica.inflight,
                 replica.waiting - replica.foreign_waiting,
                 replica.load - replica.foreign_load,
-                replica.pending_tokens,
+                replica.pending_tokens - replica.shared_tokens,
                 replica.whole_fresh,
                 replica.whole_older,
                 replica.whole_taken,

@@ -149,6 +149,23 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """How the routers tell each other of their requests (`router/share`)."""
+
+    interval_s: float = 0.02  # time between two messages of a router
+    delay_s: float = 0.001  # from the sender to each other router
+    loss: float = 0.0  # probability that a message does not reach one of the routers
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.interval_s < float("inf"):
+            raise ValueError("interval_s must be more than 0 seconds, and finite")
+        if not 0.0 <= self.delay_s < float("inf"):
+            raise ValueError("delay_s must be 0 or more seconds, and finite")
+        if not 0.0 <= self.loss <= 1.0:
+            raise ValueError("loss must be from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One fleet, its routers and their configuration.
 
@@ -166,6 +183,7 @@ class Scenario:
     # routers in turn, as with a router in each pod of an application.
     routers_per_tenant: int = 0
     shared: bool = False  # True: the routers share all state, so a single router is simulated
+    sharing: Sharing | None = None  # None: routers tell each other nothing
     # One-way delay between router and engine, in seconds. A group can have a delay of its own.
     network_s: float = NETWORK_S
     polls: Polls = Polls()

@@ -23,6 +23,7 @@ from router.fleet.membership import Duty
 from router.lab.simulator.clock import Clock
 from router.lab.simulator.engine import NeighbourRequest, SimulatedEngine
 from router.lab.simulator.hedges import Hedges
+from router.lab.simulator.messages import Messages
 from router.lab.simulator.outcome import Outcome
 from router.lab.simulator.recorder import LoadRecorder, Recorder
 from router.lab.simulator.router import SimulatedRouter
@@ -117,6 +118,8 @@ class Simulation:
             )
             for router in self.routers
         )
+        if scenario.sharing is not None and len(self.routers) > 1:
+            self._messages = Messages(clock, scenario.sharing, self.routers, scenario.seed)
         for fault in scenario.faults:
             clock.at(fault.at, partial(self._begin_fault, fault))
             if fault.until < inf:

@@ -46,12 +46,10 @@ from tests.harness.messages import (
     role,
     token,
 )
-from tests.harness.queueing import of_each, of_normal
+from tests.harness.queueing import of_each
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually, rest
 from tests.harness.running import Line, Router, running, scenario
 from tests.lab.simulator.worlds import Kept, Script, world
-
-pytestmark = needs("preemption")
 
 
 class End(NamedTuple):
@@ -94,14 +92,6 @@ async def refuses(connection: ReplicaConnection) -> None:
         await connection.send(json_response({"error": {"message": "no"}}, 400))
 
 
-async def streams_once(connection: ReplicaConnection) -> None:
-    """Stream an answer to the first request, and never answer the second."""
-    await connection.recv_request()
-    tokens = [chunk(token(f"t{number}")) for number in range(3)]
-    await connection.send(SSE_HEAD, chunk(role()), *tokens, chunk(DONE), LAST_CHUNK)
-    await until_closed(connection)
-
-
 def reset_at_once(*events: bytes) -> Behaviour:
     go = asyncio.Event()
     go.set()
@@ -140,30 +130,8 @@ class Story:
 # In the simulator the first token of the long prompt comes at 0.421 s.
 URGENT = Arrival(0, 0.01, 400, 3, priority="high")
 HEDGED = Hedging(policy="fixed", options={"delay_s": 0.15}, budget=1.0)
-AT_ONCE = Hedging(policy="fixed", options={"delay_s": 0.0}, budget=1.0)
 OFF = Hedging(policy="off")
 Pair = tuple[Behaviour | None, Behaviour | None]
-
-
-def pair(first: Behaviour, copy: Behaviour, *, copy_ends_first: bool = False) -> Pair:
-    """Two replicas. The first one acts once the copy has reached the second one, which acts 0.1 s
-    later. `copy_ends_first`: the second one acts first.
-    """
-    come = asyncio.Event()
-
-    async def one(connection: ReplicaConnection) -> None:
-        await connection.recv_request()
-        await come.wait()
-        await asyncio.sleep(0.1 * copy_ends_first)
-        await first(connection)
-
-    async def other(connection: ReplicaConnection) -> None:
-        await connection.recv_request()
-        come.set()
-        await asyncio.sleep(0.1 * (not copy_ends_first))
-        await copy(connection)
-
-    return one, other
 
 
 async def streams(connection: ReplicaConnection) -> None:
@@ -172,25 +140,7 @@ async def streams(connection: ReplicaConnection) -> None:
     await until_closed(connection)
 
 
-async def resets(connection: ReplicaConnection) -> None:
-    connection.rst()
-
-
-async def says_no(connection: ReplicaConnection) -> None:
-    await connection.send(json_response({"error": {"message": "no"}}, 400))
-    await until_closed(connection)
-
-
 STORIES = {
-    "a stream": Story(replicas=lambda: (sse_tokens(3), sse_tokens(3))),
-    "one token": Story(
-        replicas=lambda: (sse_tokens(1), sse_tokens(1)),
-        arrivals=(Arrival(0, 0.0, 100, 1),),
-    ),
-    "a whole answer": Story(
-        replicas=lambda: (json_ok, json_ok),
-        arrivals=(Arrival(0, 0.0, 100, 3, stream=False),),
-    ),
     "three in turn": Story(
         replicas=lambda: (chat_either, chat_either),
         arrivals=(
@@ -206,15 +156,8 @@ STORIES = {
     "not to be reached, then elsewhere": Story(
         replicas=lambda: (None, sse_tokens(3)), faults=(dies(0.0),)
     ),
-    "nobody to be reached": Story(
-        replicas=lambda: (None, None), faults=(dies(0.0), dies(0.0, replica=1))
-    ),
     "lost before content, then elsewhere": Story(
         replicas=lambda: (reset_at_once(role()), sse_tokens(3)), faults=(dies(PREFILLING),)
-    ),
-    "lost twice": Story(
-        replicas=lambda: (reset_at_once(role()), reset_at_once(role())),
-        faults=(dies(PREFILLING), dies(0.1, replica=1)),
     ),
     "lost after content": Story(
         replicas=lambda: (reset_at_once(role(), token("a")), sse_tokens(3)),
@@ -230,119 +173,16 @@ STORIES = {
         faults=(hangs(DECODING + 0.01),),
         timeouts={"token_gap_s": 0.3},
     ),
-    "a first token that is overdue, and never comes": Story(
-        replicas=lambda: (streams_once, sse_tokens(3)),
-        faults=(hangs(2.0),),
-        arrivals=tuple(Arrival(number, float(number), 100, 3) for number in range(3)),
-        timeouts={"first_token_s": 1.0},
-    ),
     "a copy is first": Story(
         replicas=lambda: (hang, sse_tokens(3)),
         faults=(hangs(PREFILLING),),
         arrivals=(URGENT,),
         hedging=HEDGED,
     ),
-    "a copy is first, at once": Story(
-        replicas=lambda: (hang, sse_tokens(3)),
-        faults=(hangs(PREFILLING),),
-        arrivals=(URGENT,),
-        hedging=AT_ONCE,
-    ),
-    "a copy is first, of a whole answer": Story(
-        replicas=lambda: (hang, json_ok),
-        faults=(hangs(PREFILLING),),
-        arrivals=(Arrival(0, 0.01, 400, 3, stream=False, priority="high"),),
-        hedging=HEDGED,
-    ),
-    "a copy is second": Story(
-        replicas=lambda: pair(streams, until_closed), arrivals=(URGENT,), hedging=HEDGED
-    ),
-    "no copy of what is not urgent": Story(
-        replicas=lambda: (streams_once, sse_tokens(3)),
-        arrivals=(Arrival(0, 0.01, 400, 3, priority="low"),),
-        hedging=HEDGED,
-    ),
-    "the first is lost, the copy goes on": Story(
-        replicas=lambda: pair(resets, streams),
-        faults=(dies(0.3),),
-        arrivals=(URGENT,),
-        hedging=HEDGED,
-    ),
-    "the copy is lost, the first goes on": Story(
-        replicas=lambda: pair(streams, resets, copy_ends_first=True),
-        faults=(dies(0.3, replica=1),),
-        arrivals=(URGENT,),
-        hedging=HEDGED,
-    ),
-    "both copies are lost": Story(
-        replicas=lambda: pair(resets, resets),
-        faults=(dies(0.3), dies(0.4, replica=1)),
-        arrivals=(URGENT,),
-        hedging=HEDGED,
-    ),
-    "neither copy has a first token": Story(
-        replicas=lambda: (hang, hang),
-        faults=(hangs(PREFILLING), Fault(at=PREFILLING, replica=1, kind="freeze", until=1000.0)),
-        arrivals=(URGENT,),
-        hedging=HEDGED,
-        timeouts={"first_token_s": 0.5},
-    ),
-    "its client leaves before content": Story(
-        replicas=lambda: (hang, sse_tokens(3)),
-        faults=(hangs(PREFILLING),),
-        arrivals=(Arrival(0, 0.01, 100, 3, leaves_s=0.3),),
-    ),
     "its client leaves in the middle": Story(
         replicas=lambda: (stream_then_hang(role(), token("a")), sse_tokens(3)),
         faults=(hangs(DECODING + 0.01),),
         arrivals=(Arrival(0, 0.01, 100, 3, leaves_s=0.3),),
-    ),
-    "its client leaves two copies": Story(
-        replicas=lambda: (hang, hang),
-        faults=(hangs(PREFILLING), Fault(at=PREFILLING, replica=1, kind="freeze", until=1000.0)),
-        arrivals=(Arrival(0, 0.01, 400, 3, priority="high", leaves_s=0.5),),
-        hedging=HEDGED,
-    ),
-    "its deadline passes": Story(
-        replicas=lambda: (hang, sse_tokens(3)),
-        faults=(hangs(PREFILLING),),
-        arrivals=(Arrival(0, 0.01, 100, 3, deadline_s=0.3),),
-    ),
-    "its deadline is for the first token only": Story(
-        replicas=lambda: (stream_then_hang(role(), token("a")), sse_tokens(3)),
-        faults=(hangs(DECODING + 0.01),),
-        arrivals=(Arrival(0, 0.01, 100, 3, deadline_s=0.3),),
-        timeouts={"token_gap_s": 0.6},
-    ),
-    "it comes after its deadline": Story(
-        replicas=lambda: (sse_tokens(3), sse_tokens(3)),
-        arrivals=(
-            Arrival(0, 0.0, 100, 3),
-            Arrival(1, 1.0, 100, 3, deadline_s=0.0),
-            Arrival(2, 2.0, 100, 3),
-        ),
-    ),
-    "a copy is forbidden": Story(
-        replicas=lambda: (streams_once, sse_tokens(3)),
-        arrivals=(Arrival(0, 0.01, 400, 3, priority="high", hedging="off"),),
-        hedging=HEDGED,
-    ),
-    "a copy is asked for": Story(
-        replicas=lambda: (hang, sse_tokens(3)),
-        faults=(hangs(PREFILLING),),
-        arrivals=(Arrival(0, 0.01, 400, 3, priority="low", hedging="on"),),
-        hedging=Hedging(policy="fixed", options={"delay_s": 0.15}, budget=1.0, by_header=True),
-    ),
-    "a copy is asked for, and not allowed": Story(
-        replicas=lambda: (streams_once, sse_tokens(3)),
-        arrivals=(Arrival(0, 0.01, 400, 3, priority="low", hedging="on"),),
-        hedging=HEDGED,
-    ),
-    "both copies are refused": Story(
-        replicas=lambda: pair(says_no, says_no),
-        arrivals=(Arrival(0, 0.01, 100_000, 3, priority="high"),),
-        hedging=AT_ONCE,
-        health={},  # The second answer comes as late as a replica becomes suspicious.
     ),
 }
 
@@ -419,24 +259,6 @@ def next_at_a_first_token(after_s: float = 0.3) -> Pair:
     return in_turn(first, waited), in_turn(other)
 
 
-def nobody_is_next(after_s: float = 0.5) -> Pair:
-    """The first request gets its first token after the waiting requests were cancelled."""
-    over = Cue()
-
-    async def first(connection: ReplicaConnection) -> None:
-        await asyncio.sleep(after_s)
-        tokens = [chunk(token(f"t{number}")) for number in range(3)]
-        await connection.send(SSE_HEAD, chunk(role()), *tokens, chunk(DONE), LAST_CHUNK)
-        await over.give()
-        await until_closed(connection)
-
-    async def other(connection: ReplicaConnection) -> None:
-        await over.wait()
-        await streams(connection)
-
-    return in_turn(first), in_turn(other)
-
-
 def one_gives_way() -> Pair:
     """The second replica's request is preempted for an urgent one. It continues at the first
     replica, once the request of that replica has begun.
@@ -492,53 +314,6 @@ QUEUE_STORIES = {
         health={},
         together=True,
     ),
-    "one is refused, as another waits": Story(
-        replicas=next_at_a_first_token,
-        arrivals=(
-            Arrival(0, 0.01, 100, 4),
-            Arrival(1, 0.02, 300, 3),
-            Arrival(2, 0.03, 100, 3),
-            Arrival(3, 0.04, 100, 3),
-        ),
-        queue=queued(),
-        classes=of_normal(depth=1),
-        health={},
-        together=True,
-    ),
-    "one waits for too long": Story(
-        replicas=nobody_is_next,
-        arrivals=(
-            Arrival(0, 0.01, 400, 3),
-            Arrival(1, 0.02, 600, 3),
-            Arrival(2, 0.03, 100, 3),
-        ),
-        queue=queued(),
-        classes=of_normal(wait_s=0.2),
-        health={},
-        together=True,
-    ),
-    "one leaves while it waits": Story(
-        replicas=nobody_is_next,
-        arrivals=(
-            Arrival(0, 0.01, 400, 3),
-            Arrival(1, 0.02, 600, 3),
-            Arrival(2, 0.03, 100, 3, leaves_s=0.2),
-        ),
-        queue=queued(),
-        health={},
-        together=True,
-    ),
-    "one waits until its deadline": Story(
-        replicas=nobody_is_next,
-        arrivals=(
-            Arrival(0, 0.01, 400, 3),
-            Arrival(1, 0.02, 600, 3),
-            Arrival(2, 0.03, 100, 3, deadline_s=0.2),
-        ),
-        queue=queued(),
-        health={},
-        together=True,
-    ),
     "one gives way": Story(
         replicas=one_gives_way,
         arrivals=(
@@ -561,6 +336,7 @@ ALL = {
     },
     **QUEUE_STORIES,
 }
+MARKS = {"one gives way": needs("preemption")}
 
 
 def _have_come(router: Router, count: int) -> bool:
@@ -570,10 +346,6 @@ def _have_come(router: Router, count: int) -> bool:
 
 async def ask(router: Router, arrival: Arrival) -> None:
     headers = [f"x-priority: {arrival.priority}"] if arrival.priority else []
-    if arrival.hedging:
-        headers.append(f"x-hedge: {arrival.hedging}")
-    if arrival.deadline_s < inf:
-        headers.append(f"x-request-timeout-ms: {arrival.deadline_s * 1000.0:g}")
     data = chat(*headers, stream=arrival.stream)
     if arrival.leaves_s == inf:
         await router.ask(data)
@@ -598,13 +370,7 @@ async def ask_all(router: Router, arrivals: Sequence[Arrival], together: bool) -
     await router.log(len(arrivals))
 
 
-def may_have_copy(arrival: Arrival, hedging: Hedging) -> bool:
-    if arrival.hedging == "off":
-        return False
-    return arrival.priority == "high" or (arrival.hedging == "on" and hedging.by_header)
-
-
-@pytest.mark.parametrize("name", list(ALL))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in ALL])
 @scenario
 async def test_both_tell_the_same_story(name: str) -> None:
     story = ALL[name]
@@ -638,5 +404,4 @@ async def test_both_tell_the_same_story(name: str) -> None:
     by_simulator = [simulated(outcome) for outcome in kept.outcomes]
     assert sorted(by_simulator) == sorted(by_proxy)
     hedges = story.hedging.policy == "fixed"
-    has_copy = any(may_have_copy(one, story.hedging) for one in story.arrivals)
-    assert any(end.is_hedged for end in by_proxy) == (hedges and has_copy)
+    assert any(end.is_hedged for end in by_proxy) == hedges

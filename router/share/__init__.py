@@ -1,0 +1,5 @@
+"""What the routers of one fleet tell each other.
+
+Read the modules in this order: `messages` (what is told), `own` (what this router tells), `others`
+(what it was told).
+"""

@@ -1,0 +1,94 @@
+"""What the other routers have told: the sums of their loads, and their placements.
+
+A router of which nothing was heard for `LOST_S` seconds counts as gone: its load is subtracted.
+
+Must never: wait, believe a message of another life of this router, or change the leases' counts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from router.core.lease import others_counted
+from router.fleet.table.fleet import Fleet
+from router.share.messages import Message, Row
+
+LOST_S: Final = 3.0
+MOST_ROUTERS: Final = 256
+
+
+class _Router:
+    """The last rows of one router."""
+
+    __slots__ = ("heard_at", "number", "rows")
+
+    def __init__(self) -> None:
+        self.number = -1
+        self.heard_at = 0.0
+        self.rows: dict[str, Row] = {}
+
+
+class Others:
+    """The routers beside this one."""
+
+    def __init__(self, router: str, fleet: Fleet) -> None:
+        """`router`: the own name."""
+        self._router = router
+        self._fleet = fleet
+        self._routers: dict[str, _Router] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of routers that were heard lately."""
+        return len(self._routers)
+
+    def hear(self, message: Message, now: float) -> None:
+        """Take over what a router has told. A message that a later one has passed is ignored."""
+        if message.router == self._router:
+            return
+        router = self._routers.get(message.router)
+        if router is None:
+            if len(self._routers) >= MOST_ROUTERS:
+                return
+            router = self._routers[message.router] = _Router()
+        router.heard_at = now
+        if message.number > router.number:
+            router.number = message.number
+            changed = {row.replica: row for row in message.rows}
+            if message.is_whole:
+                gone = router.rows.keys() - changed.keys()
+                router.rows = changed
+                changed = dict.fromkeys(gone) | changed  # type: ignore[assignment]
+            else:
+                router.rows |= changed
+            self._count(changed)
+        fleet = self._fleet
+        for placement in message.placements:
+            replica = fleet.replicas.get(placement.replica)
+            if replica is not None:
+                fleet.knowledge.begun(replica, placement.blocks, placement.held)
+
+    def expire(self, now: float) -> None:
+        """Forget the routers that are silent."""
+        lost = [name for name, one in self._routers.items() if now - one.heard_at > LOST_S]
+        for name in lost:
+            self._count(self._routers.pop(name).rows)
+
+    def _count(self, names: dict[str, Row]) -> None:
+        """Compute the sums of these replicas again."""
+        replicas = self._fleet.replicas
+        for name in names:
+            replica = replicas.get(name)
+            if replica is None:
+                continue
+            load = waiting = tokens = 0
+            for router in self._routers.values():
+                row = router.rows.get(name)
+                if row is not None:
+                    load += row.load
+                    waiting += row.waiting
+                    tokens += row.tokens
+            is_less = load < replica.shared_load or waiting < replica.shared_waiting
+            others_counted(replica, waiting, load, tokens)
+            if is_less:
+                self._fleet.hooks.room(replica)

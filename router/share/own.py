@@ -1,0 +1,75 @@
+"""What this router tells the others: its load at each replica, and where it has sent prompts.
+
+`tell` is called at most every 10 to 20 ms. It compares the load of each replica with what was told
+last, so a request costs nothing but the note of its placement.
+
+Must never: wait, or tell what another router has told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from router.core.replica_load import ReplicaLoad
+from router.share.messages import MOST_BLOCKS, MOST_ROWS, VERSION, Message, Placement, Row
+
+WHOLE_S: Final = 1.0  # seconds between two messages with all rows
+MOST_TOLD: Final = 512  # placements of one message; older ones are dropped
+
+_Load = tuple[int, int, int]
+_NONE: Final = (0, 0, 0)
+
+
+def own_load(place: ReplicaLoad) -> _Load:
+    """The load, the waiting requests and their uncached tokens that are this router's."""
+    return (
+        place.load - place.foreign_load,
+        place.waiting - place.foreign_waiting,
+        place.pending_tokens - place.shared_tokens,
+    )
+
+
+class Own:
+    """The messages of one router."""
+
+    def __init__(self, router: str) -> None:
+        self.router = router
+        self._number = 0
+        self._whole_at = 0.0
+        self._told: dict[str, _Load] = {}  # what the others know, without rows of zeros
+        self._placements: deque[Placement] = deque(maxlen=MOST_TOLD)
+
+    def placed(self, replica: ReplicaLoad, blocks: tuple[int, ...], held: int) -> None:
+        """Note that a prompt was sent to a replica."""
+        self._placements.append(Placement(replica.id, blocks[:MOST_BLOCKS], held))
+
+    def tell(self, places: Mapping[str, ReplicaLoad], now: float) -> Message | None:
+        """The next message; None: there is nothing to tell."""
+        is_whole = now >= self._whole_at
+        rows = []
+        told = self._told
+        loads = {}
+        for name, place in places.items():
+            load = own_load(place)
+            if load != _NONE:
+                loads[name] = load
+            if is_whole:
+                if load != _NONE:
+                    rows.append(Row(name, *load))
+            elif told.get(name, _NONE) != load:
+                rows.append(Row(name, *load))
+        if not is_whole:
+            rows += [Row(name, *_NONE) for name in told.keys() - places.keys()]
+        if not (is_whole or rows or self._placements):
+            return None
+        if is_whole:
+            self._whole_at = now + WHOLE_S
+        self._told = loads
+        self._number += 1
+        placements = tuple(self._placements)
+        self._placements.clear()
+        return Message(
+            VERSION, self.router, self._number, tuple(rows[:MOST_ROWS]), is_whole, placements
+        )

@@ -1,0 +1,215 @@
+"""Routers that tell each other of their load: sums are right, whatever gets lost or comes late."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, strategies as st
+
+from router.core.lease import Lease, others_counted, poll_begins, poll_counted, signals_lost
+from router.core.replica_load import ReplicaLoad
+from router.fleet.replica import Replica
+from router.share import messages
+from router.share.messages import VERSION, Message, Placement, Row, decoded, encoded
+from router.share.others import LOST_S, Others
+from router.share.own import WHOLE_S, Own
+from tests.fleet.helpers import Table
+
+NAMES = ("r0", "r1")
+BLOCKS = (11, 12, 13)
+
+
+class Side:
+    """One router: its fleet, what it tells and what it was told."""
+
+    def __init__(self, name: str) -> None:
+        self.now = 100.0
+        table = Table()
+        table.clock = lambda: self.now
+        self.fleet = table.fleet
+        for each in NAMES:
+            table.add(each)
+        self.own, self.others = Own(name), Others(name, self.fleet)
+        self.fleet.knowledge.tell = self.own.placed
+        self.room: list[Replica | None] = []
+        self.fleet.hooks.room = self.room.append
+
+    def __getitem__(self, name: str) -> Replica:
+        return self.fleet.replicas[name]
+
+    def tell(self) -> Message | None:
+        return self.own.tell(self.fleet.replicas, self.now)
+
+    def loads(self) -> list[tuple[int, int, int]]:
+        return [
+            (place.load, place.waiting, place.pending_tokens)
+            for place in self.fleet.replicas.values()
+        ]
+
+
+def through_the_wire(message: Message | None) -> Message:
+    assert message is not None
+    found = decoded(encoded(message))
+    assert found == message
+    return message
+
+
+def test_one_router_sees_the_load_of_the_other() -> None:
+    one, other = Side("a"), Side("b")
+    lease = Lease(one["r0"], tokens=300)
+    Lease(one["r0"], tokens=200).begun()
+    other.others.hear(through_the_wire(one.tell()), other.now)
+    assert other.loads() == [(2, 1, 300), (0, 0, 0)]
+    assert other["r0"].inflight == 0
+    assert other["r0"].foreign_load == 2
+    assert not other.room
+    lease.begun()
+    other.others.hear(through_the_wire(one.tell()), other.now)
+    assert other.loads() == [(2, 0, 0), (0, 0, 0)]
+    assert other.room == [other["r0"]]
+
+
+def test_nothing_is_told_twice_and_nothing_heard_is_told() -> None:
+    one, other = Side("a"), Side("b")
+    Lease(one["r0"], tokens=300)
+    first = through_the_wire(one.tell())
+    assert first.rows == (Row("r0", 1, 1, 300),)
+    assert one.tell() is None
+    other.tell()
+    other.others.hear(first, other.now)
+    assert other.tell() is None
+
+
+def test_a_prompt_is_found_where_another_router_has_sent_it() -> None:
+    one, other = Side("a"), Side("b")
+    one.fleet.knowledge.sent(one["r1"], BLOCKS, 0)
+    message = through_the_wire(one.tell())
+    assert message.placements == (Placement("r1", BLOCKS, 0),)
+    other.others.hear(message, other.now)
+    assert other.fleet.knowledge.prefixes.match(BLOCKS) == {other["r1"]: 3}
+
+
+def test_a_silent_router_has_no_load_any_more() -> None:
+    one, other = Side("a"), Side("b")
+    Lease(one["r0"], tokens=300)
+    other.others.hear(through_the_wire(one.tell()), 10.0)
+    other.others.expire(10.0 + LOST_S)
+    assert other.others.count == 1
+    other.others.expire(10.1 + LOST_S)
+    assert other.others.count == 0
+    assert other.loads() == [(0, 0, 0)] * 2
+
+
+def test_a_late_message_changes_no_row() -> None:
+    one, other = Side("a"), Side("b")
+    lease = Lease(one["r0"], tokens=300)
+    early = through_the_wire(one.tell())
+    lease.release()
+    late = through_the_wire(one.tell())
+    other.others.hear(late, other.now)
+    other.others.hear(early, other.now)
+    assert other.loads() == [(0, 0, 0)] * 2
+
+
+def test_a_replica_that_is_not_in_the_fleet_is_skipped() -> None:
+    side = Side("a")
+    rows = (Row("r0", 2, 1, 7), Row("elsewhere", 9, 9, 9))
+    placed = (Placement("elsewhere", BLOCKS, 0),)
+    side.others.hear(Message(VERSION, "b", 1, rows, True, placed), side.now)
+    assert side.loads() == [(2, 1, 7), (0, 0, 0)]
+
+
+@dataclass
+class Net:
+    """Two routers, and the messages on their way from one to the other."""
+
+    sides: tuple[Side, Side] = field(default_factory=lambda: (Side("a"), Side("b")))
+    way: list[tuple[int, Message]] = field(default_factory=list)
+    leases: tuple[list[tuple[str, Lease]], ...] = field(default_factory=lambda: ([], []))
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 1), st.integers(0, 9))))
+def test_sums_are_right_after_the_next_whole_message(
+    steps: list[tuple[int, int, int]],
+) -> None:
+    net = Net()
+    for kind, who, number in steps:
+        side, leases = net.sides[who], net.leases[who]
+        name = NAMES[number % 2]
+        if kind == 0:
+            leases.append((name, Lease(side[name], number * 10, streamed=number % 3 > 0)))
+        elif kind == 1 and leases:
+            leases[number % len(leases)][1].begun()
+        elif kind == 2 and leases:
+            leases.pop(number % len(leases))[1].release()
+        elif kind == 3 and (message := side.tell()):
+            net.way.append((1 - who, message))
+        elif kind == 4 and net.way:
+            to, message = net.way.pop(number % len(net.way))
+            net.sides[to].others.hear(message, side.now)
+        elif kind == 5 and net.way:
+            net.way.pop(number % len(net.way))
+        elif kind == 6:
+            place = side[name]
+            poll_counted(place, poll_begins(place, side.now), number, number // 2, side.now)
+        elif kind == 7:
+            signals_lost(side[name])
+        side.now += 0.3
+        for each in net.sides:
+            for place in each.fleet.replicas.values():
+                assert min(place.load, place.waiting, place.pending_tokens) >= 0
+                assert place.load - place.foreign_load == place.inflight
+                assert 0 <= place.shared_load <= place.foreign_load
+    for side in net.sides:
+        side.now += WHOLE_S
+        for place in side.fleet.replicas.values():
+            signals_lost(place)
+    told = [side.tell() for side in net.sides]
+    for message, side in zip(told, reversed(net.sides), strict=True):
+        assert message is not None and message.is_whole
+        side.others.hear(message, side.now)
+    for name in NAMES:
+        total = sum(side[name].inflight for side in net.sides)
+        assert [side[name].load for side in net.sides] == [total, total]
+    for leases in net.leases:
+        for _, lease in leases:
+            lease.release()
+    for side in net.sides:
+        side.others.expire(side.now + 2 * LOST_S)
+        assert side.loads() == [(0, 0, 0)] * 2
+
+
+def test_a_poll_does_not_count_told_requests_twice() -> None:
+    place = ReplicaLoad("r")
+    Lease(place).begun()
+    others_counted(place, waiting=1, load=3, tokens=50)
+    poll_counted(place, poll_begins(place, 0.0), 5, 2, 0.0)
+    # Of the seven requests at the engine, one is the router's own, and three were told.
+    assert (place.load, place.foreign_load, place.shared_load) == (7, 6, 3)
+    assert (place.waiting, place.foreign_waiting) == (2, 2)
+    others_counted(place, waiting=0, load=2, tokens=0)
+    assert (place.load, place.foreign_load) == (6, 5)
+    signals_lost(place)
+    assert (place.load, place.waiting, place.pending_tokens) == (3, 0, 0)
+
+
+TOO_MANY = (Row("r0", 0, 0, 0),) * (messages.MOST_ROWS + 1)
+GOOD = Message(VERSION, "a", 1, (Row("r0", 1, 1, 1),), True, (Placement("r0", BLOCKS, 0),))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"garbage",
+        b"\x91" * 10_000,
+        encoded(GOOD)[:-1],
+        encoded(Message(VERSION + 1, "a", 1, (), True, ())),
+        encoded(Message(VERSION, "a", -1, (), True, ())),
+        encoded(Message(VERSION, "a", 1, (Row("r0", -1, 0, 0),), True, ())),
+        encoded(Message(VERSION, "a", 1, TOO_MANY, True, ())),
+        encoded(Message(VERSION, "x" * messages.MOST_BYTES, 1, (), True, ())),
+    ],
+)
+def test_what_no_router_sends_is_ignored(data: bytes) -> None:
+    assert decoded(data) is None
+    assert decoded(encoded(GOOD)) == GOOD
