@@ -31,8 +31,9 @@ test: $(VENV)/.installed-dev  ## every test that needs no real engine, propertie
 test-nightly: $(VENV)/.installed-dev  ## the same with all examples, all sizes and the tests of benches
 	EXAMPLES=all $(BIN)/python -m pytest tests $(PARALLEL)
 
+SELECTED ?=
 test-compiled: $(COMPILED)/.built  ## the tests of `make test-nightly` with the hot path in C
-	$(IN_COMPILED) EXAMPLES=all $(CURDIR)/$(BIN)/python -m pytest tests $(PARALLEL)
+	$(IN_COMPILED) EXAMPLES=all $(CURDIR)/$(BIN)/python -m pytest tests $(PARALLEL) $(SELECTED)
 
 test-abuse: $(COMPILED)/.built  ## hostile clients and replicas against the compiled program
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m pytest tests/abuse $(APART)

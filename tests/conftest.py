@@ -1,6 +1,8 @@
 """Common setup of all tests: enough open files, and no failure because of wall-clock time.
 
-Tests of whole benches and long simulations are marked `nightly`; `make test` leaves them out.
+Tests of whole benches, long simulations and much memory are marked `nightly`; `make test` leaves
+them out. Tests of code that is not compiled are marked `cold`; CI leaves them out when it tests the
+compiled program.
 """
 
 import resource
@@ -18,6 +20,7 @@ settings.register_profile("hedgerow", examples(100))
 settings.load_profile("hedgerow")
 
 NIGHTLY = (
+    "tests/addons/batches/app/test_feeding.py",
     "tests/bench/findings/test_intervals.py",
     "tests/bench/hedging/test_hedging_simulated.py",
     "tests/bench/overhead/test_goals.py",
@@ -27,7 +30,27 @@ NIGHTLY = (
     "tests/bench/routing/test_simulated_oracle.py",
     "tests/bench/sidecar/test_sidecar.py",
     "tests/bench/test_predictors.py",
+    "tests/dispatch/hedging/test_hedger_of_a_thousand.py",
+    "tests/dispatch/hedging/test_hedger_quiet.py",
+    "tests/fleet/prefix/test_prefix_memory.py",
+    "tests/lab/simulator/test_same_bytes.py",
     "tests/lab/replay/test_trust_in_a_replay.py",
+)
+
+# Their subject is not compiled. What they need of the compiled program is tested by others.
+COLD = (
+    "tests/addons/kubernetes/",
+    "tests/addons/share/",
+    "tests/addons/spot_notices/",
+    "tests/app/deploy/",
+    "tests/app/plan/",
+    "tests/bench/",
+    "tests/clients/",
+    "tests/config/",
+    "tests/lab/audit/",
+    "tests/lab/plan/",
+    "tests/lab/replay/",
+    "tests/lab/traces/",
 )
 
 
@@ -35,3 +58,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(NIGHTLY):
             item.add_marker(pytest.mark.nightly)
+        elif item.nodeid.startswith(COLD):
+            item.add_marker(pytest.mark.cold)

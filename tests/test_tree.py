@@ -5,7 +5,7 @@ A file without a module of its name tests several modules of its folder, or one 
 
 from pathlib import Path
 
-from tests.conftest import NIGHTLY
+from tests.conftest import COLD, NIGHTLY
 from tests.places import ROOT
 from tests.test_sockets import TESTS, is_apart
 
@@ -54,6 +54,7 @@ def test_a_folder_is_small() -> None:
 
 def test_the_nightly_files_exist() -> None:
     assert [path for path in NIGHTLY if not (ROOT / path).is_file()] == []
+    assert [path for path in COLD if not (ROOT / path).is_dir()] == []
 
 
 def test_a_test_in_a_folder_above_is_found(tmp_path: Path) -> None:
