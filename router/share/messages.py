@@ -1,7 +1,9 @@
 """The messages of routers that share a fleet.
 
 Each message has absolute values that only its sender writes, so a lost message does no lasting
-harm: a later one replaces it. A message is at most `MOST_BYTES` long.
+harm: a later one replaces it. A message is at most `MOST_BYTES` long, and out of bounds if a router
+could not have sent it: a program that writes anything else to the channel must not make a replica
+look full.
 
 Must never: contain a prompt, a credential, or a time of the sender's clock.
 """
@@ -15,9 +17,12 @@ import msgspec
 from router.core.unreadable import NOT_JSON
 
 VERSION: Final = 1
-MOST_BYTES: Final = 256 * 1024
-MOST_ROWS: Final = 4096  # rows and placements of one message
-MOST_BLOCKS: Final = 4096  # blocks of one placement
+MOST_BYTES: Final = 512 * 1024
+MOST_NAME: Final = 256  # characters of a name
+MOST_ROWS: Final = 4096  # rows of one message, and placements
+MOST_BLOCKS: Final = 24_000  # blocks of all placements of one message
+MOST_LOAD: Final = 1_000_000  # requests of one row
+MOST_TOKENS: Final = 1_000_000_000  # tokens of one row
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -64,12 +69,22 @@ def decoded(data: bytes) -> Message | None:
         message = _decoder.decode(data)
     except NOT_JSON:
         return None
-    if message.version != VERSION or not message.number >= 0:
+    rows, placements = message.rows, message.placements
+    is_ours = message.version == VERSION and message.number >= 0
+    if not is_ours or len(message.router) > MOST_NAME:
         return None
-    if len(message.rows) > MOST_ROWS or len(message.placements) > MOST_ROWS:
+    if len(rows) > MOST_ROWS or len(placements) > MOST_ROWS:
         return None
-    if any(min(row.load, row.waiting, row.tokens) < 0 for row in message.rows):
+    if not all(map(_is_load, rows)) or not all(map(_is_placement, placements)):
         return None
-    if any(len(placement.blocks) > MOST_BLOCKS for placement in message.placements):
+    if sum(len(placement.blocks) for placement in placements) > MOST_BLOCKS:
         return None
     return message
+
+
+def _is_load(row: Row) -> bool:
+    return 0 <= row.waiting <= row.load <= MOST_LOAD and 0 <= row.tokens <= MOST_TOKENS
+
+
+def _is_placement(placement: Placement) -> bool:
+    return 0 <= placement.held <= len(placement.blocks) and min(placement.blocks, default=0) >= 0

@@ -54,7 +54,10 @@ class Others:
         router.heard_at = now
         if message.number > router.number:
             router.number = message.number
-            changed = {row.replica: row for row in message.rows}
+            # Rows of replicas that this router does not have are left out, so that memory is
+            # bounded. The next whole message has them again.
+            known = self._fleet.replicas
+            changed = {row.replica: row for row in message.rows if row.replica in known}
             if message.is_whole:
                 gone = router.rows.keys() - changed.keys()
                 router.rows = changed

@@ -16,7 +16,7 @@ from router.core.replica_load import ReplicaLoad
 from router.share.messages import MOST_BLOCKS, MOST_ROWS, VERSION, Message, Placement, Row
 
 WHOLE_S: Final = 1.0  # seconds between two messages with all rows
-MOST_TOLD: Final = 512  # placements of one message; older ones are dropped
+MOST_TOLD: Final = 512  # placements that wait for the next message; older ones are dropped
 
 _Load = tuple[int, int, int]
 _NONE: Final = (0, 0, 0)
@@ -43,7 +43,8 @@ class Own:
 
     def placed(self, replica: ReplicaLoad, blocks: tuple[int, ...], held: int) -> None:
         """Note that a prompt was sent to a replica."""
-        self._placements.append(Placement(replica.id, blocks[:MOST_BLOCKS], held))
+        if len(blocks) <= MOST_BLOCKS:
+            self._placements.append(Placement(replica.id, blocks, held))
 
     def tell(self, places: Mapping[str, ReplicaLoad], now: float) -> Message | None:
         """The next message; None: there is nothing to tell."""
@@ -68,8 +69,17 @@ class Own:
             self._whole_at = now + WHOLE_S
         self._told = loads
         self._number += 1
-        placements = tuple(self._placements)
-        self._placements.clear()
+        rows = rows[:MOST_ROWS]
         return Message(
-            VERSION, self.router, self._number, tuple(rows[:MOST_ROWS]), is_whole, placements
+            VERSION, self.router, self._number, tuple(rows), is_whole, self._next_placements()
         )
+
+    def _next_placements(self) -> tuple[Placement, ...]:
+        """The oldest placements, as many as one message may have."""
+        waiting = self._placements
+        found: list[Placement] = []
+        left = MOST_BLOCKS
+        while waiting and len(waiting[0].blocks) <= left:
+            left -= len(waiting[0].blocks)
+            found.append(waiting.popleft())
+        return tuple(found)

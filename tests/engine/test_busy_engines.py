@@ -6,7 +6,8 @@ wait: the share of slots in use until the last request has its first token is co
 the same load straight at the engines, before and after. Times are printed and not compared: the
 speed of a machine changes by 40 % from one minute to the next.
 
-Engines with other slots than the folder's default run for this module only. `python -m tests.engine.compare` runs longer loads of every kind.
+Engines with other slots than the folder's default run for this module only. `python -m
+tests.engine.compare` runs longer loads of every kind.
 """
 
 from collections.abc import Iterator

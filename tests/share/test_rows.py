@@ -99,6 +99,37 @@ def test_a_silent_router_has_no_load_any_more() -> None:
     assert other.loads() == [(0, 0, 0)] * 2
 
 
+def test_a_whole_message_replaces_what_was_lost() -> None:
+    one, other = Side("a"), Side("b")
+    lease = Lease(one["r0"], tokens=300)
+    other.others.hear(through_the_wire(one.tell()), other.now)
+    lease.release()
+    one.tell()  # lost
+    assert other["r0"].load == 1
+    one.now += WHOLE_S
+    whole = through_the_wire(one.tell())
+    assert whole.is_whole and not whole.rows
+    other.others.hear(whole, other.now)
+    assert other.loads() == [(0, 0, 0)] * 2
+
+
+def test_a_replica_that_leaves_the_senders_fleet_has_no_load_of_it() -> None:
+    one, other = Side("a"), Side("b")
+    Lease(one["r0"], tokens=300)
+    other.others.hear(through_the_wire(one.tell()), other.now)
+    one.fleet.remove("r0")
+    other.others.hear(through_the_wire(one.tell()), other.now)
+    assert other.loads() == [(0, 0, 0)] * 2
+
+
+def test_own_messages_that_come_back_are_ignored() -> None:
+    side = Side("a")
+    Lease(side["r0"], tokens=300)
+    side.others.hear(through_the_wire(side.tell()), side.now)
+    assert side.others.count == 0
+    assert side.loads() == [(1, 1, 300), (0, 0, 0)]
+
+
 def test_a_late_message_changes_no_row() -> None:
     one, other = Side("a"), Side("b")
     lease = Lease(one["r0"], tokens=300)
@@ -142,7 +173,7 @@ def test_sums_are_right_after_the_next_whole_message(
         elif kind == 2 and leases:
             leases.pop(number % len(leases))[1].release()
         elif kind == 3 and (message := side.tell()):
-            net.way.append((1 - who, message))
+            net.way.append((1 - who, through_the_wire(message)))
         elif kind == 4 and net.way:
             to, message = net.way.pop(number % len(net.way))
             net.sides[to].others.hear(message, side.now)
@@ -207,9 +238,35 @@ GOOD = Message(VERSION, "a", 1, (Row("r0", 1, 1, 1),), True, (Placement("r0", BL
         encoded(Message(VERSION, "a", -1, (), True, ())),
         encoded(Message(VERSION, "a", 1, (Row("r0", -1, 0, 0),), True, ())),
         encoded(Message(VERSION, "a", 1, TOO_MANY, True, ())),
+        encoded(Message(VERSION, "a", 1, (Row("r0", 1, 2, 0),), True, ())),
+        encoded(Message(VERSION, "a", 1, (Row("r0", messages.MOST_LOAD + 1, 0, 0),), True, ())),
+        encoded(Message(VERSION, "a", 1, (), True, (Placement("r0", BLOCKS, 4),))),
+        encoded(Message(VERSION, "a", 1, (), True, (Placement("r0", BLOCKS, -1),))),
+        encoded(Message(VERSION, "a", 1, (), True, (Placement("r0", (-1,), 0),))),
+        encoded(Message(VERSION, "a", 1, (), True, (Placement("r0", BLOCKS * 8001, 0),))),
+        encoded(Message(VERSION, "x" * 1000, 1, (), True, ())),
         encoded(Message(VERSION, "x" * messages.MOST_BYTES, 1, (), True, ())),
     ],
 )
 def test_what_no_router_sends_is_ignored(data: bytes) -> None:
     assert decoded(data) is None
     assert decoded(encoded(GOOD)) == GOOD
+
+
+def test_many_and_long_prompts_take_several_messages() -> None:
+    one = Side("a")
+    chain = tuple(range(10_000))
+    for _ in range(5):
+        one.fleet.knowledge.sent(one["r0"], chain, 0)
+    one.fleet.knowledge.sent(one["r0"], tuple(range(messages.MOST_BLOCKS + 1)), 0)
+    told = [len(through_the_wire(one.tell()).placements) for _ in range(3)]
+    assert told == [2, 2, 1]
+    assert one.tell() is None
+
+
+def test_rows_of_unknown_replicas_take_no_memory() -> None:
+    side = Side("a")
+    for number in range(100):
+        rows = tuple(Row(f"x{number}-{each}", 1, 0, 0) for each in range(100))
+        side.others.hear(Message(VERSION, "b", number, rows, False, ()), side.now)
+    assert [len(router.rows) for router in side.others._routers.values()] == [0]

@@ -32,7 +32,7 @@ ANSWER_S: Final = 1.0  # seconds until a server that does not answer counts as l
 # Seconds after which a silent channel counts as lost: the own messages come, too.
 SILENT_S: Final = 2.5
 PAUSE_S: Final = 0.5  # between two attempts to connect
-AT_ONCE: Final = 64  # messages that are read before the event loop does something else
+TURN_S: Final = 0.005  # of reading messages, before the event loop does something else
 
 
 class StoreAddon(Addon):
@@ -82,7 +82,6 @@ class StoreAddon(Addon):
             finally:
                 await _closed(client)
             await asyncio.sleep(PAUSE_S)
-            self.others.expire(monotonic())
 
     async def _publish(self, client: Any) -> None:
         own, others, fleet = self._own, self.others, self._fleet
@@ -100,7 +99,7 @@ class StoreAddon(Addon):
     async def _read(self, client: Any) -> None:
         async with client.pubsub(ignore_subscribe_messages=True) as channel:
             await channel.subscribe(self._channel)
-            heard_at, count = monotonic(), 0
+            heard_at = turn_at = monotonic()
             while True:
                 found = await channel.get_message(timeout=ANSWER_S)
                 if found is None:  # Nothing came, or the answer to the subscription.
@@ -108,9 +107,10 @@ class StoreAddon(Addon):
                         raise TimeoutError("the channel is silent")
                     continue
                 self._hear(found["data"])
-                heard_at, count = monotonic(), count + 1
-                if count % AT_ONCE == 0:
+                heard_at = monotonic()
+                if heard_at - turn_at > TURN_S:
                     await asyncio.sleep(0)
+                    turn_at = monotonic()
 
     def _hear(self, data: Any) -> None:
         message = decoded(data) if isinstance(data, bytes) else None

@@ -155,6 +155,8 @@ async def test_a_server_that_is_away_delays_nothing_and_is_found_again(
 ) -> None:
     async with pair(tmp_path) as routers:
         await routers.connected(1.0)
+        first = await routers.begin_stream(routers.one)
+        await until(lambda: load(routers.other), 1.0)
         if fault == "killed":
             routers.store.kill()
         else:
@@ -164,6 +166,7 @@ async def test_a_server_that_is_away_delays_nothing_and_is_found_again(
         await routers.serve()
         event = await routers.one.next_event("other routers are not reached")
         assert PASSWORD not in str(event)
+        await until(lambda: load(routers.other), 0.0)
         client = await routers.begin_stream(routers.one)
         assert await load(routers.other) == 0.0
         if fault == "killed":
@@ -172,8 +175,9 @@ async def test_a_server_that_is_away_delays_nothing_and_is_found_again(
             routers.store.signal(signal.SIGCONT)
         await routers.connected(1.0, within_s=3.0)
         await routers.one.next_event("other routers are reached again")
-        await until(lambda: load(routers.other), 1.0, within_s=3.0)
+        await until(lambda: load(routers.other), 2.0, within_s=3.0)
         client.close()
+        first.close()
 
 
 @long_scenario
