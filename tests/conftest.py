@@ -33,11 +33,12 @@ NIGHTLY = (
     "tests/dispatch/hedging/test_hedger_of_a_thousand.py",
     "tests/dispatch/hedging/test_hedger_quiet.py",
     "tests/fleet/prefix/test_prefix_memory.py",
-    "tests/lab/simulator/test_same_bytes.py",
     "tests/lab/replay/test_trust_in_a_replay.py",
+    "tests/lab/simulator/test_same_bytes.py",
 )
 
-# Their subject is not compiled. What they need of the compiled program is tested by others.
+# Their subject is not compiled. What they need of the compiled program is tested by others. A
+# nightly test is never one of them.
 COLD = (
     "tests/addons/kubernetes/",
     "tests/addons/share/",

@@ -226,7 +226,10 @@ def columns(rows: Sequence[Row]) -> list[Column[Row]]:
     ]
 
 
-def _kind(setup: Setup) -> tuple[str, bool, str]:
+_Kind = tuple[str, bool, str]
+
+
+def _kind(setup: Setup) -> _Kind:
     """What a setup has in common with the one router with which it is compared."""
     return setup.policy, setup.is_exact, setup.dealt
 
@@ -235,9 +238,7 @@ def _ttft(row: Row, name: str, of: str) -> float:
     return fmean(getattr(one, of)[name] for one in row.runs)
 
 
-def _over(
-    row: Row, alone: dict[tuple[str, bool, str], Row], value: Callable[[Figures], float]
-) -> str:
+def _over(row: Row, alone: dict[_Kind, Row], value: Callable[[Figures], float]) -> str:
     """The figure divided by that of one router, with its interval."""
     other = alone[_kind(row.setup)]
     if other is row:
@@ -246,9 +247,7 @@ def _over(
     return one.text() if one.is_enough else f"{one.value:.2f}"
 
 
-def _more(
-    row: Row, alone: dict[tuple[str, bool, str], Row], value: Callable[[Figures], float]
-) -> str:
+def _more(row: Row, alone: dict[_Kind, Row], value: Callable[[Figures], float]) -> str:
     """The share minus that of one router in percentage points, with its interval."""
     other = alone[_kind(row.setup)]
     if other is row:

@@ -7,6 +7,7 @@ Must never: wait, believe a message of another life of this router, or change th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from router.core.lease import others_counted
@@ -59,12 +60,11 @@ class Others:
             known = self._fleet.replicas
             changed = {row.replica: row for row in message.rows if row.replica in known}
             if message.is_whole:
-                gone = router.rows.keys() - changed.keys()
-                router.rows = changed
-                changed = dict.fromkeys(gone) | changed  # type: ignore[assignment]
+                before, router.rows = router.rows, changed
+                self._count({**before, **changed})
             else:
                 router.rows |= changed
-            self._count(changed)
+                self._count(changed)
         fleet = self._fleet
         for placement in message.placements:
             replica = fleet.replicas.get(placement.replica)
@@ -77,7 +77,7 @@ class Others:
         for name in lost:
             self._count(self._routers.pop(name).rows)
 
-    def _count(self, names: dict[str, Row]) -> None:
+    def _count(self, names: Iterable[str]) -> None:
         """Compute the sums of these replicas again."""
         replicas = self._fleet.replicas
         for name in names:

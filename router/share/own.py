@@ -49,29 +49,30 @@ class Own:
     def tell(self, places: Mapping[str, ReplicaLoad], now: float) -> Message | None:
         """The next message; None: there is nothing to tell."""
         is_whole = now >= self._whole_at
-        rows = []
         told = self._told
-        loads = {}
+        loads: dict[str, _Load] = {}
         for name, place in places.items():
             load = own_load(place)
             if load != _NONE:
                 loads[name] = load
-            if is_whole:
-                if load != _NONE:
-                    rows.append(Row(name, *load))
-            elif told.get(name, _NONE) != load:
-                rows.append(Row(name, *load))
-        if not is_whole:
-            rows += [Row(name, *_NONE) for name in told.keys() - places.keys()]
+        rows = [
+            Row(name, *loads.get(name, _NONE))
+            for name in (loads if is_whole else {**told, **loads})
+            if is_whole or loads.get(name, _NONE) != told.get(name, _NONE)
+        ]
         if not (is_whole or rows or self._placements):
             return None
         if is_whole:
             self._whole_at = now + WHOLE_S
         self._told = loads
         self._number += 1
-        rows = rows[:MOST_ROWS]
         return Message(
-            VERSION, self.router, self._number, tuple(rows), is_whole, self._next_placements()
+            VERSION,
+            self.router,
+            self._number,
+            tuple(rows[:MOST_ROWS]),
+            is_whole,
+            self._next_placements(),
         )
 
     def _next_placements(self) -> tuple[Placement, ...]:

@@ -37,7 +37,7 @@ class Sidecar(HedgerowWith):
             "keys": {"names_users": True},
             # All routers need the same hashes of prompts, if a policy hashes prompts to replicas.
             "access_log": {"path": "", "salt": "the same in all routers"},
-            **({"share": {"url": self.store}} if self.store else {}),
+            "share": {"url": self.store},
         }
 
 

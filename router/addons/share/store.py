@@ -46,9 +46,8 @@ class StoreAddon(Addon):
         self.others = Others(name, host.fleet)
         self._channel = f"{rules.fleet}:{VERSION}:told"
         self._tasks: list[asyncio.Task[None]] = []
-        self._problem: str | None = None  # What was logged; None: all is well.
         self.sent = self.heard = self.ignored = self.failures = 0
-        self.is_connected = False
+        self.is_reached: bool | None = None  # Whether the server answers; None: not yet known.
         self.families = (Source(FAMILIES, lambda: self),)
 
     @property
@@ -122,16 +121,14 @@ class StoreAddon(Addon):
 
     def _lost(self, problem: str) -> None:
         self.failures += 1
-        self.is_connected = False
-        if self._problem is None:
-            self._problem = problem
+        if self.is_reached is not False:
             log_event(logging.WARNING, "other routers are not reached", key=None, problem=problem)
+        self.is_reached = False
 
     def _found(self) -> None:
-        self.is_connected = True
-        if self._problem is not None:
-            self._problem = None
+        if self.is_reached is False:
             log_event(logging.INFO, "other routers are reached again", key=None)
+        self.is_reached = True
 
 
 async def _closed(client: Any) -> None:
@@ -145,7 +142,7 @@ FAMILIES: Final[tuple[Family[StoreAddon], ...]] = (
     gauge(
         "share_connected",
         "Whether the server that carries messages to other routers answers.",
-        lambda addon: float(addon.is_connected),
+        lambda addon: float(addon.is_reached is True),
     ),
     gauge(
         "share_routers",

@@ -45,6 +45,7 @@ from router.lab.simulator.scenario import Group, Scenario
 from router.lab.simulator.traffic import Arrival
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
+from router.share.own import own_load
 
 # The router measures prompts in bytes, but traffic has lengths in tokens. Each token counts as this
 # many bytes. This is the router's default ratio, so the ratio that the router learns is the same.
@@ -323,9 +324,7 @@ class SimulatedRouter(RouterPort):
         for replica in self.fleet.replicas.values():
             own = (
                 replica.inflight,
-                replica.waiting - replica.foreign_waiting,
-                replica.load - replica.foreign_load,
-                replica.pending_tokens - replica.shared_tokens,
+                *own_load(replica),
                 replica.whole_fresh,
                 replica.whole_older,
                 replica.whole_taken,

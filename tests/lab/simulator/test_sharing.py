@@ -8,18 +8,12 @@ from router.lab.simulator.scenario import Sharing
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.totals import Totals
 from router.lab.simulator.traffic import Arrival
-from tests.lab.simulator.worlds import Kept, Script, world
+from tests.lab.simulator.worlds import Kept, Script, blocks, world
 
 PROMPTS = 12
 # Each prompt comes four times, to any of the routers.
 ARRIVALS = [
-    Arrival(
-        number,
-        number * 0.25,
-        800,
-        4,
-        blocks=tuple(range(100 * (number % PROMPTS), 100 * (number % PROMPTS) + 50)),
-    )
+    Arrival(number, number * 0.25, 800, 4, blocks=blocks(800, number % PROMPTS))
     for number in range(4 * PROMPTS)
 ]
 
