@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from router.core.clock import monotonic
 from router.core.scheduling import Alarm, Scheduler
+
+
+_LEAST_S: Final = 0.001  # The unit of the loop's timers, in seconds: a shorter delay is none.
 
 
 class LoopAlarm(Alarm):
@@ -24,7 +28,9 @@ class LoopAlarm(Alarm):
 
     def set(self, when: float) -> None:
         self.clear()
-        self._handle = self._loop.call_later(max(0.0, when - monotonic()), self._ring)
+        delay_s = when - monotonic()
+        delay_s = 0.0 if delay_s <= 0.0 else max(_LEAST_S, delay_s)
+        self._handle = self._loop.call_later(delay_s, self._ring)
 
     def clear(self) -> None:
         handle, self._handle = self._handle, None

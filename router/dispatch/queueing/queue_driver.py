@@ -56,7 +56,7 @@ from router.fleet.table.fleet import Fleet
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
 
-LEAST_S: Final = 0.001  # The shortest delay of the timer, in seconds.
+LEAST_S: Final = 0.001  # The delay of a tick that is due at once, in seconds.
 # These reasons mean that the replica was overloaded; it did not fail.
 _NO_ROOM: Final = frozenset({Reason.REPLICA_BUSY, Reason.TTFT_TIMEOUT})
 
@@ -392,7 +392,8 @@ class QueueDriver:
         self.wake()
         due = self.pools.next_at
         if due < self._due:  # If the timer fires earlier, the tick sets it again.
-            due = max(self._scheduler.now() + LEAST_S, due)
+            now = self._scheduler.now()
+            due = due if due > now else now + LEAST_S
             if due < self._due:  # The minimum delay must not postpone a timer that is already set.
                 self._due = due
                 self._alarm.set(due)

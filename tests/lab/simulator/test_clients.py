@@ -59,6 +59,17 @@ def test_a_deadline_passes_in_the_queue_and_at_a_replica() -> None:
     assert kept[2].dispatched == 0.3
 
 
+def test_deadlines_that_differ_by_a_rounding_error_are_exact() -> None:
+    arrivals = [
+        Arrival(0, 0.0, 4000, 3),
+        Arrival(1, 0.1, 100, 3, deadline_s=0.5),
+        Arrival(2, 0.2, 100, 3, deadline_s=0.4),
+    ]
+    kept = Kept()
+    simulate(world(queue=QUEUED), Script(arrivals), kept)
+    assert sorted(one.ended for one in kept.outcomes)[:2] == [0.1 + 0.5, 0.2 + 0.4]
+
+
 @pytest.mark.parametrize("when", ["before content", "in the answer", "in the queue"])
 def test_the_time_for_a_whole_request_is_over(when: str) -> None:
     arrivals = [Arrival(0, 0.0, 100 if when == "in the answer" else 900, 90)]
