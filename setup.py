@@ -107,6 +107,7 @@ HOT = (
     "router/addons/usage/pending.py",
     "router/addons/usage/spending.py",
     "router/share/own.py",
+    "router/share/order.py",
     "router/share/others.py",
     "router/dispatch/**/*.py",
     "router/observe/log/access_log.py",

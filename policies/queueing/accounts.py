@@ -12,6 +12,10 @@ dropped. Up to `IDLE_KEPT` such accounts are kept for reuse. So memory is bounde
 wait and the flows that were recently served more than others. At most `IDLE_MAX` idle accounts are
 kept.
 
+Several routers may serve the same accounts. What another router has charged is added to the
+counters here, too (`charged_elsewhere`), and an account whose requests wait at another router waits
+(`begins_elsewhere`). So the virtual time is that of all routers.
+
 Must never: depend on the unit of the charges.
 """
 
@@ -20,7 +24,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Any, Final
 
-from policies.queueing.ticket import Item
+from policies.queueing.ticket import INFINITY, Item
 
 IDLE_MAX: Final = 4096
 IDLE_KEPT: Final = 64  # up to this number, idle accounts are always kept
@@ -55,6 +59,14 @@ class Account:
 
     def add(self, amount: float) -> None:
         """Charge an amount to the account; a negative amount is a refund."""
+        within = self.within
+        journal = within.journal
+        if journal is not None and (self.name in journal or len(journal) < IDLE_MAX):
+            journal[self.name] = journal.get(self.name, 0.0) + amount
+        self.raised(amount)
+
+    def raised(self, amount: float) -> None:
+        """Add an amount that this router or another one has charged to the counter."""
         self.counter += amount / self.weight
         within = self.within
         if self.counter > within.peak:
@@ -80,10 +92,14 @@ class Node(Item):
 class Accounts:
     """Accounts with a common virtual time: all keys of a class, or all users of a key."""
 
-    __slots__ = ("_backlogged", "_idle", "_number", "by_name", "peak", "time")
+    __slots__ = ("_away", "_backlogged", "_idle", "_number", "by_name", "journal", "peak", "time")
 
     def __init__(self) -> None:
         self.by_name: dict[str, Account] = {}
+        # What was charged here since it was last told to other routers, by account; None: there
+        # are no other routers.
+        self.journal: dict[str, float] | None = None
+        self._away: dict[Account, int] = {}  # accounts that wait elsewhere: at how many routers
         self.time = 0.0  # virtual time: the lowest counter with which an account begins to wait
         self.peak = 0.0  # the highest counter
         self._backlogged = 0  # accounts with waiting tickets
@@ -139,9 +155,47 @@ class Accounts:
         return account
 
     def reaches(self, time: float) -> None:
-        """Record that the lowest counter among the waiting accounts is `time`."""
+        """Record that the lowest counter among the accounts that wait here is `time`."""
+        if self._away:
+            time = min(time, self.least_elsewhere())
         if time > self.time:
             self.time = time
+
+    # -- other routers --------------------------------------------------------------------------
+
+    def charged_elsewhere(self, name: str, weight: float, amount: float) -> None:
+        """Add what another router has charged to an account; a negative amount is a refund."""
+        account = self.of(name, weight)
+        account.raised(amount)
+        if not account.waiting:
+            self.idles(account)
+        elif self._backlogged == len(self._away):  # Every waiting account waits elsewhere, too.
+            self.time = max(self.time, self.least_elsewhere())
+
+    def begins_elsewhere(self, name: str, weight: float) -> Account:
+        """Note that requests of an account wait at another router. Returns the account, for
+        `ends_elsewhere`."""
+        account = self.of(name, weight)
+        self.begins(account)
+        self._away[account] = self._away.get(account, 0) + 1
+        return account
+
+    def ends_elsewhere(self, account: Account) -> None:
+        """Note that no request of an account waits at one of the other routers any more."""
+        routers = self._away[account] - 1
+        if routers:
+            self._away[account] = routers
+        else:
+            del self._away[account]
+        self.ends(account)
+
+    def least_elsewhere(self) -> float:
+        """Return the lowest counter of the accounts that wait at other routers; infinity: none
+        waits."""
+        least = INFINITY
+        for account in self._away:
+            least = min(least, account.counter)
+        return least
 
     def _prune(self) -> None:
         idle = self._idle

@@ -94,5 +94,9 @@ class OrderPolicy:
     def refunded(self, ticket: Ticket) -> None:
         """Note that a sent ticket returns to its line; take its charge back."""
 
+    def yields(self, ticket: Ticket) -> bool:
+        """Whether a request of the same class that waits at another router goes before a ticket."""
+        return False
+
     def sized(self, replicas: int) -> None:
         """Note that the number of replicas behind the queue has changed."""

@@ -21,7 +21,7 @@ from typing import Final
 from policies.queueing.accounts import Account, Accounts, Node
 from policies.queueing.base import BaseLine
 from policies.queueing.ranked import FRONT, Ranked
-from policies.queueing.ticket import NOT_CHARGED, Ticket
+from policies.queueing.ticket import INFINITY, NOT_CHARGED, Ticket
 
 _EMPTY: Final = 32  # maximum number of nodes without tickets that are kept for reuse
 _ROUNDING: Final = 1e-9  # tolerance, in quanta, for sums of costs that are rounded down
@@ -76,6 +76,20 @@ class Book:
         flow = ticket.flow
         key = self.keys.of(flow.account, flow.weight)
         return key, _users_of(key).of(flow.member, 1.0)
+
+    def yields(self, ticket: Ticket) -> bool:
+        """Whether an account that waits at another router goes before the account of a ticket.
+
+        Its counter must be lower by more than `width`, so that a slot does not pass from router to
+        router with every request.
+        """
+        keys, tariff = self.keys, self.tariff
+        least = keys.least_elsewhere()
+        if least == INFINITY:
+            return False
+        account = keys.by_name.get(ticket.flow.account)
+        counter = keys.time if account is None else max(account.counter, keys.time)
+        return tariff.key(least) + tariff.width < tariff.key(counter)
 
     def charge(self, ticket: Ticket, key: Account, user: Account) -> None:
         view = ticket.view
@@ -228,6 +242,10 @@ class FlowQueue(BaseLine):
         node: _UserNode = above.users.first()
         ticket: Ticket = node.tickets.first()
         return ticket
+
+    def leading(self, most: int) -> list[Account]:
+        """Return the accounts with the lowest counters, at most `most`."""
+        return [above.account for above in self._keys.leading(most, INFINITY)]
 
     def rank(self, now: float) -> tuple[float, ...]:
         above: _KeyNode = self._keys.first()

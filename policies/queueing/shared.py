@@ -43,6 +43,9 @@ class SharedByFlow(OrderPolicy):
         book = self.books[ticket.urgency]
         book.correct(ticket, book.tariff.cost(tokens, output))
 
+    def yields(self, ticket: Ticket) -> bool:
+        return self.books[ticket.urgency].yields(ticket)
+
     def refunded(self, ticket: Ticket) -> None:
         self.books[ticket.urgency].correct(ticket, 0.0)
 

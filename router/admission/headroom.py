@@ -8,7 +8,8 @@ at any engine finds fewer cached prefixes. So one number is learned, the *level*
 - At level 0, class batch may take every slot, and one more batch request may wait at the engine for
   a slot. Urgent requests may wait there, too.
 - Above level 0, urgent requests are sent only to replicas with a free slot. Slots that other
-  clients use count as free, because they do not become free for this router.
+  clients use count as free, because they do not become free for this router; not so those of
+  routers that tell of their requests.
 - Class batch leaves the share level * `KEPT` of the slots free.
 
 The classes normal and low are not limited (`docs/decisions/class-batch.md` has the reason).
@@ -20,7 +21,8 @@ Monro, "A stochastic approximation method", Annals of Mathematical Statistics 22
   answer raises the level by `STEP`; an answer in time lowers it by a much smaller amount.
 - A late answer is ignored if its measured time began before the last rise.
 - If other routers use the fleet, an answer also stands for the answers that they get meanwhile
-  (`gates/peer_load.py`), at most `MOST_ANSWERS`.
+  (`gates/peer_load.py`), at most `MOST_ANSWERS`. If they tell their levels (`router/share`), the
+  highest level applies in all of them.
 - If no urgent answer comes for `QUIET_S` seconds, the level begins to fall to 0.
 
 Only delays that batch requests can cause are counted. The measured time of a request begins when
@@ -55,10 +57,11 @@ _NO_LIMIT: Final = 1 << 30
 class Headroom:
     """Learns the headroom for all replicas of one queue: the slots that class batch leaves free."""
 
-    __slots__ = ("_quiet_at", "_raised_at", "level")
+    __slots__ = ("_quiet_at", "_raised_at", "elsewhere", "own")
 
     def __init__(self) -> None:
-        self.level = 0.0
+        self.own = 0.0  # The level that this router has learned.
+        self.elsewhere = 0.0  # The highest level that another router has learned.
         self._quiet_at = 0.0  # Time from which on the level falls to 0.
         self._raised_at = 0.0  # Time at which the level was last raised.
 
@@ -84,17 +87,22 @@ class Headroom:
         aim_s = AIM * target_s
         answers = min(1.0 + peers, MOST_ANSWERS)
         if took_s <= aim_s:
-            self.level = max(0.0, self.level - answers * _FALL)
+            self.own = max(0.0, self.own - answers * _FALL)
         elif is_behind_batch and prefill_s <= aim_s and now - took_s >= self._raised_at:
             self._raised_at = now
-            self.level = min(1.0, self.level + answers * STEP)
+            self.own = min(1.0, self.own + answers * STEP)
 
     def look(self, now: float) -> None:
         """Lower the level according to the time that has passed without an urgent answer."""
         quiet_s = now - self._quiet_at
-        if quiet_s > 0.0 and self.level > 0.0:
+        if quiet_s > 0.0 and self.own > 0.0:
             self._quiet_at = now
-            self.level *= exp(-quiet_s / FORGET_S)
+            self.own *= exp(-quiet_s / FORGET_S)
+
+    @property
+    def level(self) -> float:
+        """The level that applies: the highest one of all routers."""
+        return max(self.own, self.elsewhere)
 
     def most_urgent(self, slots: int) -> int:
         """Return the load at which a replica takes no more critical or high requests."""

@@ -22,6 +22,7 @@ from policies.queueing.foreign import Failures
 from policies.queueing.ticket import INFINITY, SENT, Ticket
 from router.admission.counts import QueueCounts
 from router.admission.due import Ticked
+from router.admission.elsewhere import Elsewhere
 from router.admission.extra import load_extras
 from router.admission.pool import Pool
 from router.admission.queue import Queue
@@ -86,6 +87,8 @@ class Pools:
         "_estimates",
         "_orders",
         "_pool",
+        "elsewhere",
+        "named",
         "past",
         "queues",
     )
@@ -98,13 +101,22 @@ class Pools:
         self._pool = pool
         self.past = QueueCounts()  # The counts of removed queues.
         self._orders = Orders()
+        self.elsewhere = Elsewhere()
         self._by_model: dict[str, Queue] = {}
         self._by_place: dict[ReplicaLoad, Queue] = {}
         # Never empty: unknown models use the first one.
         self.queues: list[Queue] = [self._new(config)]
+        # Each queue with one of the models that it serves, the first by name.
+        self.named: list[tuple[str, Queue]] = [(ANY, self.queues[0])]
 
     def _new(self, config: Config) -> Queue:
-        return Queue(config, self._pool, orders=self._orders, estimates=self._estimates)
+        return Queue(
+            config,
+            self._pool,
+            orders=self._orders,
+            estimates=self._estimates,
+            elsewhere=self.elsewhere,
+        )
 
     def _new_in_any_case(self) -> Queue:
         """Create a queue after a change of the fleet; this must not fail.
@@ -136,6 +148,8 @@ class Pools:
             if queue not in self.queues:
                 self.past.add(queue.counts)
         self._by_model = {model: self.queues[number] for model, number in numbers.items()}
+        first = {self.of(model): model for model in sorted(self._by_model, reverse=True)}
+        self.named = [(model, queue) for queue, model in first.items()]
         self._by_place = {
             place: self.of(next(iter(models), ANY) if models is not None else ANY)
             for place, models in served.items()

@@ -68,11 +68,27 @@ class Queue(QueueState):
             places = self._open_of(self.pool.eligible(ticket.lane), urgency)
             if ticket.excluded:
                 places = [place for place in places if place not in ticket.excluded]
+            if places and self.elsewhere:
+                places = self._not_left(places, ticket, now)
             if places and self._extras.allow(ticket):
                 ticket.forecast = None
                 return places
         self._enter(ticket, now)
         return _NOBODY
+
+    def _not_left(
+        self, places: Sequence[ReplicaLoad], ticket: Ticket, now: float
+    ) -> Sequence[ReplicaLoad]:
+        """Return the replicas that are not left free for a request of another router."""
+        level, rules, pool = float(ticket.urgency), self.rules, self.pool
+        found: list[ReplicaLoad] = []
+        for place in places:
+            gate = self.gates.of(place)
+            if self.elsewhere.holds(gate, ticket, level, rules, pool, now):
+                self.due.by(gate.kept_until)
+            else:
+                found.append(place)
+        return found
 
     def receive(self, ticket: Ticket, now: float) -> None:
         """Take over a waiting ticket of another queue, even if this queue is full."""
@@ -252,6 +268,8 @@ class Queue(QueueState):
         ticket = self._choice.next_for(gate, self.wait_lists.active, now)
         if ticket is not None:
             self._give(ticket, gate, now)
+        elif now < gate.kept_until:
+            self.due.by(gate.kept_until)
         return ticket
 
     def _give(self, ticket: Ticket, gate: CachedGate, now: float) -> None:

@@ -14,6 +14,7 @@ from policies.allowed import Allowed, read_lane
 from policies.queueing.ticket import CLASSES, INFINITY, WAITING, Ticket
 from router.admission.counts import QueueCounts
 from router.admission.due import Due
+from router.admission.elsewhere import Elsewhere
 from router.admission.evictions import QueueEvictions
 from router.admission.extra import Extras
 from router.admission.forecasts import Forecasts
@@ -48,6 +49,7 @@ class QueueState:
         "_timers",
         "counts",
         "due",
+        "elsewhere",
         "evictions",
         "gates",
         "headroom",
@@ -64,6 +66,7 @@ class QueueState:
         *,
         orders: Orders | None = None,
         estimates: TtftEstimates | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         """Create a queue from `config.queue` and `config.classes`.
 
@@ -81,7 +84,8 @@ class QueueState:
         self.headroom = Headroom()
         self.gates = gates = GateCache(pool, rules, self.headroom)
         self._extras = extras = Extras()
-        self._choice = Choice(rules, pool, extras)
+        self.elsewhere = Elsewhere() if elsewhere is None else elsewhere
+        self._choice = Choice(rules, pool, extras, self.elsewhere)
         self.wait_lists = wait_lists = WaitLists(
             rules, self._choice.stride, extras, self._service_rate, self._orders
         )
@@ -178,9 +182,9 @@ class QueueState:
         """Whether `passes` may be called.
 
         `passes` may not be called if a ticket is ready to be sent, or if an extra must count every
-        request.
+        request, or if requests wait at other routers.
         """
-        return self.wait_lists.eligible == 0 and not self._extras.all
+        return self.wait_lists.eligible == 0 and not self._extras.all and not self.elsewhere
 
     def open_to(
         self, lane: str, urgency: int, places: Sequence[ReplicaLoad]

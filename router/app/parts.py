@@ -37,6 +37,7 @@ from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.queueing.queue_driver import QueueDriver
 from router.dispatch.resumption import resumption_of
+from router.dispatch.routing_facts import salt_of
 from router.dispatch.rules import pool_timeouts
 from router.fleet.discovery.roster import Member, Roster
 from router.fleet.discovery.watcher import DiscoveryWatcher, sources_of
@@ -348,7 +349,8 @@ def open_log(config: Config) -> AccessLog:
     """Opens the access log. Raises ConfigError."""
     log = config.access_log
     try:
-        return AccessLog(log.path, log.flush_s, log.queue, log.salt, log.blocks, log.iso_time)
+        salt = salt_of(config)
+        return AccessLog(log.path, log.flush_s, log.queue, salt, log.blocks, log.iso_time)
     except OSError as err:
         raise ConfigError([f"access_log.path: cannot be written: {err.strerror}"]) from None
 

@@ -33,9 +33,9 @@ def session_in(head: RequestHead, fields: Fields) -> str | None:
 
 
 def salt_of(config: Config) -> str:
-    """Return the salt of the prompts' hashes; "": a random one.
+    """Return the salt of the hashes of prompts, and of the names of flows; "": a random one.
 
-    Routers that tell each other of their prompts need the same one.
+    Routers that tell each other of them need the same one.
     """
     share = config.share
     return config.access_log.salt or (share.url and f"{share.url} {share.fleet}")

@@ -14,14 +14,19 @@ from typing import Final
 
 import msgspec
 
+from policies.queueing.ticket import CLASSES
 from router.core.unreadable import NOT_JSON
 
-VERSION: Final = 1
+VERSION: Final = 2
 MOST_BYTES: Final = 512 * 1024
 MOST_NAME: Final = 256  # characters of a name
 MOST_ROWS: Final = 4096  # rows of one message, and placements
 MOST_BLOCKS: Final = 24_000  # blocks of all placements of one message
 MOST_LOAD: Final = 1_000_000  # requests of one row
+MOST_ACCOUNTS: Final = 32  # accounts of one class that wait
+MOST_CHARGE: Final = 1e12  # of one account, in tokens or whatever else the order policy charges
+MOST_WEIGHT: Final = 1e6
+MOST_AGE_MS: Final = 10 * 86_400_000
 MOST_TOKENS: Final = 1_000_000_000  # tokens of one row
 
 
@@ -42,6 +47,28 @@ class Placement(msgspec.Struct, frozen=True, array_like=True):
     held: int  # leading blocks that the replica held already
 
 
+class Waits(msgspec.Struct, frozen=True, array_like=True):
+    """The requests of one model and class that wait for a replica."""
+
+    model: str
+    urgency: int  # 0 critical to 4 batch
+    age_ms: int  # of the oldest one
+    # Their accounts and weights, those that were served least first; none if the order policy does
+    # not share by account.
+    accounts: tuple[tuple[str, float], ...]
+
+
+class Charge(msgspec.Struct, frozen=True, array_like=True):
+    """What an order policy has charged to an account, since this router began its row."""
+
+    model: str  # a model of the queue
+    urgency: int
+    account: str
+    weight: float
+    generation: int  # of the row: another one begins at 0 again
+    sum: float
+
+
 class Message(msgspec.Struct, frozen=True, array_like=True):
     """What one router tells all others."""
 
@@ -51,6 +78,9 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     rows: tuple[Row, ...]  # those that have changed, or all that are not zero (`is_whole`)
     is_whole: bool  # replicas without a row have no load of this router
     placements: tuple[Placement, ...]
+    waits: tuple[Waits, ...] = ()  # all that waits
+    charges: tuple[Charge, ...] = ()  # those that have changed, or all (`is_whole`)
+    levels: tuple[tuple[str, float], ...] = ()  # by a model of each queue: its headroom, above 0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -75,6 +105,12 @@ def decoded(data: bytes) -> Message | None:
         return None
     if len(rows) > MOST_ROWS or len(placements) > MOST_ROWS:
         return None
+    if max(len(message.waits), len(message.charges), len(message.levels)) > MOST_ROWS:
+        return None
+    if not all(map(_is_waiting, message.waits)) or not all(map(_is_charge, message.charges)):
+        return None
+    if not all(len(name) <= MOST_NAME and 0.0 < level <= 1.0 for name, level in message.levels):
+        return None
     if not all(map(_is_load, rows)) or not all(map(_is_placement, placements)):
         return None
     if sum(len(placement.blocks) for placement in placements) > MOST_BLOCKS:
@@ -88,3 +124,26 @@ def _is_load(row: Row) -> bool:
 
 def _is_placement(placement: Placement) -> bool:
     return 0 <= placement.held <= len(placement.blocks) and min(placement.blocks, default=0) >= 0
+
+
+def _is_waiting(row: Waits) -> bool:
+    return (
+        0 <= row.urgency < CLASSES
+        and 0 <= row.age_ms <= MOST_AGE_MS
+        and len(row.model) <= MOST_NAME
+        and len(row.accounts) <= MOST_ACCOUNTS
+        and all(len(name) <= MOST_NAME and _is_weight(weight) for name, weight in row.accounts)
+    )
+
+
+def _is_charge(row: Charge) -> bool:
+    return (
+        0 <= row.urgency < CLASSES
+        and max(len(row.model), len(row.account)) <= MOST_NAME
+        and _is_weight(row.weight)
+        and abs(row.sum) <= MOST_CHARGE
+    )
+
+
+def _is_weight(weight: float) -> bool:
+    return 1.0 / MOST_WEIGHT <= weight <= MOST_WEIGHT

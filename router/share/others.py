@@ -13,6 +13,7 @@ from typing import Final
 from router.core.lease import others_counted
 from router.fleet.table.fleet import Fleet
 from router.share.messages import Message, Row
+from router.share.order import OthersOrder
 
 LOST_S: Final = 3.0
 MOST_ROUTERS: Final = 256
@@ -32,8 +33,9 @@ class _Router:
 class Others:
     """The routers beside this one."""
 
-    def __init__(self, router: str, fleet: Fleet) -> None:
-        """`router`: the own name."""
+    def __init__(self, router: str, fleet: Fleet, order: OthersOrder | None = None) -> None:
+        """`router`: the own name. `order`: None if requests do not wait at this router."""
+        self._order = order
         self._router = router
         self._fleet = fleet
         self._routers: dict[str, _Router] = {}
@@ -65,6 +67,8 @@ class Others:
             else:
                 router.rows |= changed
                 self._count(changed)
+            if self._order is not None:
+                self._order.hear(message, now)
         fleet = self._fleet
         for placement in message.placements:
             replica = fleet.replicas.get(placement.replica)
@@ -76,6 +80,8 @@ class Others:
         lost = [name for name, one in self._routers.items() if now - one.heard_at > LOST_S]
         for name in lost:
             self._count(self._routers.pop(name).rows)
+            if self._order is not None:
+                self._order.lost(name)
 
     def _count(self, names: Iterable[str]) -> None:
         """Compute the sums of these replicas again."""
@@ -91,7 +97,7 @@ class Others:
                     load += row.load
                     waiting += row.waiting
                     tokens += row.tokens
-            is_less = load < replica.shared_load or waiting < replica.shared_waiting
+            is_other = load != replica.shared_load or waiting != replica.shared_waiting
             others_counted(replica, waiting, load, tokens)
-            if is_less:
+            if is_other:
                 self._fleet.hooks.room(replica)

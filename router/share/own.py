@@ -13,7 +13,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from router.core.replica_load import ReplicaLoad
-from router.share.messages import MOST_BLOCKS, MOST_ROWS, VERSION, Message, Placement, Row
+from router.share.messages import (
+    MOST_BLOCKS,
+    MOST_ROWS,
+    VERSION,
+    Charge,
+    Message,
+    Placement,
+    Row,
+    Waits,
+)
+from router.share.order import OwnOrder
 
 WHOLE_S: Final = 1.0  # seconds between two messages with all rows
 MOST_TOLD: Final = 512  # placements that wait for the next message; older ones are dropped
@@ -34,8 +44,11 @@ def own_load(place: ReplicaLoad) -> _Load:
 class Own:
     """The messages of one router."""
 
-    def __init__(self, router: str) -> None:
+    def __init__(self, router: str, order: OwnOrder | None = None) -> None:
+        """`order`: None if requests do not wait at this router."""
         self.router = router
+        self._order = order
+        self._waiting: tuple[object, ...] = ()  # what the others know to wait, without its age
         self._number = 0
         self._whole_at = 0.0
         self._told: dict[str, _Load] = {}  # what the others know, without rows of zeros
@@ -60,8 +73,18 @@ class Own:
             for name in (loads if is_whole else {**told, **loads})
             if is_whole or loads.get(name, _NONE) != told.get(name, _NONE)
         ]
-        if not (is_whole or rows or self._placements):
+        waits: tuple[Waits, ...] = ()
+        charges: tuple[Charge, ...] = ()
+        levels: tuple[tuple[str, float], ...] = ()
+        order = self._order
+        if order is not None:
+            waits, charges = order.waits(now), order.charges(is_whole=is_whole)
+            levels = order.levels()
+        waiting = tuple((row.model, row.urgency, row.accounts) for row in waits)
+        is_changed = bool(rows or charges or self._placements) or waiting != self._waiting
+        if not (is_whole or is_changed):
             return None
+        self._waiting = waiting
         if is_whole:
             self._whole_at = now + WHOLE_S
         self._told = loads
@@ -73,6 +96,9 @@ class Own:
             tuple(rows[:MOST_ROWS]),
             is_whole,
             self._next_placements(),
+            waits,
+            charges,
+            levels,
         )
 
     def _next_placements(self) -> tuple[Placement, ...]:

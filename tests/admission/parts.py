@@ -4,6 +4,7 @@ from typing import Any
 
 from policies.queueing.ticket import ENDED, Ticket
 from router.admission.counts import QueueCounts
+from router.admission.elsewhere import Elsewhere
 from router.admission.evictions import QueueEvictions
 from router.admission.extra import Extra, Extras
 from router.admission.gates.gate_cache import GateCache
@@ -32,7 +33,7 @@ class Parts:
         self.headroom = Headroom()
         self.gates = GateCache(self.stand, self.rules, self.headroom)
         self.extras = Extras()
-        self.choice = Choice(self.rules, self.stand, self.extras)
+        self.choice = Choice(self.rules, self.stand, self.extras, Elsewhere())
         self.service_rate = ServiceRate()
         self.wait_lists = WaitLists(
             self.rules,

@@ -91,7 +91,7 @@ URGENT = {"number": 1.0, "tokens": 100, "output": 10}
 def test_a_retry_does_not_wait_at_a_replica_for_whose_slot_an_urgent_request_waits() -> None:
     full, other = Spot("a", slots=4), Spot("b", slots=4)
     world = World([full, other], IN_BULK)
-    world.queue.headroom.level = 0.1  # urgent requests need a free slot
+    world.queue.headroom.own = 0.1  # urgent requests need a free slot
     for _ in range(8):
         world.come(number=2.0, tokens=100, output=10_000)
     world.run(1.0)
@@ -108,7 +108,7 @@ def test_a_replica_is_not_kept_for_an_urgent_request_that_the_policy_keeps_away(
     """Waiting requests were sent to the replica, and new ones waited for no reason."""
     spot = Spot("a", slots=4)
     world = World([spot], IN_BULK)
-    world.queue.headroom.level = 0.1
+    world.queue.headroom.own = 0.1
     for _ in range(4):
         world.come(number=2.0, tokens=100, output=10_000)
     world.run(1.0)
@@ -121,7 +121,7 @@ def test_a_replica_is_not_kept_for_an_urgent_request_that_the_policy_keeps_away(
 def test_a_request_of_a_limited_key_does_not_wait_there_either() -> None:
     full, other = Spot("a", slots=4), Spot("b", slots=8)
     world = World([full, other], IN_BULK)
-    world.queue.headroom.level = 0.1
+    world.queue.headroom.own = 0.1
     world.pool.lanes = {"m": [full]}
     for _ in range(8):
         world.come(number=2.0, tokens=100, output=10_000)

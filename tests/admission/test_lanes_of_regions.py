@@ -24,7 +24,7 @@ class Regions(World):
         self.eu, self.us = Spot("eu", slots=SLOTS), Spot("us", slots=SLOTS)
         super().__init__([self.eu, self.us], **changes)  # type: ignore[arg-type]
         self.pool.lanes = {lane_of("m", EU): [self.eu], lane_of("m", US): [self.us]}
-        self.queue.headroom.level = 1.0
+        self.queue.headroom.own = 1.0
         self.queue.headroom._quiet_at = float("inf")
 
     def arrives(self, allowed: Allowed | None, number: float = NORMAL) -> int:

@@ -25,8 +25,7 @@ from router.dispatch.addon import Addon, Host
 from router.observe.events import log_event
 from router.observe.families.family import Family, Source, counter, gauge
 from router.share.messages import VERSION, decoded, encoded
-from router.share.others import Others
-from router.share.own import Own
+from router.share.parts import parts
 
 ANSWER_S: Final = 1.0  # seconds until a server that does not answer counts as lost
 # Seconds after which a silent channel counts as lost: the own messages come, too.
@@ -42,8 +41,8 @@ class StoreAddon(Addon):
         self._rules = rules
         self._fleet = host.fleet
         name = uuid4().hex
-        self._own = Own(name)
-        self.others = Others(name, host.fleet)
+        pools = None if host.queue is None else host.queue.pools
+        self._own, self.others = parts(name, host.fleet, pools, rules.interval_s)
         self._channel = f"{rules.fleet}:{VERSION}:told"
         self._tasks: list[asyncio.Task[None]] = []
         self.sent = self.heard = self.ignored = self.failures = 0

@@ -37,9 +37,11 @@ Rules:
    their first token to keep as many running. So the limit of waiting requests of class batch is one
    for each `RUNNING_EACH` running requests, but no more than the limit of the other classes, and no
    less than its own.
-10. Requests of other clients, such as other routers, do not close the gate to urgent requests. An
+10. Requests of clients that tell this router nothing do not close the gate to urgent requests. An
     urgent request that waits in the router does not overtake the requests at the engine, and a slot
-    that becomes free is taken by another router before this router sees it in the metrics.
+    that becomes free is taken by another client before this router sees it in the metrics. Other
+    routers that tell of their requests leave such a slot free (`elsewhere.py`), so their requests
+    count as this router's own.
 11. An unknown fact never closes the gate.
 
 The functions are pure. Must never: count requests itself.
@@ -115,6 +117,8 @@ class Facts:
         "tokens",
         "unseen",
         "unseen_tokens",
+        "untold",
+        "untold_load",
         "waiting",
     )
 
@@ -126,6 +130,8 @@ class Facts:
         self.tokens = 0
         self.foreign = 0
         self.foreign_load = 0
+        # The part of `foreign` and of `foreign_load` of which no other router has told.
+        self.untold = self.untold_load = 0
         self.unseen = 0  # Attempts that are not streamed and that no poll has counted yet.
         self.unseen_tokens = 0  # The uncached prompt tokens of the attempts in `unseen`.
         # If `unseen_tokens` is lower, the attempts in `unseen` are presumed to run.
@@ -154,6 +160,8 @@ class Facts:
         self.tokens = place.pending_tokens
         self.foreign = place.foreign_waiting
         self.foreign_load = place.foreign_load
+        self.untold = place.foreign_waiting - place.shared_waiting
+        self.untold_load = place.foreign_load - place.shared_load
         self.taken = place.whole_taken
         self.seen = place.whole_seen
         self.unseen = place.whole_fresh + place.whole_older
@@ -173,8 +181,9 @@ class Facts:
         return not self.is_guess and self.load >= self.slots
 
     def needs_slot(self) -> bool:
-        """Whether urgent requests must wait until one of this router's requests frees a slot."""
-        return self.load - self.foreign_load >= self.most_urgent
+        """Whether urgent requests must wait until a request of a router that is known frees a
+        slot."""
+        return self.load - self.untold_load >= self.most_urgent
 
     def has_one_slot(self) -> bool:
         """Whether the number of slots is known, and at most one is free."""
@@ -270,7 +279,7 @@ def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
     if rules.is_urgent:
         if facts.needs_slot():
             return _SLOTS
-        waiting -= facts.foreign
+        waiting -= facts.untold
     elif rules.is_batch:
         most = _batch_waiting(rules, load - waiting)
         if load >= facts.most_batch:
@@ -281,7 +290,7 @@ def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
         batch = rules.prefill_tokens
         if batch <= 0.0 or load >= slots:
             return _WAITING
-        polled = facts.foreign + facts.seen
+        polled = facts.untold + facts.seen
         tokens = float(facts.tokens) + polled * batch / rules.waiting
         if tokens >= batch or waiting * LEAST >= batch:
             return _PREFILL

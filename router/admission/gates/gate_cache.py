@@ -48,6 +48,8 @@ class CachedGate:
         "is_kept",
         "is_shut",
         "kept_away",
+        "kept_load",
+        "kept_until",
         "learned",
         "mask",
         "place",
@@ -57,6 +59,7 @@ class CachedGate:
         "shut_s",
         "shut_until",
         "starved_mask",
+        "waits_again_at",
     )
 
     def __init__(self, place: ReplicaLoad) -> None:
@@ -76,6 +79,11 @@ class CachedGate:
         self.is_shut = False  # A connection failed, so no request is sent before `shut_until`.
         self.shut_until = -INFINITY
         self.shut_s = 0.0  # The length of the current pause, in seconds.
+        # Until when the replica was last left free for another router, and its load then; see
+        # `elsewhere.py`.
+        self.kept_until = -INFINITY
+        self.kept_load = 0
+        self.waits_again_at = -INFINITY  # When it may be left free again.
         self.learned: AimdLimit | None = None  # The AIMD limit of a replica without metrics.
         self.poll_at = -INFINITY  # When the next early poll may be requested.
         self.poll_s = 0.0  # The interval of early polls; 0: none was requested yet.

@@ -2,10 +2,11 @@
 ticket.
 
 1. Find the class queues whose tickets may go to the replica now: the replica serves their lane, its
-   facts allow the aged class of the oldest ticket, and the extras (`extra.py`) allow the first
-   ticket. If the gate is open only because of the oldest ticket's age, only tickets of
-   sufficient age are sent. While a critical or high ticket waits for a free slot of the replica,
-   the replica gets no ticket. The routing policy may keep the class away (`_opens`).
+   facts allow the aged class of the oldest ticket, the extras (`extra.py`) allow the first ticket,
+   and no request of another router goes first (`elsewhere.py`). If the gate is open only because of
+   the oldest ticket's age, only tickets of sufficient age are sent. While a critical or high ticket
+   waits for a free slot of the replica, the replica gets no ticket. The routing policy may keep the
+   class away (`_opens`).
 
    Class batch has limits of its own: the headroom (`headroom.py`), and few waiting requests at a
    replica. If only these limits close the gate, class batch still has a *turn* in these cases
@@ -36,6 +37,7 @@ from __future__ import annotations
 from typing import Final
 
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
+from router.admission.elsewhere import Elsewhere
 from router.admission.extra import Extras
 from router.admission.gates.gate_cache import CachedGate
 from router.admission.pool import Pool
@@ -63,6 +65,7 @@ class Choice:
     __slots__ = (
         "_batch_has_turns",
         "_class_queues",
+        "_elsewhere",
         "_extras",
         "_instead",
         "_instead_level",
@@ -78,7 +81,8 @@ class Choice:
         "stride",
     )
 
-    def __init__(self, rules: Rules, pool: Pool, extras: Extras) -> None:
+    def __init__(self, rules: Rules, pool: Pool, extras: Extras, elsewhere: Elsewhere) -> None:
+        self._elsewhere = elsewhere
         self._rules = rules
         self._pool = pool
         self._extras = extras
@@ -204,6 +208,8 @@ class Choice:
             return
         if self._extras.all and not self._allows_first(class_queue, now):
             return
+        if self._elsewhere and self._is_left(gate, class_queue, eldest, level, now):
+            return
         if not is_open:
             self._instead_level = min(self._instead_level, level)
             self._instead = _earlier(self._instead, class_queue, now)
@@ -218,6 +224,15 @@ class Choice:
         """Whether the extras allow the first ticket of a class queue."""
         first = class_queue.line.first(now)
         return first is not None and self._extras.allow(first)
+
+    def _is_left(
+        self, gate: CachedGate, class_queue: ClassQueue, eldest: Ticket, level: float, now: float
+    ) -> bool:
+        """Whether a replica is left free for another router, and not for a class queue."""
+        first = class_queue.line.first(now)
+        return first is not None and self._elsewhere.holds(
+            gate, first, level, self._rules, self._pool, now, is_starved=eldest.starved
+        )
 
     def _starve(self, class_queue: ClassQueue, since: float) -> None:
         """Note a class queue whose oldest ticket, which arrived at the time `since`, is starved."""

@@ -15,6 +15,7 @@ from router.lab.simulator.scenario import Sharing
 from router.share.messages import Message
 from router.share.others import Others
 from router.share.own import Own
+from router.share.parts import parts
 
 
 class Messages:
@@ -28,7 +29,8 @@ class Messages:
         self._rng = Random(f"messages {seed}")
         self._others: list[Others] = []
         for router in routers:
-            own, others = Own(f"{router.number}"), Others(f"{router.number}", router.fleet)
+            pools = None if router.queue is None else router.queue.pools
+            own, others = parts(f"{router.number}", router.fleet, pools, rules.interval_s)
             router.fleet.knowledge.tell = own.placed
             self._others.append(others)
             clock.at(

@@ -34,7 +34,7 @@ def test_three_equal_routers_are_learned_as_two_others() -> None:
 def test_an_urgent_request_waits_for_slots_of_this_router_only() -> None:
     spot = Spot("a", slots=2)
     world = World([spot], IN_BULK)
-    world.queue.headroom.level = 1.0
+    world.queue.headroom.own = 1.0
     foreign(spot, 2)
     world.free(spot)
     assert world.come(number=float(HIGH)).state != WAITING  # another router holds the slots

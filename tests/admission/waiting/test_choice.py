@@ -101,7 +101,7 @@ def test_batch_has_turns_by_weight_at_a_full_replica_while_low_waits(order: str)
     spot = Spot("a", slots=16)
     spot.inflight = spot.load = 16
     parts = Parts(spot, **{**WEIGHTED, "order": order})
-    parts.headroom.level = 1.0  # batch leaves a quarter of the slots free
+    parts.headroom.own = 1.0  # batch leaves a quarter of the slots free
     batch = parts.waits(number=4.0)
     assert parts.chosen(spot) is None
     low = parts.waits(number=3.0)

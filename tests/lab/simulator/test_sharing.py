@@ -1,14 +1,20 @@
 """Simulated routers that tell each other of their requests."""
 
+from collections import Counter
 from dataclasses import replace
+from statistics import median
+from typing import Any
 
 import pytest
 
-from router.lab.simulator.scenario import Sharing
+from router.config.keys import KeyLine
+from router.config.model import Queue
+from router.core.errors import Reason
+from router.lab.simulator.scenario import Scenario, Sharing
 from router.lab.simulator.simulation import simulate
 from router.lab.simulator.totals import Totals
 from router.lab.simulator.traffic import Arrival
-from tests.lab.simulator.worlds import Kept, Script, blocks, world
+from tests.lab.simulator.worlds import WORLD, Kept, Script, blocks, world
 
 PROMPTS = 12
 # Each prompt comes four times, to any of the routers.
@@ -50,3 +56,68 @@ def test_lost_messages_tell_nothing() -> None:
 def test_wrong_rules_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Sharing(**wrong)
+
+
+# -- one order ------------------------------------------------------------------------------------
+
+
+def queued(routers: int, sharing: Sharing | None, **changes: Any) -> Scenario:
+    """A fleet with fewer slots than requests; all requests of one tenant come to one router."""
+    scenario = world(
+        replicas=2,
+        core=replace(WORLD.core, max_num_seqs=4),
+        policy="least_load",
+        interval_s=0.25,
+        **changes,
+    )
+    each = 1 if routers > 1 else 0
+    return replace(scenario, routers=routers, routers_per_tenant=each, sharing=sharing)
+
+
+def shares(routers: int, sharing: Sharing | None) -> float:
+    """The tokens of a tenant of weight 4 for each token of a tenant of weight 1."""
+    keys = {
+        name: KeyLine(name=name, hash=f"sha256:{digit * 64}", weight=weight)
+        for name, digit, weight in (("one", "0", 4.0), ("two", "1", 1.0))
+    }
+    queue = Queue(enabled=True, policy="fair", options={"width": 0.0})
+    scenario = queued(routers, sharing, queue=queue, keys=keys)
+    arrivals = [
+        Arrival(number, number * 0.01, 100, 40, tenant=("one", "two")[number % 2], is_known=True)
+        for number in range(1600)
+    ]
+    kept = Kept()
+    simulate(scenario, Script(arrivals), kept, until=60.0)
+    served: Counter[str] = Counter()
+    for one in kept.outcomes:
+        if one.reason is Reason.OK and 10.0 <= one.ended < 60.0:
+            served[one.arrival.tenant] += one.arrival.prompt_tokens + one.arrival.output_tokens
+    return served["one"] / served["two"]
+
+
+def test_weights_hold_over_routers_if_each_has_all_requests_of_one_tenant() -> None:
+    assert shares(2, None) < 1.5
+    assert shares(2, Sharing()) == pytest.approx(4.0, rel=0.1)
+    assert shares(1, None) == pytest.approx(4.0, rel=0.1)
+
+
+def urgent_ttft_s(routers: int, sharing: Sharing | None) -> float:
+    """The median TTFT of class high, whose requests all come to one router, while batch of another
+    router keeps all slots busy."""
+    arrivals = [Arrival(n, 0.0, 100, 40, priority="batch", tenant="one") for n in range(400)]
+    arrivals += [
+        Arrival(400 + n, 5.0 + 0.5 * n, 100, 10, priority="high", tenant="two") for n in range(40)
+    ]
+    kept = Kept()
+    queue = Queue(enabled=True)
+    simulate(queued(routers, sharing, queue=queue), Script(arrivals), kept)
+    assert all(one.reason is Reason.OK for one in kept.outcomes)
+    return median(one.ttft_s for one in kept.outcomes if one.arrival.priority == "high")
+
+
+def test_batch_at_one_router_waits_for_an_urgent_request_at_another() -> None:
+    alone = urgent_ttft_s(1, None)
+    apart = urgent_ttft_s(2, None)
+    together = urgent_ttft_s(2, Sharing())
+    assert together <= alone + 0.05
+    assert apart > together

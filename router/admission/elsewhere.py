@@ -1,0 +1,131 @@
+"""What waits at the other routers of the fleet, and whether it goes before a ticket of this router.
+
+All routers together have one order, as far as they have told each other what waits
+(`router/share`). A slot that becomes free is seen first by the router whose request has ended. So
+if a request of another router goes first, this router leaves the slot free for `patience_s`: by
+then the other router has heard of it and has sent its request. If it has not, it cannot, and this
+router does not wait for it at this replica for `_PAUSE_S` seconds. The time begins when a request
+of the other one's class may be sent to the replica.
+
+A request goes before a ticket of this router
+- if its class, raised by its age, is more urgent, unless `queue.order` is "together";
+- or within one class, if the order policy says so (`OrderPolicy.yields`);
+- or if it has waited for `_OLDER_S` longer, with a policy that orders by arrival.
+
+A critical ticket waits for nobody. A class whose oldest ticket is starved waits for at most every
+other slot.
+
+Must never: keep a replica free for longer than `patience_s` if no other router takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from policies.queueing.ticket import CLASSES, INFINITY, Ticket
+from router.admission.gates.gate_cache import CachedGate
+from router.admission.pool import Pool
+from router.admission.rules import TOGETHER, Rules
+from router.core.urgency import CRITICAL, HIGH
+
+_PAUSE_S: Final = 1.0
+_OLDER_S: Final = 0.25
+
+
+class Elsewhere:
+    """What waits at the other routers, by model and class."""
+
+    __slots__ = ("_since", "_was_taken", "patience_s")
+
+    def __init__(self) -> None:
+        self.patience_s = 0.0
+        # Another router has taken a slot that was left free, since a starved ticket was sent.
+        self._was_taken = False
+        self._was_taken = False  # Another router has taken a slot that was left free.
+        # By model: by class, the arrival of the oldest request; infinity: none waits.
+        self._since: dict[str, list[float]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any request waits at another router."""
+        return bool(self._since)
+
+    def adopt(self, waiting: Iterable[tuple[str, int, float]]) -> None:
+        """Replace everything. `waiting`: model, class, and arrival in monotonic seconds."""
+        since: dict[str, list[float]] = {}
+        for model, urgency, arrival in waiting:
+            by_class = since.setdefault(model, [INFINITY] * CLASSES)
+            by_class[urgency] = min(by_class[urgency], arrival)
+        self._since = since
+
+    def holds(
+        self,
+        gate: CachedGate,
+        ticket: Ticket,
+        level: float,
+        rules: Rules,
+        pool: Pool,
+        now: float,
+        *,
+        is_starved: bool = False,
+    ) -> bool:
+        """Whether a replica is left free for a request of another router, and not for a ticket.
+
+        `level`, `is_starved`: the aged level of the ticket's class queue, and whether its oldest
+        ticket is starved.
+        """
+        if is_starved and self._was_taken:
+            self._was_taken = False
+            return False
+        if now < gate.waits_again_at:
+            return False
+        first = self._first(gate, ticket, level, rules, pool, now)
+        if first == CLASSES:
+            return False
+        load, until = gate.facts.load, gate.kept_until
+        is_taken = load > gate.kept_load and now <= until + self.patience_s
+        if is_taken:
+            self._was_taken = True
+        gate.kept_load = load
+        # An urgent request waits for a free slot, so it cannot come before there is one.
+        if first <= HIGH and gate.facts.needs_slot():
+            gate.kept_until = -INFINITY
+            return True
+        if is_taken or now > until + self.patience_s:
+            until = gate.kept_until = now + self.patience_s
+        if now >= until:
+            gate.waits_again_at = now + _PAUSE_S
+        return now < until
+
+    def _first(
+        self, gate: CachedGate, ticket: Ticket, level: float, rules: Rules, pool: Pool, now: float
+    ) -> int:
+        """Return the class of a request of another router that goes before a ticket; `CLASSES`:
+        there is none."""
+        own = ticket.urgency
+        if own == CRITICAL:
+            return CLASSES
+        rounded = int(level + 0.5)
+        for model, by_class in self._since.items():
+            if not pool.serves(gate.place, model):
+                continue
+            for urgency in range(CLASSES):
+                since = by_class[urgency]
+                if since == INFINITY:
+                    continue
+                if urgency == own or rules.mode == TOGETHER:
+                    is_first = _is_before(urgency, since, ticket, rules)
+                else:
+                    is_first = int(rules.aged(float(urgency), now - since) + 0.5) < rounded
+                if is_first:
+                    return urgency
+        return CLASSES
+
+
+def _is_before(urgency: int, since: float, ticket: Ticket, rules: Rules) -> bool:
+    """Whether a request of a class goes before a ticket by the order policy. It waits since a
+    time."""
+    order = rules.order
+    if order.by_arrival:
+        return since + _OLDER_S < ticket.arrival
+    return urgency == ticket.urgency and order.yields(ticket)

@@ -1,0 +1,29 @@
+"""Makes what one router needs to share a fleet with others.
+
+Must never: start anything.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from router.admission.pools import Pools
+from router.fleet.table.fleet import Fleet
+from router.share.order import OthersOrder, OwnOrder
+from router.share.others import Others
+from router.share.own import Own
+
+# A router leaves a free slot to another one for this many intervals: one until the other has heard
+# of it, one until its answer is heard, and one for delays.
+_PATIENCE: Final = 3.0
+
+
+def parts(
+    router: str, fleet: Fleet, pools: Pools | None, interval_s: float
+) -> tuple[Own, Others]:
+    """`router`: its name, unique for each of its lives. `pools`: None if requests do not wait."""
+    if pools is None:
+        return Own(router), Others(router, fleet)
+    own = OwnOrder(pools)
+    others = OthersOrder(pools, _PATIENCE * interval_s)
+    return Own(router, own), Others(router, fleet, others)
