@@ -82,6 +82,7 @@ class ReplicaPlan:
         "_changes",
         "_spare",
         "at",
+        "attention",
         "common",
         "has_room",
         "models",
@@ -110,9 +111,10 @@ class ReplicaPlan:
         self.worth = [0.0] * CLASSES
         self.tpot_slo_s = [_NO_SLO] * CLASSES
         # Moving means over the last requests: the tokens of a prompt, the uncached tokens of a
-        # prompt, and the output tokens.
+        # prompt, the attention of its prefill (see `EngineSpeed`), and the output tokens.
         self.prompt_tokens = 0.0
         self.new_tokens = 0.0
+        self.attention = 0.0
         self.output = USUAL_OUTPUT
 
     def add(
@@ -122,6 +124,8 @@ class ReplicaPlan:
         urgency = view.urgency
         self.prompt_tokens = _mean(self.prompt_tokens, prompt_tokens)
         self.new_tokens = _mean(self.new_tokens, new_tokens)
+        attention = new_tokens * (prompt_tokens - 0.5 * new_tokens)
+        self.attention = _mean(self.attention, attention, MORE * self.new_tokens)
         running = self.at.get(candidate.id)
         if running is None or running.candidate is not candidate:
             running = self.at[candidate.id] = PlannedReplica(candidate)
@@ -163,7 +167,7 @@ class ReplicaPlan:
         if not self.at:
             self.worth, self.tpot_slo_s = plan.worth[:], plan.tpot_slo_s[:]
             self.prompt_tokens, self.new_tokens = plan.prompt_tokens, plan.new_tokens
-            self.output = plan.output
+            self.attention, self.output = plan.attention, plan.output
         self.at[one.candidate.id] = one
         self._changes += 1
 
@@ -265,12 +269,14 @@ class ReplicaPlan:
         `slower`: the result of the method `slower`, which is the same for all classes.
 
         In the steady state each of B streams brings one prefill of P seconds in its O tokens, so a
-        token takes T = step + B * (m + P / O) seconds, where m is what a stream adds to a step.
+        token takes T = step + B * (m + P / O) seconds, where m is what a stream adds to a step. P
+        includes the attention, which takes a large part of the time of long prompts: without it,
+        too many streams would run.
         """
         slo_s = self.tpot_slo_s[urgency]
         common = self.common
         each = self.prompt_tokens + 0.5 * self.output
-        prefill_s = common.token_s * self.new_tokens
+        prefill_s = common.token_s * self.new_tokens + common.attention_s * self.attention
         more_s = common.sequence_s + common.context_s * each + prefill_s / self.output
         room = (
             max(0.0, MARGIN * slo_s / slower - common.step_s) / more_s if more_s > 0.0 else _NO_SLO
@@ -294,9 +300,10 @@ class ReplicaPlan:
         common.sequence_s = sum([one.sequence_s for one in known]) * share
         common.context_s = sum([one.context_s for one in known]) * share
         common.token_s = sum([one.token_s for one in known]) * share
+        common.attention_s = sum([one.attention_s for one in known]) * share
 
 
-def _mean(mean: float, value: float) -> float:
+def _mean(mean: float, value: float, more: float = MORE) -> float:
     """Return the mean after one more value. Large values are limited, so that a single request
     changes the mean only a little."""
-    return mean + SMOOTHING * (min(value, MOST * mean + MORE) - mean)
+    return mean + SMOOTHING * (min(value, MOST * mean + more) - mean)

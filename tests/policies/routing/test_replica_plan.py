@@ -83,3 +83,18 @@ def test_a_huge_request_moves_the_means_little() -> None:
     plan.add(a, asked(NORMAL), 2e6, 2e6)
     plan.remove(a, NORMAL, 10**14)
     assert room(plan, a, NORMAL) > 0.9 * before
+
+
+def test_the_attention_of_long_prompts_leaves_less_room() -> None:
+    rooms = []
+    for attention_s in (0.0, 4e-9):
+        plan = ReplicaPlan(0.2)
+        (a,) = known(0)
+        a.speed.attention_s = attention_s
+        for _ in range(500):
+            plan.add(a, asked(NORMAL), 40_000.0, 40_000.0)
+        plan.renew()
+        rooms.append(room(plan, a, NORMAL))
+    token_s = 1e-4 * 40_000.0
+    attention_s = 4e-9 * 0.5 * 40_000.0**2
+    assert 1.0 < rooms[0] / rooms[1] < 1.0 + attention_s / token_s
