@@ -74,8 +74,8 @@ class Others:
     def expire(self, now: float) -> None:
         """Forget the routers that are silent."""
         lost = [name for name, one in self._routers.items() if now - one.heard_at > LOST_S]
-        for name in lost:
-            self._count(self._routers.pop(name).rows)
+        # One count for all: if the server is lost, all routers are.
+        self._count({row for name in lost for row in self._routers.pop(name).rows})
 
     def _count(self, names: Iterable[str]) -> None:
         """Compute the sums of these replicas again."""

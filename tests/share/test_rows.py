@@ -99,6 +99,37 @@ def test_a_silent_router_has_no_load_any_more() -> None:
     assert other.loads() == [(0, 0, 0)] * 2
 
 
+def test_many_routers_that_fall_silent_are_counted_once() -> None:
+    side = Side("a")
+    for number in range(50):
+        side.others.hear(Message(VERSION, f"b{number}", 1, (Row("r0", 1, 1, 7),), True, ()), 10.0)
+    assert side.loads()[0] == (50, 50, 350)
+    side.others.expire(10.1 + LOST_S)
+    assert side.room == [side["r0"]]
+    assert side.loads() == [(0, 0, 0)] * 2
+
+
+@pytest.mark.parametrize("ahead_s", [-300.0, 300.0])
+def test_no_clock_is_compared(ahead_s: float) -> None:
+    one, other = Side("a"), Side("b")
+    one.now = 1000.0
+    other.now = one.now + ahead_s
+    lease = Lease(one["r0"], tokens=300)
+    one.fleet.knowledge.sent(one["r1"], BLOCKS, 0)
+    other.others.hear(through_the_wire(one.tell()), other.now)
+    for side in (one, other):
+        side.now += LOST_S
+        side.others.expire(side.now)
+    assert other.loads() == [(1, 1, 300), (0, 0, 0)]
+    assert other.fleet.knowledge.prefixes.match(BLOCKS) == {other["r1"]: 3}
+    lease.release()
+    other.others.hear(through_the_wire(one.tell()), other.now)
+    assert other.loads() == [(0, 0, 0)] * 2
+    other.now += 0.1 + LOST_S
+    other.others.expire(other.now)
+    assert other.others.count == 0
+
+
 def test_a_whole_message_replaces_what_was_lost() -> None:
     one, other = Side("a"), Side("b")
     lease = Lease(one["r0"], tokens=300)
