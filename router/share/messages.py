@@ -19,7 +19,8 @@ from router.core.unreadable import NOT_JSON
 VERSION: Final = 1
 MOST_BYTES: Final = 512 * 1024
 MOST_NAME: Final = 256  # characters of a name
-MOST_ROWS: Final = 4096  # rows of one message, and placements
+MOST_ROWS: Final = 4096  # rows of one message
+MOST_PLACEMENTS: Final = 1024  # of one message; each costs more time than a row
 MOST_BLOCKS: Final = 24_000  # blocks of all placements of one message
 MOST_LOAD: Final = 1_000_000  # requests of one row
 MOST_TOKENS: Final = 1_000_000_000  # tokens of one row
@@ -73,7 +74,7 @@ def decoded(data: bytes) -> Message | None:
     is_ours = message.version == VERSION and message.number >= 0
     if not is_ours or len(message.router) > MOST_NAME:
         return None
-    if len(rows) > MOST_ROWS or len(placements) > MOST_ROWS:
+    if len(rows) > MOST_ROWS or len(placements) > MOST_PLACEMENTS:
         return None
     if not all(map(_is_load, rows)) or not all(map(_is_placement, placements)):
         return None

@@ -149,11 +149,19 @@ class StoreAddon(Addon):
             self.ignored += 1
             return
         self.heard += 1
-        self.others.hear(message, now)
+        if self.others.hear(message, now):
+            self._own.joined(self.others.count, self._held)
         awaited = self._awaited
         if message.router == self._own.router and awaited and message.number >= awaited[0]:
             self._awaited = None
             self._found(now)
+
+    def _held(self, name: str, blocks: tuple[int, ...]) -> int:
+        """How many leading blocks of a prompt a replica still holds."""
+        replica = self._fleet.replicas.get(name)
+        return (
+            0 if replica is None else self._fleet.knowledge.prefixes.match(blocks).get(replica, 0)
+        )
 
     def _lost(self, problem: str) -> None:
         now = monotonic()
