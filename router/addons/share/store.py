@@ -40,9 +40,10 @@ ANSWER_S: Final = 1.0  # seconds until a server that does not answer counts as l
 # that what comes is old.
 SILENT_S: Final = 2.5
 PAUSE_S: Final = 0.5  # between two attempts to connect
-# Seconds without a failure until the server counts as reached again. So a connection that fails
-# again and again is one event. After another loss within `CALM_S` it is four times as long.
-STEADY_S: Final = 1.0
+# Seconds without a failure until the server counts as reached again. More than `PAUSE_S`, so that a
+# connection that fails again and again is one event; less than the second between two own messages,
+# so that the first one counts. After another loss within `CALM_S` it is four times as long.
+STEADY_S: Final = 0.8
 CALM_S: Final = 60.0
 TURN_S: Final = 0.005  # of reading messages, before the event loop has as much time for the rest
 STOP_S: Final = 0.1  # between two cancellations of a task that has lost one
