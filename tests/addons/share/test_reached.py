@@ -1,4 +1,4 @@
-"""When the server counts as lost and as reached again, and the end of the tasks. No sockets."""
+"""When the server counts as lost and as reached again, and what the tasks do. No sockets."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.addons.share import store
-from router.addons.share.store import CALM_S, PAUSE_S, STEADY_S, StoreAddon
+from router.addons.share.store import CALM_S, PAUSE_S, STEADY_S, TURN_S, StoreAddon
 from router.config.model import Sharing
 from tests.fleet.conftest import _closes_tables as _closes_tables
 from tests.fleet.helpers import Table
@@ -117,4 +117,45 @@ async def test_a_url_that_the_package_refuses_does_not_end_the_task() -> None:
     await addon.start()
     await asyncio.sleep(0.01)
     assert (addon.is_reached, addon.running) == (False, 3)
+    await addon.stop()
+
+
+class Floods:
+    """A client whose channel has 100 messages at once, and then none."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._left = 100
+
+    def pubsub(self, **_: object) -> "Floods":
+        return self
+
+    async def __aenter__(self) -> "Floods":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def subscribe(self, channel: str) -> None:
+        pass
+
+    async def get_message(self, *, timeout: float) -> dict[str, bytes]:
+        if not self._left:
+            await asyncio.sleep(100.0)
+        self._left -= 1
+        self._clock.now += TURN_S / 2
+        return {"data": b"garbage"}
+
+
+@scenario
+async def test_a_full_channel_leaves_time_for_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, addon, loop = Clock(monkeypatch), new_addon(), asyncio.get_running_loop()
+    addon._tasks = [asyncio.ensure_future(addon._read(Floods(clock)))]
+    turns = 0
+    began = loop.time()
+    while addon.ignored < 100:
+        await asyncio.sleep(0.0)
+        turns += 1
+    assert turns > 30
+    assert loop.time() - began > 30 * TURN_S
     await addon.stop()

@@ -3,6 +3,7 @@
 Two routers run in this process, so a timer sees each stall of their event loop.
 """
 
+import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +14,7 @@ from signal import SIGCONT, SIGSTOP
 
 import pytest
 
-from router.addons.share.store import StoreAddon
+from router.addons.share.store import STEADY_S, StoreAddon
 from router.config.model import Sharing
 from router.share.messages import VERSION
 from tests.addons.share.app.servers import PASSWORD, Liar, Link, Store
@@ -58,6 +59,7 @@ class Faulty:
         self, store: Store, link: Link, routers: list[kit.Router], log: pytest.LogCaptureFixture
     ) -> None:
         self.store, self.link, self.routers, self.log = store, link, routers, log
+        self.watch = Watch()
 
     def states(self) -> list[bool | None]:
         addons = (router.app.parts.addons["share"] for router in self.routers)
@@ -93,9 +95,14 @@ class Faulty:
         records = [(record.getMessage(), record.levelno) for record in self.log.records]
         return [text for text, level in records if level >= logging.WARNING or text == FOUND]
 
-    async def loses(self, fault: Step, mend: Step, *, forgets: bool = False) -> None:
-        """Whatever the fault, both routers serve; they lose the server once and find it once."""
-        with Watch() as watch:
+    async def loses(
+        self, fault: Step, mend: Step, *, forgets: bool = False, lasts_s: float = 0.0
+    ) -> None:
+        """Whatever the fault, both routers serve; they lose the server once and find it once.
+
+        `lasts_s`: how long the fault lasts after the server was lost.
+        """
+        with self.watch as watch:
             await fault()
             await self.serve()
             await kit.eventually(lambda: self.states() == [False, False], "a lost server", WITHIN_S)
@@ -103,6 +110,8 @@ class Faulty:
             if forgets:
                 await kit.eventually(lambda: self.load() == 0, "no load any more", WITHIN_S)
             await self.serve()
+            await asyncio.sleep(lasts_s)
+            assert self.states() == [False, False]
             await mend()
             began_s = watch.now_s()
             await self.good()
@@ -150,9 +159,11 @@ async def test_a_server_that_is_killed_and_starts_empty(caplog: pytest.LogCaptur
 
         async def kill() -> None:
             case.store.kill()
+            case.watch.excuse()
 
         async def start() -> None:
             case.store.start()
+            case.watch.excuse()
             await case.store.ready()
 
         await case.loses(kill, start)
@@ -246,7 +257,7 @@ async def test_a_server_that_accepts_messages_and_delivers_none_in_time(
             if late_s != inf:
                 case.link.cut()  # Bytes that were late must not come between others.
 
-        await case.loses(delay, mend)
+        await case.loses(delay, mend, lasts_s=1.5 * STEADY_S)
 
 
 @kit.scenario
@@ -261,7 +272,10 @@ async def test_a_slow_reader_that_the_server_disconnects(
             case.link.flows.clear()
             for _ in range(20):
                 client.publish(CHANNEL, b"x" * 1_000_000)
+                case.watch.excuse()
+                await asyncio.sleep(0)
             assert client.client_list(_type="pubsub") == []
+            case.watch.excuse()
             case.link.flows.set()
 
         async def nothing() -> None:
