@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import urlsplit
 
 # A label of a host name. RFC 1123 does not allow the underscore, but Docker Compose uses it in
 # names, and every resolver accepts the underscore.
@@ -17,6 +18,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
 _PORT = re.compile(r"[0-9]{1,5}\Z")
 # A path of a URL: the characters that RFC 3986 section 3.3 allows, including percent-escapes.
 _PATH = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*\Z")
+_DATABASE = re.compile(r"/?[0-9]*\Z")
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # every address of this machine
 _DEFAULT_PORT = {"http": 80, "https": 443}
 
@@ -164,6 +166,20 @@ def host_of(authority: str) -> str:
 
 def join_host_port(host: str, port: int) -> str:
     return f"{_bracketed(host)}:{port}"
+
+
+def check_store_url(text: str) -> None:
+    """Checks the URL of a server of Redis. The error has no part of it, because of the password."""
+    try:
+        url = urlsplit(text)
+        is_network = url.scheme in ("redis", "rediss") and url.hostname and url.port != 0
+    except ValueError:  # The port is no number, or too large.
+        is_network, url = False, urlsplit("")
+    if not (is_network and _DATABASE.match(url.path)) and not (url.scheme == "unix" and url.path):
+        raise ValueError(
+            "must be redis://:PASSWORD@HOST:PORT, rediss://... for TLS or unix:///PATH; "
+            "write each of the characters %/?#@[] of a password as % and two hex digits"
+        )
 
 
 def parse_host(text: str) -> str:

@@ -19,7 +19,7 @@ from policies.hedging.contract import make_policy as make_hedging_policy
 from policies.queueing.contract import make_order
 from policies.registry import PolicyConfigError
 from router.config.addons import check_addons
-from router.config.address import parse_host, parse_replica_url
+from router.config.address import check_store_url, parse_host, parse_replica_url
 from router.config.admin_checks import check_admin, check_listeners
 from router.config.annotations import hints, unit_of
 from router.config.model import Batches, Config, Cors, Hedging, PolicyChoice, Queue, Routing
@@ -55,6 +55,8 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     _check_classes(config, problems)
     _check_slos(config, problems)
     _check_tokenizers(config, problems)
+    if config.share.url:
+        problems.parsed("share.url", check_store_url, config.share.url)
     check_addons(config, problems)
     check_priority(config, problems)
     check_keys(config, problems)

@@ -20,7 +20,8 @@ from router.core.unreadable import NOT_JSON
 VERSION: Final = 2
 MOST_BYTES: Final = 512 * 1024
 MOST_NAME: Final = 256  # characters of a name
-MOST_ROWS: Final = 4096  # rows of one message, and placements
+MOST_ROWS: Final = 4096  # rows of one message
+MOST_PLACEMENTS: Final = 1024  # of one message; each costs more time than a row
 MOST_BLOCKS: Final = 24_000  # blocks of all placements of one message
 MOST_LOAD: Final = 1_000_000  # requests of one row
 MOST_ACCOUNTS: Final = 32  # accounts of one class that wait
@@ -103,7 +104,7 @@ def decoded(data: bytes) -> Message | None:
     is_ours = message.version == VERSION and message.number >= 0
     if not is_ours or len(message.router) > MOST_NAME:
         return None
-    if len(rows) > MOST_ROWS or len(placements) > MOST_ROWS:
+    if len(rows) > MOST_ROWS or len(placements) > MOST_PLACEMENTS:
         return None
     if max(len(message.waits), len(message.charges), len(message.levels)) > MOST_ROWS:
         return None

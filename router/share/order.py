@@ -138,13 +138,14 @@ class OthersOrder:
             book.charged_elsewhere(row.account, row.weight, row.sum - last)
         return row.generation, row.sum
 
-    def lost(self, router: str) -> None:
-        """Forget what a router has waiting; what it has served stays charged."""
-        told = self._told.pop(router, None)
-        if told is not None:
-            _unmark(told.away)
-            self._adopt()
-            self._adopt_levels()
+    def lost(self, routers: Iterable[str]) -> None:
+        """Forget what routers have waiting; what they have served stays charged."""
+        for router in routers:
+            told = self._told.pop(router, None)
+            if told is not None:
+                _unmark(told.away)
+        self._adopt()
+        self._adopt_levels()
 
     def _mark(self, told: _Told, waits: tuple[Waits, ...]) -> _Away:
         """Note in the books which accounts a router has waiting. Return the marks of before."""

@@ -45,14 +45,18 @@ class Others:
         """The number of routers that were heard lately."""
         return len(self._routers)
 
-    def hear(self, message: Message, now: float) -> None:
-        """Take over what a router has told. A message that a later one has passed is ignored."""
+    def hear(self, message: Message, now: float) -> bool:
+        """Take over what a router has told; return whether the router was unknown.
+
+        A message that a later one has passed is ignored.
+        """
         if message.router == self._router:
-            return
+            return False
         router = self._routers.get(message.router)
+        is_new = router is None
         if router is None:
             if len(self._routers) >= MOST_ROUTERS:
-                return
+                return False
             router = self._routers[message.router] = _Router()
         router.heard_at = now
         if message.number > router.number:
@@ -74,14 +78,15 @@ class Others:
             replica = fleet.replicas.get(placement.replica)
             if replica is not None:
                 fleet.knowledge.begun(replica, placement.blocks, placement.held)
+        return is_new
 
     def expire(self, now: float) -> None:
         """Forget the routers that are silent."""
         lost = [name for name, one in self._routers.items() if now - one.heard_at > LOST_S]
-        for name in lost:
-            self._count(self._routers.pop(name).rows)
-            if self._order is not None:
-                self._order.lost(name)
+        # One count for all: if the server is lost, all routers are.
+        self._count({row for name in lost for row in self._routers.pop(name).rows})
+        if self._order is not None and lost:
+            self._order.lost(lost)
 
     def _count(self, names: Iterable[str]) -> None:
         """Compute the sums of these replicas again."""

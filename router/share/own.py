@@ -1,7 +1,9 @@
 """What this router tells the others: its load at each replica, and where it has sent prompts.
 
 `tell` is called at most every 10 to 20 ms. It compares the load of each replica with what was told
-last, so a request costs nothing but the note of its placement.
+last, so a request costs nothing but the note of its placement. A router that joins gets the latest
+placements again: together at most `MOST_BLOCKS` blocks from all routers, at most `AGAIN_BLOCKS` of
+them in a second from each.
 
 Must never: wait, or tell what another router has told.
 """
@@ -9,7 +11,7 @@ Must never: wait, or tell what another router has told.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from router.core.replica_load import ReplicaLoad
@@ -27,6 +29,7 @@ from router.share.order import OwnOrder
 
 WHOLE_S: Final = 1.0  # seconds between two messages with all rows
 MOST_TOLD: Final = 512  # placements that wait for the next message; older ones are dropped
+AGAIN_BLOCKS: Final = 2000  # blocks that one message tells again
 
 _Load = tuple[int, int, int]
 _NONE: Final = (0, 0, 0)
@@ -53,11 +56,35 @@ class Own:
         self._whole_at = 0.0
         self._told: dict[str, _Load] = {}  # what the others know, without rows of zeros
         self._placements: deque[Placement] = deque(maxlen=MOST_TOLD)
+        self._latest: deque[Placement] = deque()  # with at most `MOST_BLOCKS` blocks
+        self._latest_blocks = 0
+        self._again: list[Placement] = []  # to be told again, the oldest last
 
     def placed(self, replica: ReplicaLoad, blocks: tuple[int, ...], held: int) -> None:
         """Note that a prompt was sent to a replica."""
-        if len(blocks) <= MOST_BLOCKS:
-            self._placements.append(Placement(replica.id, blocks, held))
+        if len(blocks) > MOST_BLOCKS:
+            return
+        placement = Placement(replica.id, blocks, held)
+        self._placements.append(placement)
+        self._latest.append(placement)
+        self._latest_blocks += len(blocks)
+        while self._latest_blocks > MOST_BLOCKS or len(self._latest) > MOST_TOLD:
+            self._latest_blocks -= len(self._latest.popleft().blocks)
+
+    def joined(self, others: int, held: Callable[[str, tuple[int, ...]], int]) -> None:
+        """Begin to tell the latest placements again, because one of `others` routers is new.
+
+        `held`: how many leading blocks of a prompt a replica still holds.
+        """
+        left = MOST_BLOCKS // max(1, others)
+        self._again = []
+        for placement in reversed(self._latest):
+            blocks = placement.blocks[:AGAIN_BLOCKS]
+            left -= len(blocks)
+            if left < 0:
+                break
+            if depth := held(placement.replica, blocks):
+                self._again.append(Placement(placement.replica, blocks[:depth], 0))
 
     def tell(self, places: Mapping[str, ReplicaLoad], now: float) -> Message | None:
         """The next message; None: there is nothing to tell."""
@@ -95,18 +122,23 @@ class Own:
             self._number,
             tuple(rows[:MOST_ROWS]),
             is_whole,
-            self._next_placements(),
+            self._next_placements(is_whole),
             waits,
             charges,
             levels,
         )
 
-    def _next_placements(self) -> tuple[Placement, ...]:
-        """The oldest placements, as many as one message may have."""
+    def _next_placements(self, is_whole: bool) -> tuple[Placement, ...]:
+        """The oldest placements, as many as one message may have; in a whole one also told ones."""
         waiting = self._placements
         found: list[Placement] = []
         left = MOST_BLOCKS
         while waiting and len(waiting[0].blocks) <= left:
             left -= len(waiting[0].blocks)
             found.append(waiting.popleft())
+        again = self._again
+        left = min(left, AGAIN_BLOCKS if is_whole else 0)
+        while again and len(again[-1].blocks) <= left:
+            left -= len(again[-1].blocks)
+            found.append(again.pop())
         return tuple(found)

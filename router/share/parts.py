@@ -18,9 +18,7 @@ from router.share.own import Own
 _PATIENCE: Final = 3.0
 
 
-def parts(
-    router: str, fleet: Fleet, pools: Pools | None, interval_s: float
-) -> tuple[Own, Others]:
+def parts(router: str, fleet: Fleet, pools: Pools | None, interval_s: float) -> tuple[Own, Others]:
     """`router`: its name, unique for each of its lives. `pools`: None if requests do not wait."""
     if pools is None:
         return Own(router), Others(router, fleet)

@@ -4,6 +4,7 @@ import pytest
 
 from router.config.address import (
     ReplicaUrl,
+    check_store_url,
     join_host_port,
     parse_host,
     parse_replica_url,
@@ -124,3 +125,37 @@ def test_a_name_has_at_most_253_characters() -> None:
         parse_host(f"{label}.{label}.{label}.{'a' * 62}")
     with pytest.raises(ValueError, match="not a host name"):
         parse_host("a" * 64)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis://redis",
+        "redis://:secret@redis:6379/0",
+        "rediss://user:p%2Fw@[::1]:6380/1?ssl_ca_certs=/ca.pem",
+        "unix:///run/redis.sock?db=0",
+    ],
+)
+def test_a_url_of_a_store_is_valid(text: str) -> None:
+    check_store_url(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis:6379",
+        "http://:secret@redis:6379",
+        "redis://:secret@",
+        "redis://:secret@redis:port",
+        "redis://:secret@redis:99999",
+        "redis://:sec/ret@redis:6379",
+        "redis://:1/secret@redis:6379",
+        "redis://:se#cret@redis:6379",
+        "redis://[secret",
+        "unix://",
+    ],
+)
+def test_an_invalid_url_of_a_store_is_not_repeated(text: str) -> None:
+    with pytest.raises(ValueError, match=r"must be redis://:PASSWORD@HOST:PORT") as caught:
+        check_store_url(text)
+    assert "sec" not in str(caught.value)

@@ -552,3 +552,16 @@ def test_a_listener_of_the_router_is_no_replica(url: str, listener: str) -> None
         problems = err.problems
     expected = f"replicas[0].url: is this router's own listener ({listener})"
     assert problems == ([expected] if listener else [])
+
+
+@needs("share")
+def test_an_invalid_url_of_a_store_is_a_problem() -> None:
+    (problem,) = problems_of(REPLICA + "share: {url: 'http://:secret@redis:6379'}")
+    assert problem.startswith("share.url: must be redis://")
+
+
+@needs("share")
+def test_the_missing_package_of_a_store_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.config.addons.find_spec", lambda name: None)
+    problems = problems_of(REPLICA + "share: {url: 'redis://redis:6379'}")
+    assert problems == ["share.url: needs redis: pip install '.[share]'"]

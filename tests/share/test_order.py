@@ -83,8 +83,7 @@ def test_a_router_that_is_lost_has_nothing_waiting_and_keeps_its_charges() -> No
     one.serve("k", 70.0)
     other.hear(one.tell())
     before = other.counter("k")
-    other.others.lost("a")
-    other.others.lost("never heard")
+    other.others.lost(["a", "never heard"])
     assert not other.pools.elsewhere
     assert other.counter("k") == before
 
@@ -164,7 +163,7 @@ def test_the_highest_headroom_applies_everywhere() -> None:
     other.queue.headroom.own = 0.7
     assert other.queue.headroom.level == 0.7
     other.queue.headroom.own = 0.0
-    other.others.lost("a")
+    other.others.lost(["a"])
     assert other.queue.headroom.level == 0.0
 
 

@@ -11,7 +11,7 @@ from router.fleet.replica import Replica
 from router.share import messages
 from router.share.messages import VERSION, Message, Placement, Row, decoded, encoded
 from router.share.others import LOST_S, Others
-from router.share.own import WHOLE_S, Own
+from router.share.own import AGAIN_BLOCKS, MOST_TOLD, WHOLE_S, Own
 from tests.fleet.helpers import Table
 
 NAMES = ("r0", "r1")
@@ -96,6 +96,38 @@ def test_a_silent_router_has_no_load_any_more() -> None:
     other.others.expire(10.1 + LOST_S)
     assert other.others.count == 0
     assert other.loads() == [(0, 0, 0)] * 2
+
+
+def test_many_routers_that_fall_silent_are_counted_once() -> None:
+    side = Side("a")
+    for number in range(50):
+        side.others.hear(Message(VERSION, f"b{number}", 1, (Row("r0", 1, 1, 7),), True, ()), 10.0)
+    assert side.loads()[0] == (50, 50, 350)
+    side.room.clear()
+    side.others.expire(10.1 + LOST_S)
+    assert side.room == [side["r0"]]
+    assert side.loads() == [(0, 0, 0)] * 2
+
+
+@pytest.mark.parametrize("ahead_s", [-300.0, 300.0])
+def test_no_clock_is_compared(ahead_s: float) -> None:
+    one, other = Side("a"), Side("b")
+    one.now = 1000.0
+    other.now = one.now + ahead_s
+    lease = Lease(one["r0"], tokens=300)
+    one.fleet.knowledge.sent(one["r1"], BLOCKS, 0)
+    other.others.hear(through_the_wire(one.tell()), other.now)
+    for side in (one, other):
+        side.now += LOST_S
+        side.others.expire(side.now)
+    assert other.loads() == [(1, 1, 300), (0, 0, 0)]
+    assert other.fleet.knowledge.prefixes.match(BLOCKS) == {other["r1"]: 3}
+    lease.release()
+    other.others.hear(through_the_wire(one.tell()), other.now)
+    assert other.loads() == [(0, 0, 0)] * 2
+    other.now += 0.1 + LOST_S
+    other.others.expire(other.now)
+    assert other.others.count == 0
 
 
 def test_a_whole_message_replaces_what_was_lost() -> None:
@@ -223,6 +255,7 @@ def test_a_poll_does_not_count_told_requests_twice() -> None:
 
 
 TOO_MANY = (Row("r0", 0, 0, 0),) * (messages.MOST_ROWS + 1)
+TOO_MANY_PLACED = (Placement("r0", (), 0),) * (messages.MOST_PLACEMENTS + 1)
 GOOD = Message(VERSION, "a", 1, (Row("r0", 1, 1, 1),), True, (Placement("r0", BLOCKS, 0),))
 
 
@@ -237,6 +270,7 @@ GOOD = Message(VERSION, "a", 1, (Row("r0", 1, 1, 1),), True, (Placement("r0", BL
         encoded(Message(VERSION, "a", -1, (), True, ())),
         encoded(Message(VERSION, "a", 1, (Row("r0", -1, 0, 0),), True, ())),
         encoded(Message(VERSION, "a", 1, TOO_MANY, True, ())),
+        encoded(Message(VERSION, "a", 1, (), True, TOO_MANY_PLACED)),
         encoded(Message(VERSION, "a", 1, (Row("r0", 1, 2, 0),), True, ())),
         encoded(Message(VERSION, "a", 1, (Row("r0", messages.MOST_LOAD + 1, 0, 0),), True, ())),
         encoded(Message(VERSION, "a", 1, (), True, (Placement("r0", BLOCKS, 4),))),
@@ -261,6 +295,71 @@ def test_many_and_long_prompts_take_several_messages() -> None:
     told = [len(through_the_wire(one.tell()).placements) for _ in range(3)]
     assert told == [2, 2, 1]
     assert one.tell() is None
+
+
+def wholes(side: Side, count: int) -> list[Message]:
+    """The next whole messages."""
+    found = []
+    for _ in range(count):
+        side.now += WHOLE_S
+        found.append(through_the_wire(side.tell()))
+    return found
+
+
+def sent(side: Side, count: int, length: int) -> list[tuple[int, ...]]:
+    """The chains of prompts that a router has sent and told."""
+    chains = [tuple(range(n << 20, (n << 20) + length)) for n in range(count)]
+    for chain in chains:
+        side.fleet.knowledge.sent(side["r0"], chain, 0)
+        side.tell()
+    return chains
+
+
+def joins(one: Side, late: Side, others: int = 1) -> None:
+    def held(name: str, blocks: tuple[int, ...]) -> int:
+        return one.fleet.knowledge.prefixes.match(blocks).get(one[name], 0)
+
+    assert one.others.hear(through_the_wire(late.tell()), one.now)
+    assert not one.others.hear(wholes(late, 1)[0], one.now)
+    one.own.joined(others, held)
+
+
+def test_a_router_that_joins_is_told_the_latest_placements() -> None:
+    one, late = Side("a"), Side("c")
+    chains = sent(one, 30, 100)
+    joins(one, late)
+    told = wholes(one, 3)
+    found = [[placed.blocks for placed in message.placements] for message in told]
+    assert found == [chains[:20], chains[20:], []]
+    for message in told:
+        late.others.hear(message, late.now)
+    assert late.fleet.knowledge.prefixes.match(chains[0]) == {late["r0"]: 100}
+
+
+def test_many_routers_tell_a_new_one_no_more_blocks_together() -> None:
+    one, late = Side("a"), Side("c")
+    chains = sent(one, 600, 100)
+    joins(one, late, others=31)
+    told = [placed.blocks for message in wholes(one, 3) for placed in message.placements]
+    assert told == chains[-7:]
+    assert len(told) * 100 == pytest.approx(messages.MOST_BLOCKS / 31, rel=0.1)
+    assert 2 * MOST_TOLD <= messages.MOST_PLACEMENTS  # New ones and told ones, in one message.
+    assert one.own._latest_blocks <= messages.MOST_BLOCKS
+
+
+def test_what_a_replica_has_lost_is_not_told_again() -> None:
+    one, late = Side("a"), Side("c")
+    sent(one, 3, 100)
+    one.fleet.knowledge.restarted(one["r0"])
+    joins(one, late)
+    assert [message.placements for message in wholes(one, 2)] == [(), ()]
+
+
+def test_the_start_of_a_long_prompt_is_told_again() -> None:
+    one, late = Side("a"), Side("c")
+    (chain,) = sent(one, 1, AGAIN_BLOCKS + 1)
+    joins(one, late)
+    assert wholes(one, 1)[0].placements == (Placement("r0", chain[:AGAIN_BLOCKS], 0),)
 
 
 def test_rows_of_unknown_replicas_take_no_memory() -> None:

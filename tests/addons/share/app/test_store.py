@@ -3,48 +3,19 @@
 import asyncio
 import json
 import signal
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
-from tests.clients.programs import program
+from tests.addons.share.app.servers import PASSWORD, Store
 from tests.faults.process.metrics import number
 from tests.harness import kit
-from tests.harness.ports import free_port
 from tests.harness.running import long_scenario
 
-PASSWORD = "open-sesame"
 WITHIN_S = 10.0
-
-
-class Store:
-    """A server of Redis that keeps nothing."""
-
-    def __init__(self) -> None:
-        self.port = free_port()
-        self.client = redis.Redis.from_url(self.url(PASSWORD))
-        self.start()
-
-    def url(self, password: str) -> str:
-        return f"redis://:{password}@127.0.0.1:{self.port}/0"
-
-    def start(self) -> None:
-        options = ("--port", f"{self.port}", "--save", "", "--requirepass", PASSWORD)
-        self.process = subprocess.Popen(
-            [program("redis-server"), *options], stdout=subprocess.DEVNULL
-        )
-
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 async def answers_a_part(connection: kit.ReplicaConnection) -> None:
@@ -126,9 +97,7 @@ async def pair(folder: Path, password: str = PASSWORD) -> AsyncIterator[Pair]:
                 routers.append(await stack.enter_async_context(kit.serving(config)))
             yield Pair(store, routers)
     finally:
-        store.signal(signal.SIGCONT)
-        store.kill()
-        store.client.close()
+        store.close()
 
 
 @long_scenario
