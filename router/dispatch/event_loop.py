@@ -12,7 +12,6 @@ from typing import Final
 from router.core.clock import monotonic
 from router.core.scheduling import Alarm, Scheduler
 
-
 _LEAST_S: Final = 0.001  # The unit of the loop's timers, in seconds: a shorter delay is none.
 
 
