@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "intake": {"core", "config", "policies", "config.address", "fleet.engines"},
     "fleet": {"core", "config", "policies", "wire", "config.address", *FLEET},
     "admission": {"core", "config", "policies"},
-    "share": {"core", "fleet"},
+    "share": {"core", "admission", "fleet"},
     "observe": {"core", "config", "intake", "fleet", "wire", "config.address"},
     "lab": set(),
     "lab.extras": set(),

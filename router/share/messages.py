@@ -23,6 +23,10 @@ MOST_ROWS: Final = 4096  # rows of one message, and placements
 MOST_BLOCKS: Final = 24_000  # blocks of all placements of one message
 MOST_LOAD: Final = 1_000_000  # requests of one row
 MOST_TOKENS: Final = 1_000_000_000  # tokens of one row
+MOST_USES: Final = 1024  # rows of tenants of one message
+MOST_USED: Final = 10**15  # requests or tokens of one tenant since its row began
+MOST_ROUTERS: Final = 256
+LOST_S: Final = 3.0  # seconds of silence until a router counts as gone
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -42,6 +46,19 @@ class Placement(msgspec.Struct, frozen=True, array_like=True):
     held: int  # leading blocks that the replica held already
 
 
+class Use(msgspec.Struct, frozen=True, array_like=True):
+    """What a router has granted to one tenant since the row began; see `limits_told.py`."""
+
+    tenant: str  # the name of its key
+    generation: int  # the number of the message in which the row began
+    requests: int  # not of class batch
+    tokens: int  # of them, corrected when they end; may be negative
+    all_requests: int  # of all classes
+    all_tokens: int
+    running: int  # requests at replicas now that are not of class batch
+    batch: int  # batch requests at replicas now
+
+
 class Message(msgspec.Struct, frozen=True, array_like=True):
     """What one router tells all others."""
 
@@ -51,6 +68,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     rows: tuple[Row, ...]  # those that have changed, or all that are not zero (`is_whole`)
     is_whole: bool  # replicas without a row have no load of this router
     placements: tuple[Placement, ...]
+    uses: tuple[Use, ...] = ()  # those that have changed, or all
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -79,11 +97,24 @@ def decoded(data: bytes) -> Message | None:
         return None
     if sum(len(placement.blocks) for placement in placements) > MOST_BLOCKS:
         return None
+    if len(message.uses) > MOST_USES or not all(_is_use(use, message) for use in message.uses):
+        return None
     return message
 
 
 def _is_load(row: Row) -> bool:
     return 0 <= row.waiting <= row.load <= MOST_LOAD and 0 <= row.tokens <= MOST_TOKENS
+
+
+def _is_use(use: Use, message: Message) -> bool:
+    used = (use.requests, use.tokens, use.all_requests, use.all_tokens)
+    return (
+        len(use.tenant) <= MOST_NAME
+        and 0 <= use.generation <= message.number
+        and -MOST_USED <= min(used) <= max(used) <= MOST_USED
+        and 0 <= use.running <= MOST_LOAD
+        and 0 <= use.batch <= MOST_LOAD
+    )
 
 
 def _is_placement(placement: Placement) -> bool:

@@ -8,14 +8,11 @@ Must never: wait, believe a message of another life of this router, or change th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from router.core.lease import others_counted
 from router.fleet.table.fleet import Fleet
-from router.share.messages import Message, Row
-
-LOST_S: Final = 3.0
-MOST_ROUTERS: Final = 256
+from router.share.limits_told import SharedLimits
+from router.share.messages import LOST_S, MOST_ROUTERS, Message, Row
 
 
 class _Router:
@@ -32,9 +29,10 @@ class _Router:
 class Others:
     """The routers beside this one."""
 
-    def __init__(self, router: str, fleet: Fleet) -> None:
-        """`router`: the own name."""
+    def __init__(self, router: str, fleet: Fleet, limits: SharedLimits | None = None) -> None:
+        """`router`: the own name. `limits`: those of its tenants, if they are shared."""
         self._router = router
+        self._limits = limits
         self._fleet = fleet
         self._routers: dict[str, _Router] = {}
 
@@ -45,6 +43,8 @@ class Others:
 
     def hear(self, message: Message, now: float) -> None:
         """Take over what a router has told. A message that a later one has passed is ignored."""
+        if self._limits is not None:
+            self._limits.hear(message, now)
         if message.router == self._router:
             return
         router = self._routers.get(message.router)
@@ -73,6 +73,8 @@ class Others:
 
     def expire(self, now: float) -> None:
         """Forget the routers that are silent."""
+        if self._limits is not None:
+            self._limits.expire(now)
         lost = [name for name, one in self._routers.items() if now - one.heard_at > LOST_S]
         for name in lost:
             self._count(self._routers.pop(name).rows)

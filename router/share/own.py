@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from router.core.replica_load import ReplicaLoad
+from router.share.limits_told import SharedLimits
 from router.share.messages import MOST_BLOCKS, MOST_ROWS, VERSION, Message, Placement, Row
 
 WHOLE_S: Final = 1.0  # seconds between two messages with all rows
@@ -34,8 +35,9 @@ def own_load(place: ReplicaLoad) -> _Load:
 class Own:
     """The messages of one router."""
 
-    def __init__(self, router: str) -> None:
+    def __init__(self, router: str, limits: SharedLimits | None = None) -> None:
         self.router = router
+        self._limits = limits
         self._number = 0
         self._whole_at = 0.0
         self._told: dict[str, _Load] = {}  # what the others know, without rows of zeros
@@ -60,7 +62,9 @@ class Own:
             for name in (loads if is_whole else {**told, **loads})
             if is_whole or loads.get(name, _NONE) != told.get(name, _NONE)
         ]
-        if not (is_whole or rows or self._placements):
+        limits = self._limits
+        uses = () if limits is None else limits.tell(self._number + 1, is_whole, now)
+        if not (is_whole or rows or self._placements or uses):
             return None
         if is_whole:
             self._whole_at = now + WHOLE_S
@@ -73,6 +77,7 @@ class Own:
             tuple(rows[:MOST_ROWS]),
             is_whole,
             self._next_placements(),
+            uses,
         )
 
     def _next_placements(self) -> tuple[Placement, ...]:

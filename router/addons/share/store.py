@@ -24,6 +24,7 @@ from router.core.clock import monotonic
 from router.dispatch.addon import Addon, Host
 from router.observe.events import log_event
 from router.observe.families.family import Family, Source, counter, gauge
+from router.share.limits_told import SharedLimits
 from router.share.messages import VERSION, decoded, encoded
 from router.share.others import Others
 from router.share.own import Own
@@ -40,10 +41,12 @@ class StoreAddon(Addon):
 
     def __init__(self, host: Host, rules: Sharing) -> None:
         self._rules = rules
+        self._host = host
         self._fleet = host.fleet
         name = uuid4().hex
-        self._own = Own(name)
-        self.others = Others(name, host.fleet)
+        self.limits = SharedLimits(name, host.dispatcher.tenants, self._wake)
+        self._own = Own(name, self.limits)
+        self.others = Others(name, host.fleet, self.limits)
         self._channel = f"{rules.fleet}:{VERSION}:told"
         self._tasks: list[asyncio.Task[None]] = []
         self.sent = self.heard = self.ignored = self.failures = 0
@@ -119,6 +122,11 @@ class StoreAddon(Addon):
         self.heard += 1
         self.others.hear(message, monotonic())
 
+    def _wake(self) -> None:
+        queue = self._host.queue
+        if queue is not None:
+            queue.wake()
+
     def _lost(self, problem: str) -> None:
         self.failures += 1
         if self.is_reached is not False:
@@ -148,6 +156,11 @@ FAMILIES: Final[tuple[Family[StoreAddon], ...]] = (
         "share_routers",
         "Other routers of the fleet from which a message came in the last seconds.",
         lambda addon: float(addon.others.count),
+    ),
+    gauge(
+        "share_limit_parts",
+        "Equal parts of each key's limits of which the router uses one; 1: the others are heard.",
+        lambda addon: float(addon.limits.parts),
     ),
     counter("share_sent", "Messages sent to other routers.", lambda addon: float(addon.sent)),
     counter(

@@ -12,6 +12,7 @@ from random import Random
 from router.lab.simulator.clock import Clock
 from router.lab.simulator.router import SimulatedRouter
 from router.lab.simulator.scenario import Sharing
+from router.share.limits_told import SharedLimits
 from router.share.messages import Message
 from router.share.others import Others
 from router.share.own import Own
@@ -28,7 +29,9 @@ class Messages:
         self._rng = Random(f"messages {seed}")
         self._others: list[Others] = []
         for router in routers:
-            own, others = Own(f"{router.number}"), Others(f"{router.number}", router.fleet)
+            name, queue = f"{router.number}", router.queue
+            limits = SharedLimits(name, router.tenants, _nothing if queue is None else queue.wake)
+            own, others = Own(name, limits), Others(name, router.fleet, limits)
             router.fleet.knowledge.tell = own.placed
             self._others.append(others)
             clock.at(
@@ -45,5 +48,10 @@ class Messages:
 
     def _hear(self, sender: Others, message: Message, now: float) -> None:
         for others in self._others:
-            if others is not sender and self._rng.random() >= self._rules.loss:
+            # A router hears its own messages, too, as from the channel of the addon.
+            if others is sender or self._rng.random() >= self._rules.loss:
                 others.hear(message, now)
+
+
+def _nothing() -> None:
+    pass

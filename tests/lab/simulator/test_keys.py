@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from router.config.keys import KeyLine
 from router.config.model import Hedging
 from router.core.errors import Reason
-from router.lab.simulator.scenario import Scenario
+from router.lab.simulator.scenario import Scenario, Sharing
 from router.lab.simulator.traffic import Arrival
 from tests.lab.simulator.worlds import played, world
 
@@ -30,6 +32,19 @@ def test_requests_beyond_a_limit_a_minute_are_refused() -> None:
     reasons = [kept[n].reason for n in range(0, 12, 2)]
     assert reasons.count(Reason.KEY_REQUESTS) == reasons.count(Reason.OK) * 2 == 4
     assert {kept[n].reason for n in range(1, 12, 2)} == {Reason.OK}
+
+
+@pytest.mark.parametrize(("sharing", "expected"), [(Sharing(), 6), (None, 18)])
+def test_routers_that_tell_each_other_apply_a_limit_once(
+    sharing: Sharing | None, expected: int
+) -> None:
+    scenario = keyed(key("a", requests_per_minute=6))
+    scenario = replace(scenario, routers=3, sharing=sharing)
+    # All come in less than a tenth of a minute, but not faster than the messages.
+    kept = played(scenario, *(asked(n, 0.1 * n, "A") for n in range(60)))
+    reasons = [kept[n].reason for n in range(60)]
+    assert expected <= reasons.count(Reason.OK) <= expected + 1
+    assert reasons.count(Reason.KEY_REQUESTS) + reasons.count(Reason.OK) == 60
 
 
 def test_without_a_queue_they_are_refused() -> None:
