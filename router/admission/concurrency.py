@@ -15,8 +15,9 @@ Requests of class batch may use only what the key's other requests leave of the 
 request is blocked while all running requests of the key together reach the limit. Another request
 is blocked only while the running requests that are not batch reach the limit.
 
-Requests of the key that run through other routers count, too (`counts_elsewhere`). While these
-cannot be known, the limit is divided by the number of routers (`divide`).
+Requests of the key that run through other routers count, too, and the slots that their waiting
+requests will get first (`counts_elsewhere`). While these cannot be known, the limit is divided by
+the number of routers (`divide`).
 
 Must never: add work to requests of keys without limits, or depend on the value of the key.
 """
@@ -24,6 +25,7 @@ Must never: add work to requests of keys without limits, or depend on the value 
 from __future__ import annotations
 
 from abc import abstractmethod
+from math import inf
 from typing import Final
 
 from mypy_extensions import trait
@@ -42,6 +44,11 @@ class LimitedQueue:
         """Block or unblock tickets, because the number of requests that the API key may send has
         changed."""
 
+    @abstractmethod
+    def blocked(self) -> tuple[int, float]:
+        """Return the number of blocked tickets, and the arrival time of the oldest one; (0,
+        infinity): none. Tickets of class batch do not count."""
+
 
 class Concurrency:
     """Counts the running requests of one API key over all queues. `limit`: `None` means no
@@ -50,6 +57,7 @@ class Concurrency:
     __slots__ = (
         "_parts",
         "_whole",
+        "ahead_elsewhere",
         "batch",
         "batch_elsewhere",
         "elsewhere",
@@ -69,6 +77,8 @@ class Concurrency:
         # Requests at replicas that other routers have sent: those not of class batch, and batch.
         self.elsewhere = 0
         self.batch_elsewhere = 0
+        # Slots that requests get that have waited longer at other routers.
+        self.ahead_elsewhere = 0
         # The class queues that hold tickets of the API key.
         self.key_queues: dict[LimitedQueue, None] = {}
 
@@ -84,15 +94,29 @@ class Concurrency:
         self.limit = min(self._whole, max(1, self._whole // parts))
         self._fit(now)
 
-    def counts_elsewhere(self, own: int, batch: int, now: float) -> None:
-        """Count these requests of other routers, in place of those that were counted before."""
-        if own != self.elsewhere or batch != self.batch_elsewhere:
-            self.elsewhere, self.batch_elsewhere = own, batch
+    def counts_elsewhere(self, own: int, batch: int, ahead: int, now: float) -> None:
+        """Count these requests of other routers, in place of those that were counted before.
+
+        `ahead`: requests that wait there longer than any one here.
+        """
+        before = self.elsewhere, self.batch_elsewhere, self.ahead_elsewhere
+        if before != (own, batch, ahead):
+            self.elsewhere, self.batch_elsewhere, self.ahead_elsewhere = own, batch, ahead
             self._fit(now)
+
+    def blocked(self) -> tuple[int, float]:
+        """Return the number of tickets that the limit blocks, and the arrival time of the oldest
+        one; (0, infinity): none. Tickets of class batch do not count."""
+        count, oldest = 0, inf
+        for key_queue in self.key_queues:
+            more, arrival = key_queue.blocked()
+            count += more
+            oldest = min(oldest, arrival)
+        return count, oldest
 
     def free(self, is_batch: bool) -> int:
         """Return how many more requests of the key may be sent now; 0 or less: none."""
-        free = self.limit - self.own - self.elsewhere
+        free = self.limit - self.own - self.elsewhere - self.ahead_elsewhere
         return free - self.batch - self.batch_elsewhere if is_batch else free
 
     def may_pass(self, is_batch: bool) -> bool:

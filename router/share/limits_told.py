@@ -13,6 +13,10 @@ What the differences begin at:
    that is idle for `IDLE_S`, and begins at 0 again with a new generation.
 3. A router that is silent for `LOST_S` runs no request any more. What it has granted stays granted.
 
+A slot of the limit of running requests goes to the router with the oldest request that waits for
+one, so each router also tells how long that request has waited. Otherwise a router with enough
+requests of a tenant would use each slot that it has freed, and the others would get none.
+
 The excess over a limit is at most what the other routers grant until their messages come: in one
 interval plus the delay of a message, and longer after a loss. The level of the bucket is then
 negative, so the excess is repaid, up to the amount of one minute.
@@ -56,6 +60,10 @@ class Tenants(Protocol):
     def divide(self, parts: int, now: float) -> None: ...
 
 
+# What was granted, the running requests, those of class batch, those that wait, and since when.
+_Told = tuple[Used, int, int, int, float]
+
+
 class _Own:
     """One row of this router."""
 
@@ -66,7 +74,7 @@ class _Own:
         self.generation = generation
         self.changed_at = 0.0
         self.used = _NONE  # What is told, or will be with the next whole message.
-        self.told: Use | None = None
+        self.told: _Told | None = None
 
 
 class _Heard:
@@ -77,6 +85,7 @@ class _Heard:
     def __init__(self, generation: int, used: Used) -> None:
         self.generation = generation
         self.used = used
+        # Requests at replicas.
         self.running = 0
         self.batch = 0
 
@@ -110,6 +119,8 @@ class SharedLimits:
         self._turn = 0  # Unchanged rows that were told; all rows take turns.
         self._routers: dict[str, _Router] = {}
         self._running: dict[str, tuple[int, int]] = {}  # At all others, by tenant; no zeros.
+        # By tenant and router, without zeros: the requests that wait there, and since when.
+        self._waiting: dict[str, dict[_Router, tuple[int, float]]] = {}
         self._channel_at = -1.0  # The time of the last message of any router; below 0: none.
         self._back_at = -1.0  # The time since which the channel works again; below 0: always.
         self.parts = 1  # Of each limit, one of so many equal parts is used.
@@ -120,7 +131,7 @@ class SharedLimits:
         """Return the rows of the message `number`: those that have changed, or all (`is_whole`)."""
         rows = self._own
         changed: list[Use] = []
-        same: list[Use] = []
+        same: list[str] = []
         ended: list[str] = []
         for name, account in self._used.items():
             row = rows.get(name)
@@ -135,25 +146,32 @@ class SharedLimits:
             else:
                 row.used = account.used
             limit = account.concurrency
-            use = Use(name, row.generation, *row.used, limit.own, limit.batch)
-            if use != row.told:
+            waiting, since = limit.blocked()
+            state = row.used, limit.own, limit.batch, waiting, since
+            if state != row.told:
                 row.changed_at = now
                 if len(changed) < MOST_USES:
-                    row.told = use
-                    changed.append(use)
+                    row.told = state
+                    changed.append(_use(name, row.generation, state, now))
             elif now - row.changed_at > IDLE_S and not account.under_way:
                 ended.append(name)
                 account.set_used(_NONE)
             else:
-                same.append(use)
+                same.append(name)
         for name in ended:
             del self._used[name]
             rows.pop(name, None)
         if is_whole and same:
             first = self._turn % len(same)
-            more = (same[first:] + same[:first])[: MOST_USES - len(changed)]
-            self._turn = first + len(more)
-            changed += more
+            for name in (same[first:] + same[:first])[: MOST_USES - len(changed)]:
+                row = rows[name]
+                if row.told is not None:
+                    changed.append(_use(name, row.generation, row.told, now))
+                self._turn += 1
+        if self._waiting:  # The oldest request here may be another one now.
+            for name in self._waiting:
+                self._apply(name, now)
+            self._wake()
         return tuple(changed)
 
     # -- what it was told -------------------------------------------------------------------------
@@ -192,6 +210,7 @@ class SharedLimits:
             if len(rows) >= 2 * MOST_TENANTS:  # The sender has ended the oldest one.
                 oldest = next(iter(rows))
                 self._run(oldest, rows.pop(oldest), 0, 0, now)
+                self._wait(oldest, router, 0, now)
             row = _Heard(use.generation, used)
             if use.generation <= router.first:
                 before = used
@@ -207,7 +226,17 @@ class SharedLimits:
                 used[3] - before[3],
             )
             account.used_elsewhere(more, now)
+        self._wait(use.tenant, router, use.waiting, now - use.waited_s)
         self._run(use.tenant, row, use.running, use.batch, now)
+
+    def _wait(self, tenant: str, router: _Router, waiting: int, since: float) -> None:
+        """Note the requests that wait at another router, in place of those of its last message."""
+        found = self._waiting.pop(tenant, {})
+        found.pop(router, None)
+        if waiting:
+            found[router] = waiting, since
+        if found:
+            self._waiting[tenant] = found
 
     def _run(self, tenant: str, row: _Heard, running: int, batch: int, now: float) -> None:
         """Count the requests that another router runs, in place of those of its last message."""
@@ -217,9 +246,23 @@ class SharedLimits:
         row.running, row.batch = running, batch
         if own or of_batch:
             self._running[tenant] = own, of_batch
+        self._apply(tenant, now)
+
+    def _apply(self, tenant: str, now: float) -> None:
+        """Count the requests of a tenant at other routers here."""
         account = self._tenants.account_of(tenant, now)
-        if account is not None:
-            account.concurrency.counts_elsewhere(own, of_batch, now)
+        if account is None:
+            return
+        limit = account.concurrency
+        own, of_batch = self._running.get(tenant, (0, 0))
+        ahead = 0
+        others = self._waiting.get(tenant)
+        if others is not None:
+            _, oldest = limit.blocked()
+            for waiting, since in others.values():
+                if since < oldest:
+                    ahead += waiting
+        limit.counts_elsewhere(own, of_batch, ahead, now)
 
     def expire(self, now: float) -> None:
         """Forget the requests of routers that are silent, and divide the limits while the channel
@@ -229,6 +272,7 @@ class SharedLimits:
             if now - router.heard_at > LOST_S and not router.is_lost:
                 router.is_lost = is_less = True
                 for tenant, row in router.rows.items():
+                    self._wait(tenant, router, 0, now)
                     self._run(tenant, row, 0, 0, now)
             if self._channel_at - router.heard_at > KEPT_S:
                 del self._routers[name]
@@ -250,3 +294,9 @@ class SharedLimits:
                     row.used = row.account.used
             self.parts = parts
             self._tenants.divide(parts, now)
+
+
+def _use(tenant: str, generation: int, told: _Told, now: float) -> Use:
+    used, running, batch, waiting, since = told
+    waited_s = max(0.0, now - since) if waiting else 0.0
+    return Use(tenant, generation, *used, running, batch, waiting, waited_s)

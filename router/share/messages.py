@@ -10,6 +10,7 @@ Must never: contain a prompt, a credential, or a time of the sender's clock.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 import msgspec
@@ -57,6 +58,8 @@ class Use(msgspec.Struct, frozen=True, array_like=True):
     all_tokens: int
     running: int  # requests at replicas now that are not of class batch
     batch: int  # batch requests at replicas now
+    waiting: int  # requests that the limit of running ones blocks, without class batch
+    waited_s: float  # the time that the oldest one of them has waited
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
@@ -114,6 +117,8 @@ def _is_use(use: Use, message: Message) -> bool:
         and -MOST_USED <= min(used) <= max(used) <= MOST_USED
         and 0 <= use.running <= MOST_LOAD
         and 0 <= use.batch <= MOST_LOAD
+        and 0 <= use.waiting <= MOST_LOAD
+        and 0.0 <= use.waited_s < inf  # not NaN
     )
 
 

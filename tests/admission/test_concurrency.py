@@ -42,11 +42,11 @@ def test_a_slot_is_taken_at_the_dispatch_and_released_at_the_end() -> None:
 def test_requests_at_other_routers_count() -> None:
     limit = Concurrency(5)
     limit.take(False, 0.0)
-    limit.counts_elsewhere(2, 1, 0.0)
+    limit.counts_elsewhere(2, 1, 0, 0.0)
     assert (limit.free(is_batch=False), limit.free(is_batch=True)) == (2, 1)
     limit.entered = 1
     assert not limit.may_enter()
-    limit.counts_elsewhere(0, 0, 1.0)
+    limit.counts_elsewhere(0, 0, 0, 1.0)
     assert (limit.free(is_batch=False), limit.free(is_batch=True)) == (4, 4)
 
 
@@ -67,17 +67,17 @@ def test_a_divided_limit_allows_one_request_at_least() -> None:
 def test_waiting_requests_are_sent_when_another_router_runs_fewer() -> None:
     world = World([Spot("a")], config(policy="fifo", gates=OPEN))
     limit = Concurrency(3)
-    limit.counts_elsewhere(2, 0, 0.0)
+    limit.counts_elsewhere(2, 0, 0, 0.0)
     tickets = [come(world, limit, output=2000) for _ in range(3)]
     assert [t.state for t in tickets] == [SENT, WAITING, WAITING]
-    limit.counts_elsewhere(1, 0, world.now)
+    limit.counts_elsewhere(1, 0, 0, world.now)
     assert world.queue.wait_lists.woken
     world._after_event()
     assert [t.state for t in tickets] == [SENT, SENT, WAITING]
-    limit.counts_elsewhere(3, 0, world.now)
+    limit.counts_elsewhere(3, 0, 0, world.now)
     world.run(600.0)
     assert tickets[2].state == WAITING
-    limit.counts_elsewhere(0, 0, world.now)
+    limit.counts_elsewhere(0, 0, 0, world.now)
     world._after_event()
     assert tickets[2].state == SENT
     world.run(600.0)
@@ -278,7 +278,7 @@ STEPS = st.lists(
         ),
         st.tuples(st.just("leave"), st.integers(0, 10**6)),
         st.tuples(st.just("limit"), st.integers(0, 2), st.sampled_from([1, 2, 5, None])),
-        st.tuples(st.just("elsewhere"), st.integers(0, 2), st.integers(0, 5), st.integers(0, 5)),
+        st.tuples(st.just("elsewhere"), st.integers(0, 2), *[st.integers(0, 4)] * 3),
         st.tuples(st.just("divide"), st.integers(0, 2), st.integers(1, 3)),
         st.tuples(st.just("policy"), st.sampled_from(order_names())),
         st.tuples(st.just("run"), st.sampled_from([0.0, 0.05, 0.5, 5.0])),
@@ -324,7 +324,7 @@ def test_under_random_operations_no_limit_is_exceeded_and_no_ticket_is_lost(
             limits[step[1]].adopt(step[2], world.now)
             world._after_event()
         elif step[0] == "elsewhere":
-            limits[step[1]].counts_elsewhere(step[2], step[3], world.now)
+            limits[step[1]].counts_elsewhere(step[2], step[3], step[4], world.now)
             world._after_event()
         elif step[0] == "divide":
             limits[step[1]].divide(step[2], world.now)
@@ -337,7 +337,7 @@ def test_under_random_operations_no_limit_is_exceeded_and_no_ticket_is_lost(
             world.run(step[1])
         check(world, limits)
     for limit in limits:
-        limit.counts_elsewhere(0, 0, world.now)
+        limit.counts_elsewhere(0, 0, 0, world.now)
         limit.divide(1, world.now)
     world._after_event()
     world.run(10_000.0)

@@ -287,7 +287,7 @@ def test_a_channel_that_comes_back_briefly_changes_no_part() -> None:
 
 
 def use(tenant: str = "acme", used: int = 0, running: int = 0, generation: int = 1) -> Use:
-    return Use(tenant, generation, used, used, used, used, running, running)
+    return Use(tenant, generation, used, used, used, used, running, running, 0, 0.0)
 
 
 def message(number: int, *uses: Use) -> Message:
@@ -311,7 +311,7 @@ def test_rows_that_no_router_sends_are_ignored(bad: Use) -> None:
     assert decoded(encoded(message(1, use(used=-5)))) is not None
     assert decoded(encoded(message(1, *[use()] * (messages.MOST_USES + 1)))) is None
     for lie in (float("nan"), 1.5, "many", None, 2**70):
-        data = (VERSION, "liar", 1, (), False, (), (("acme", 1, lie, 0, 0, 0, 0, 0),))
+        data = (VERSION, "liar", 1, (), False, (), (("acme", 1, lie, 0, 0, 0, 0, 0, 0, 0.0),))
         assert decoded(_packed(data)) is None
 
 

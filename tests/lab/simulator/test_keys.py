@@ -63,3 +63,19 @@ def test_a_key_that_may_hedge_gets_a_second_copy_where_it_asks() -> None:
     ]
     kept = played(scenario, *arrivals)
     assert [kept[n].hedged for n in range(2)] == [True, False]
+
+
+def test_the_slots_of_a_limit_go_to_the_oldest_requests_of_all_routers() -> None:
+    scenario = keyed(key("a", concurrency=2), queue={"enabled": True, "policy": "fifo"})
+    scenario = replace(scenario, routers=3, sharing=Sharing())
+    kept = played(scenario, *(asked(n, 0.01 * n, "A") for n in range(60)))
+    outcomes = sorted(kept.outcomes, key=lambda one: one.dispatched)
+    assert {one.reason for one in outcomes} == {Reason.OK}
+    assert len({one.router for one in outcomes}) == 3
+    for place, one in enumerate(outcomes):
+        assert abs(place - one.arrival.number) <= 3, "in the order of arrival"
+        running = [o for o in outcomes[:place] if o.ended > one.dispatched + 0.1]
+        assert len(running) < 2 or place < 6
+    # A slot is free until the messages have come.
+    service_s = sum(one.ended - one.dispatched for one in outcomes)
+    assert outcomes[-1].ended < 1.25 * service_s / 2
