@@ -273,6 +273,35 @@ def test_what_a_part_granted_is_not_owed_to_the_others_but_what_was_granted_befo
     assert level(other, now)[0] == pytest.approx(-10 + SETTLED_S + 0.2, abs=2.0)
 
 
+def test_what_was_granted_since_the_last_message_is_owed_after_the_channel_is_back() -> None:
+    fleet = Fleet(2, REQUESTS)
+    one, other = fleet.sides
+    granted(one, 0.0, 1)
+    fleet.tell(0.0)
+    granted(one, 0.0, 30)
+    now = LOST_S + 0.1
+    for side in fleet.sides:
+        side.shared.expire(now)
+    granted(one, now, 5)
+    fleet.is_away = True
+    fleet.tell(now)
+    now = back(fleet, now)
+    assert other.shared._routers[one.name].rows["acme"].used[0] == 31
+
+
+def test_whole_limits_are_used_when_all_have_told_their_running_requests() -> None:
+    fleet = Fleet(2, RUNNING)
+    now = away(fleet, 0.0)
+    assert [granted(side, now, 4) for side in fleet.sides] == [2, 2]
+    fleet.is_away = False
+    fleet.tell(now)
+    fleet.tell(now + SETTLED_S)
+    assert {side.shared.parts for side in fleet.sides} == {2}
+    fleet.tell(now + SETTLED_S + 0.1)
+    assert {side.shared.parts for side in fleet.sides} == {1}
+    assert [granted(side, now, 4) for side in fleet.sides] == [0, 0]
+
+
 def test_a_channel_that_comes_back_briefly_changes_no_part() -> None:
     fleet = Fleet(3, REQUESTS)
     now = away(fleet, 0.0)
