@@ -36,6 +36,7 @@ Must never: wait, or be called by a request.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Final, Protocol
 
 from router.admission.limits import Account, Used
@@ -147,6 +148,8 @@ class SharedLimits:
                 row.used = account.used
             limit = account.concurrency
             waiting, since = limit.blocked()
+            if limit.free(False) > 0:  # They wait for a replica, not for the limit.
+                waiting, since = 0, inf
             state = row.used, limit.own, limit.batch, waiting, since
             if state != row.told:
                 row.changed_at = now

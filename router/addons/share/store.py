@@ -65,6 +65,7 @@ class StoreAddon(Addon):
 
     async def stop(self) -> None:
         self._fleet.knowledge.tell = None
+        self._host.dispatcher.tenants.used = None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
