@@ -23,6 +23,12 @@ its arrival, even while it waits, so that the batch server does not send all req
 once. While batch requests sent earlier still run, all requests together may exceed the limit of
 concurrent requests.
 
+Several routers may share the limits (`router/share/limits_told.py`). What a tenant has used through
+other routers is taken from the same buckets when it is heard (`used_elsewhere`). So a level becomes
+negative after more routers than one have granted the same amount, and the excess is repaid, up to
+the amount of one minute. While the routers cannot hear each other, each one uses one part of each
+limit (`divide`).
+
 A refused request takes nothing from a bucket. The wait time that a bucket returns is exact: after
 it the bucket allows the same request, if there was no other request in between.
 
@@ -42,6 +48,10 @@ _MINUTE_S: Final = 60.0
 _ROUNDING: Final = 1e-9  # Tolerance for rounding errors of a bucket's level.
 
 
+# Requests and tokens that are not of class batch, and requests and tokens of all classes.
+Used = tuple[int, int, int, int]
+
+
 class LimitCheck(IntEnum):
     WITHIN = 0
     CONCURRENCY = 1
@@ -52,20 +62,39 @@ class LimitCheck(IntEnum):
 class Bucket:
     """A token bucket that is filled at a rate per minute, and holds the amount of one minute."""
 
-    __slots__ = ("_at", "_level", "_per_s", "size")
+    __slots__ = ("_at", "_level", "_parts", "_per_s", "size", "whole")
 
-    def __init__(self, per_minute: float, now: float) -> None:
-        self.size = per_minute
-        self._per_s = per_minute / _MINUTE_S
-        self._level = per_minute
+    def __init__(self, per_minute: float, now: float, parts: int = 1) -> None:
+        """`parts`: see `divide`."""
+        self.whole = per_minute
+        self._parts = parts
+        self.size = per_minute / parts
+        self._per_s = self.size / _MINUTE_S
+        self._level = self.size
         self._at = now
 
     def adopt(self, per_minute: float, now: float) -> None:
         """Set another rate; the share of the bucket that is used stays the same."""
         self._fill(now)
-        self._level *= per_minute / self.size
-        self.size = per_minute
-        self._per_s = per_minute / _MINUTE_S
+        self._level *= per_minute / self.whole
+        self.whole = per_minute
+        self._resize()
+
+    def divide(self, parts: int, now: float) -> None:
+        """Use one of `parts` equal parts of the rate.
+
+        With more parts, the level is divided, too. With fewer parts, it stays: the rest of the
+        whole level was available to other routers.
+        """
+        self._fill(now)
+        if parts > self._parts:
+            self._level *= self._parts / parts
+        self._parts = parts
+        self._resize()
+
+    def _resize(self) -> None:
+        self.size = self.whole / self._parts
+        self._per_s = self.size / _MINUTE_S
 
     def wait_s(self, amount: float, now: float) -> float:
         """Return the seconds until `amount` is available in the bucket; 0: it is available now.
@@ -103,28 +132,48 @@ class _Share:
     """One pair of a tenant's token buckets: for requests and for tokens per minute. `None`: no
     limit."""
 
-    __slots__ = ("requests", "tokens")
+    __slots__ = ("parts", "requests", "tokens", "used_requests", "used_tokens")
 
     def __init__(self) -> None:
         self.requests: Bucket | None = None
         self.tokens: Bucket | None = None
+        self.parts = 1
+        # What this router has taken from the buckets in all, corrections included.
+        self.used_requests = 0
+        self.used_tokens = 0
 
     def adopt(
         self, requests_per_minute: float | None, tokens_per_minute: float | None, now: float
     ) -> None:
-        self.requests = _adopted(self.requests, requests_per_minute, now)
-        self.tokens = _adopted(self.tokens, tokens_per_minute, now)
+        self.requests = _adopted(self.requests, requests_per_minute, now, self.parts)
+        self.tokens = _adopted(self.tokens, tokens_per_minute, now, self.parts)
+
+    def divide(self, parts: int, now: float) -> None:
+        self.parts = parts
+        for bucket in (self.requests, self.tokens):
+            if bucket is not None:
+                bucket.divide(parts, now)
+
+    def used_elsewhere(self, requests: int, tokens: int, now: float) -> None:
+        if requests and self.requests is not None:
+            self.requests.correct(float(requests), now)
+        if tokens and self.tokens is not None:
+            self.tokens.correct(float(tokens), now)
 
     def take(self, tokens: int) -> None:
+        self.used_requests += 1
+        self.used_tokens += tokens
         if self.requests is not None:
             self.requests.take(1.0)
         if self.tokens is not None:
             self.tokens.take(float(tokens))
 
     def settle(self, taken: int, used: int | None, now: float) -> None:
-        bucket = self.tokens
-        if bucket is not None and used is not None and used != taken:
-            bucket.correct(float(used - taken), now)
+        if used is None or used == taken:
+            return
+        self.used_tokens += used - taken
+        if self.tokens is not None:
+            self.tokens.correct(float(used - taken), now)
 
 
 class Account:
@@ -161,6 +210,34 @@ class Account:
         self.concurrency.adopt(concurrency, now)
         self._own.adopt(requests_per_minute, tokens_per_minute, now)
         self._all.adopt(requests_per_minute, tokens_per_minute, now)
+
+    def divide(self, parts: int, now: float) -> None:
+        """Use one of `parts` equal parts of each limit; 1: the whole limits."""
+        self.concurrency.divide(parts, now)
+        self._own.divide(parts, now)
+        self._all.divide(parts, now)
+
+    @property
+    def used(self) -> Used:
+        """What this router has taken from the buckets in all, corrections included.
+
+        A correction may be negative, so the tokens may become fewer.
+        """
+        own, both = self._own, self._all
+        return own.used_requests, own.used_tokens, both.used_requests, both.used_tokens
+
+    def set_used(self, used: Used) -> None:
+        """Set the sums of `used`. No bucket is changed."""
+        own, both = self._own, self._all
+        own.used_requests, own.used_tokens, both.used_requests, both.used_tokens = used
+
+    def used_elsewhere(self, more: Used, now: float) -> None:
+        """Take from the buckets what other routers have granted, and was not counted before.
+
+        The debt is at most the amount of one minute.
+        """
+        self._own.used_elsewhere(more[0], more[1], now)
+        self._all.used_elsewhere(more[2], more[3], now)
 
     def reserved(self, prompt: int, most_output: int, answers: int) -> int:
         """Return the tokens that a request takes when it arrives.
@@ -324,11 +401,13 @@ def _header_lines(what: bytes, bucket: Bucket, now: float) -> bytes:
     )
 
 
-def _adopted(bucket: Bucket | None, per_minute: float | None, now: float) -> Bucket | None:
+def _adopted(
+    bucket: Bucket | None, per_minute: float | None, now: float, parts: int
+) -> Bucket | None:
     if per_minute is None:
         return None
     if bucket is None:
-        return Bucket(per_minute, now)
-    if bucket.size != per_minute:
+        return Bucket(per_minute, now, parts)
+    if bucket.whole != per_minute:
         bucket.adopt(per_minute, now)
     return bucket

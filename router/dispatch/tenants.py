@@ -115,6 +115,7 @@ class Tenants:
         "_limits_regions",
         "_names_users",
         "_networks",
+        "_parts",
         "flows",
         "forwards",
         "judge",
@@ -122,6 +123,7 @@ class Tenants:
         "pending",
         "requires_keys",
         "token",
+        "used",
     )
 
     def __init__(
@@ -135,6 +137,10 @@ class Tenants:
         # The accounts of limited keys that have sent requests. A reload does not make them, because
         # there may be many keys.
         self._accounts: dict[str, Account] = {}
+        # The accounts of keys that have sent requests, until they are removed by `router/share`;
+        # `None`: no other router is told of them.
+        self.used: dict[str, Account] | None = None
+        self._parts = 1  # Of each limit, one of so many equal parts is used.
         self.flows = Flows(hashed, config.trusted_proxies)
         self.token = token_hex(16)  # The secret by which the batch server is identified.
         self.pending = Pending()
@@ -365,6 +371,28 @@ class Tenants:
             # numbers that are not valid JSON.
             raise _unread("API keys are used", fields.why)
 
+    def account_of(self, name: str, now: float) -> Account | None:
+        """Return the account of a key, by the key's name; `None`: the key has no limits."""
+        account = self._accounts.get(name)
+        if account is None:
+            key = self._keys.by_name.get(name)
+            if key is not None and key.is_limited:
+                account = self._begin(key, now)
+        return account
+
+    def _begin(self, key: Key, now: float) -> Account:
+        limits = (key.concurrency, key.requests_per_minute, key.tokens_per_minute)
+        account = self._accounts[key.name] = Account(*limits, now)
+        if self._parts > 1:
+            account.divide(self._parts, now)
+        return account
+
+    def divide(self, parts: int, now: float) -> None:
+        """Use one of `parts` equal parts of each key's limits; 1: the whole limits."""
+        self._parts = parts
+        for account in self._accounts.values():
+            account.divide(parts, now)
+
     def limit_lines(self, key: Key, now: float) -> bytes:
         """Return header lines with what is left of a key's limits; see `Account.header_lines`."""
         account = self._accounts.get(key.name)
@@ -400,13 +428,14 @@ class Tenants:
         if key is not None:
             account = self._accounts.get(key.name)
             if account is None and key.is_limited:
-                limits = (key.concurrency, key.requests_per_minute, key.tokens_per_minute)
-                account = self._accounts[key.name] = Account(*limits, now)
+                account = self._begin(key, now)
             if account is not None:
                 tokens = account.reserved(prompt_tokens, most_output, answers)
                 grant = _granted(account, tokens, prompt_tokens, is_batch, waits, now)
                 if waits:
                     concurrency = account.concurrency
+                if self.used is not None:
+                    self.used[key.name] = account
         if grant is None and not takes_steps:
             return None
         entry = TenantShare(flow, self.pending if takes_steps else None, grant, concurrency)

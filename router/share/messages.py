@@ -10,6 +10,7 @@ Must never: contain a prompt, a credential, or a time of the sender's clock.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 import msgspec
@@ -29,6 +30,10 @@ MOST_CHARGE: Final = 1e12  # of one account, in tokens or whatever else the orde
 MOST_WEIGHT: Final = 1e6
 MOST_AGE_MS: Final = 10 * 86_400_000
 MOST_TOKENS: Final = 1_000_000_000  # tokens of one row
+MOST_USES: Final = 1024  # rows of tenants of one message
+MOST_USED: Final = 10**15  # requests or tokens of one tenant since its row began
+MOST_ROUTERS: Final = 256
+LOST_S: Final = 3.0  # seconds of silence until a router counts as gone
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -70,6 +75,21 @@ class Charge(msgspec.Struct, frozen=True, array_like=True):
     sum: float
 
 
+class Use(msgspec.Struct, frozen=True, array_like=True):
+    """What a router has granted to one tenant since the row began; see `limits_told.py`."""
+
+    tenant: str  # the name of its key
+    generation: int  # the number of the message in which the row began
+    requests: int  # not of class batch
+    tokens: int  # of them, corrected when they end; may be negative
+    all_requests: int  # of all classes
+    all_tokens: int
+    running: int  # requests at replicas now that are not of class batch
+    batch: int  # batch requests at replicas now
+    waiting: int  # requests that the limit of running ones blocks, without class batch
+    waited_s: float  # the time that the oldest one of them has waited
+
+
 class Message(msgspec.Struct, frozen=True, array_like=True):
     """What one router tells all others."""
 
@@ -82,6 +102,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     waits: tuple[Waits, ...] = ()  # all that waits
     charges: tuple[Charge, ...] = ()  # those that have changed, or all (`is_whole`)
     levels: tuple[tuple[str, float], ...] = ()  # by a model of each queue: its headroom, above 0
+    uses: tuple[Use, ...] = ()  # those that have changed, or all
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -116,11 +137,26 @@ def decoded(data: bytes) -> Message | None:
         return None
     if sum(len(placement.blocks) for placement in placements) > MOST_BLOCKS:
         return None
+    if len(message.uses) > MOST_USES or not all(_is_use(use, message) for use in message.uses):
+        return None
     return message
 
 
 def _is_load(row: Row) -> bool:
     return 0 <= row.waiting <= row.load <= MOST_LOAD and 0 <= row.tokens <= MOST_TOKENS
+
+
+def _is_use(use: Use, message: Message) -> bool:
+    used = (use.requests, use.tokens, use.all_requests, use.all_tokens)
+    return (
+        len(use.tenant) <= MOST_NAME
+        and 0 <= use.generation <= message.number
+        and -MOST_USED <= min(used) <= max(used) <= MOST_USED
+        and 0 <= use.running <= MOST_LOAD
+        and 0 <= use.batch <= MOST_LOAD
+        and 0 <= use.waiting <= MOST_LOAD
+        and 0.0 <= use.waited_s < inf  # not NaN
+    )
 
 
 def _is_placement(placement: Placement) -> bool:

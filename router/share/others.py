@@ -8,15 +8,12 @@ Must never: wait, believe a message of another life of this router, or change th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from router.core.lease import others_counted
 from router.fleet.table.fleet import Fleet
-from router.share.messages import Message, Row
+from router.share.limits_told import SharedLimits
+from router.share.messages import LOST_S, MOST_ROUTERS, Message, Row
 from router.share.order import OthersOrder
-
-LOST_S: Final = 3.0
-MOST_ROUTERS: Final = 256
 
 
 class _Router:
@@ -33,10 +30,18 @@ class _Router:
 class Others:
     """The routers beside this one."""
 
-    def __init__(self, router: str, fleet: Fleet, order: OthersOrder | None = None) -> None:
-        """`router`: the own name. `order`: None if requests do not wait at this router."""
+    def __init__(
+        self,
+        router: str,
+        fleet: Fleet,
+        limits: SharedLimits | None = None,
+        order: OthersOrder | None = None,
+    ) -> None:
+        """`router`: the own name. `limits`: those of its tenants, if they are shared. `order`: None
+        if requests do not wait at this router."""
         self._order = order
         self._router = router
+        self._limits = limits
         self._fleet = fleet
         self._routers: dict[str, _Router] = {}
 
@@ -50,6 +55,8 @@ class Others:
 
         A message that a later one has passed is ignored.
         """
+        if self._limits is not None:
+            self._limits.hear(message, now)
         if message.router == self._router:
             return False
         router = self._routers.get(message.router)
@@ -82,6 +89,8 @@ class Others:
 
     def expire(self, now: float) -> None:
         """Forget the routers that are silent."""
+        if self._limits is not None:
+            self._limits.expire(now)
         lost = [name for name, one in self._routers.items() if now - one.heard_at > LOST_S]
         # One count for all: if the server is lost, all routers are.
         self._count({row for name in lost for row in self._routers.pop(name).rows})

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from router.core.replica_load import ReplicaLoad
+from router.share.limits_told import SharedLimits
 from router.share.messages import (
     MOST_BLOCKS,
     MOST_ROWS,
@@ -47,9 +48,12 @@ def own_load(place: ReplicaLoad) -> _Load:
 class Own:
     """The messages of one router."""
 
-    def __init__(self, router: str, order: OwnOrder | None = None) -> None:
+    def __init__(
+        self, router: str, limits: SharedLimits | None = None, order: OwnOrder | None = None
+    ) -> None:
         """`order`: None if requests do not wait at this router."""
         self.router = router
+        self._limits = limits
         self._order = order
         self._waiting: tuple[object, ...] = ()  # what the others know to wait, without its age
         self._number = 0
@@ -103,12 +107,13 @@ class Own:
         waits: tuple[Waits, ...] = ()
         charges: tuple[Charge, ...] = ()
         levels: tuple[tuple[str, float], ...] = ()
-        order = self._order
+        limits, order = self._limits, self._order
         if order is not None:
             waits, charges = order.waits(now), order.charges(is_whole=is_whole)
             levels = order.levels()
+        uses = () if limits is None else limits.tell(self._number + 1, is_whole, now)
         waiting = tuple((row.model, row.urgency, row.accounts) for row in waits)
-        is_changed = bool(rows or charges or self._placements) or waiting != self._waiting
+        is_changed = bool(rows or charges or self._placements or uses) or waiting != self._waiting
         if not (is_whole or is_changed):
             return None
         self._waiting = waiting
@@ -126,6 +131,7 @@ class Own:
             waits,
             charges,
             levels,
+            uses,
         )
 
     def _next_placements(self, is_whole: bool) -> tuple[Placement, ...]:

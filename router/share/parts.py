@@ -9,6 +9,7 @@ from typing import Final
 
 from router.admission.pools import Pools
 from router.fleet.table.fleet import Fleet
+from router.share.limits_told import SharedLimits
 from router.share.order import OthersOrder, OwnOrder
 from router.share.others import Others
 from router.share.own import Own
@@ -18,10 +19,11 @@ from router.share.own import Own
 _PATIENCE: Final = 3.0
 
 
-def parts(router: str, fleet: Fleet, pools: Pools | None, interval_s: float) -> tuple[Own, Others]:
+def parts(
+    router: str, fleet: Fleet, pools: Pools | None, limits: SharedLimits, interval_s: float
+) -> tuple[Own, Others]:
     """`router`: its name, unique for each of its lives. `pools`: None if requests do not wait."""
     if pools is None:
-        return Own(router), Others(router, fleet)
-    own = OwnOrder(pools)
-    others = OthersOrder(pools, _PATIENCE * interval_s)
-    return Own(router, own), Others(router, fleet, others)
+        return Own(router, limits), Others(router, fleet, limits)
+    own, others = OwnOrder(pools), OthersOrder(pools, _PATIENCE * interval_s)
+    return Own(router, limits, own), Others(router, fleet, limits, others)

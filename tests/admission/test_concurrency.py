@@ -39,6 +39,51 @@ def test_a_slot_is_taken_at_the_dispatch_and_released_at_the_end() -> None:
     assert limit.free(is_batch=True) > 10**9
 
 
+def test_requests_at_other_routers_count() -> None:
+    limit = Concurrency(5)
+    limit.take(False, 0.0)
+    limit.counts_elsewhere(2, 1, 0, 0.0)
+    assert (limit.free(is_batch=False), limit.free(is_batch=True)) == (2, 1)
+    limit.entered = 1
+    assert not limit.may_enter()
+    limit.counts_elsewhere(0, 0, 0, 1.0)
+    assert (limit.free(is_batch=False), limit.free(is_batch=True)) == (4, 4)
+
+
+def test_a_divided_limit_allows_one_request_at_least() -> None:
+    limit = Concurrency(5)
+    parts = {1: 5, 2: 2, 4: 1, 9: 1}
+    for count, expected in parts.items():
+        limit.divide(count, 0.0)
+        assert limit.limit == expected
+    limit.adopt(18, 0.0)
+    assert limit.limit == 2
+    limit.adopt(0, 0.0)
+    assert limit.limit == 0
+    limit.adopt(None, 0.0)
+    assert limit.free(is_batch=False) > 10**9
+
+
+def test_waiting_requests_are_sent_when_another_router_runs_fewer() -> None:
+    world = World([Spot("a")], config(policy="fifo", gates=OPEN))
+    limit = Concurrency(3)
+    limit.counts_elsewhere(2, 0, 0, 0.0)
+    tickets = [come(world, limit, output=2000) for _ in range(3)]
+    assert [t.state for t in tickets] == [SENT, WAITING, WAITING]
+    limit.counts_elsewhere(1, 0, 0, world.now)
+    assert world.queue.wait_lists.woken
+    world._after_event()
+    assert [t.state for t in tickets] == [SENT, SENT, WAITING]
+    limit.counts_elsewhere(3, 0, 0, world.now)
+    world.run(600.0)
+    assert tickets[2].state == WAITING
+    limit.counts_elsewhere(0, 0, 0, world.now)
+    world._after_event()
+    assert tickets[2].state == SENT
+    world.run(600.0)
+    world.assert_empty()
+
+
 def test_a_queued_request_is_charged_at_arrival_but_takes_no_slot() -> None:
     ours = Account(1, 3, 1000.0, 0.0)
     grants = []
@@ -233,6 +278,8 @@ STEPS = st.lists(
         ),
         st.tuples(st.just("leave"), st.integers(0, 10**6)),
         st.tuples(st.just("limit"), st.integers(0, 2), st.sampled_from([1, 2, 5, None])),
+        st.tuples(st.just("elsewhere"), st.integers(0, 2), *[st.integers(0, 4)] * 3),
+        st.tuples(st.just("divide"), st.integers(0, 2), st.integers(1, 3)),
         st.tuples(st.just("policy"), st.sampled_from(order_names())),
         st.tuples(st.just("run"), st.sampled_from([0.0, 0.05, 0.5, 5.0])),
     ),
@@ -258,7 +305,7 @@ def test_under_random_operations_no_limit_is_exceeded_and_no_ticket_is_lost(
     def sent(ticket: Ticket, spot: Spot) -> None:
         limit = ticket.concurrency
         if limit is not None:
-            assert limit.own <= limit.limit if ticket.urgency != BATCH else limit.free(True) >= 0
+            assert limit.free(ticket.urgency == BATCH) >= 0
 
     world.on_sent = sent
     tickets: list[Ticket] = []
@@ -276,6 +323,12 @@ def test_under_random_operations_no_limit_is_exceeded_and_no_ticket_is_lost(
             most[step[1]] = step[2]
             limits[step[1]].adopt(step[2], world.now)
             world._after_event()
+        elif step[0] == "elsewhere":
+            limits[step[1]].counts_elsewhere(step[2], step[3], step[4], world.now)
+            world._after_event()
+        elif step[0] == "divide":
+            limits[step[1]].divide(step[2], world.now)
+            world._after_event()
         elif step[0] == "policy":
             world.queue.adopt(config(policy=step[1], **rules))
             world.tick()
@@ -283,6 +336,10 @@ def test_under_random_operations_no_limit_is_exceeded_and_no_ticket_is_lost(
         elif step[0] == "run":
             world.run(step[1])
         check(world, limits)
+    for limit in limits:
+        limit.counts_elsewhere(0, 0, 0, world.now)
+        limit.divide(1, world.now)
+    world._after_event()
     world.run(10_000.0)
     check(world, limits)
     world.assert_empty()

@@ -7,18 +7,29 @@ from hypothesis import given, strategies as st
 
 from router.admission.expected_output import ASSUMED
 from router.admission.limits import Account, Bucket, Grant, LimitCheck
+from tests.share.limits_helpers import Spread
 
 MINUTE_S = 60.0
 
 
+# With the account of one router, and with three routers that share the limits of a tenant.
+over = pytest.mark.parametrize("routers", [1, 3])
+
+
 def account(
-    concurrency: int | None = None, requests: float | None = None, tokens: float | None = None
-) -> Account:
-    return Account(concurrency, requests, tokens, 0.0)
+    routers: int,
+    concurrency: int | None = None,
+    requests: float | None = None,
+    tokens: float | None = None,
+) -> Account | Spread:
+    if routers == 1:
+        return Account(concurrency, requests, tokens, 0.0)
+    return Spread(routers, (concurrency, requests, tokens))
 
 
-def test_a_minutes_worth_at_once_and_then_evenly() -> None:
-    ours = account(requests=60)
+@over
+def test_a_minutes_worth_at_once_and_then_evenly(routers: int) -> None:
+    ours = account(routers, requests=60)
     assert [ours.ask(1, 0.0) for _ in range(60)] == [LimitCheck.WITHIN] * 60
     assert ours.ask(1, 0.0) == LimitCheck.REQUESTS
     assert ours.wait_s == pytest.approx(1.0)
@@ -28,8 +39,9 @@ def test_a_minutes_worth_at_once_and_then_evenly() -> None:
     assert ours.ask(1, 1.0) == LimitCheck.REQUESTS
 
 
-def test_concurrency() -> None:
-    ours = account(concurrency=2)
+@over
+def test_concurrency(routers: int) -> None:
+    ours = account(routers, concurrency=2)
     assert [ours.ask(1, 0.0) for _ in range(3)] == [
         LimitCheck.WITHIN,
         LimitCheck.WITHIN,
@@ -40,8 +52,9 @@ def test_concurrency() -> None:
     assert ours.ask(1, 1.0) == LimitCheck.WITHIN
 
 
-def test_a_grant_is_settled_with_the_true_cost() -> None:
-    ours = account(tokens=6000)
+@over
+def test_a_grant_is_settled_with_the_true_cost(routers: int) -> None:
+    ours = account(routers, tokens=6000)
     assert ours.ask(1000, 0.0) == LimitCheck.WITHIN
     ours.settle(1000, 400, 100, 0.0)  # 600 tokens are returned
     assert ours.left(0.0)[1] == pytest.approx(5600)
@@ -56,8 +69,9 @@ def test_a_grant_is_settled_with_the_true_cost() -> None:
     assert ours.ask(1, 10.0 + 14.01) == LimitCheck.WITHIN
 
 
-def test_a_request_reserves_what_it_may_use_and_at_most_half_a_minute() -> None:
-    ours = account(tokens=10_000)
+@over
+def test_a_request_reserves_what_it_may_use_and_at_most_half_a_minute(routers: int) -> None:
+    ours = account(routers, tokens=10_000)
     for _ in range(300):
         ours.ask(0, 0.0)
         ours.settle(0, 1, 1, 0.0)
@@ -69,8 +83,11 @@ def test_a_request_reserves_what_it_may_use_and_at_most_half_a_minute() -> None:
     assert ours.reserved(60_000, 4000, 1) == 10_000
 
 
-def test_requests_above_the_amount_of_a_minute_give_nothing_back_that_was_not_taken() -> None:
-    ours = account(tokens=1000)
+@over
+def test_requests_above_the_amount_of_a_minute_give_nothing_back_that_was_not_taken(
+    routers: int,
+) -> None:
+    ours = account(routers, tokens=1000)
     for second in range(0, 600, 60):
         taken = ours.reserved(50_000, 50_000, 1)
         assert ours.ask(taken, float(second)) == LimitCheck.WITHIN
@@ -79,8 +96,9 @@ def test_requests_above_the_amount_of_a_minute_give_nothing_back_that_was_not_ta
         assert ours.left(float(second))[1] == 0
 
 
-def test_a_fresh_key_cannot_run_up_a_debt_of_many_minutes() -> None:
-    ours = account(tokens=1000)
+@over
+def test_a_fresh_key_cannot_run_up_a_debt_of_many_minutes(routers: int) -> None:
+    ours = account(routers, tokens=1000)
     taken = ours.reserved(10, -1, 1)
     admitted = [ours.ask(taken, 0.0) for _ in range(30)].count(LimitCheck.WITHIN)
     assert admitted == 2
@@ -91,7 +109,7 @@ def test_a_fresh_key_cannot_run_up_a_debt_of_many_minutes() -> None:
 
 
 def test_a_grant_is_settled_once() -> None:
-    ours = account(concurrency=1, tokens=600)
+    ours = Account(1, None, 600, 0.0)
     assert ours.ask(100, 0.0) == LimitCheck.WITHIN
     grant = Grant(ours, 100, 80)
     for _ in range(3):
@@ -100,8 +118,9 @@ def test_a_grant_is_settled_once() -> None:
     assert ours.left(0.0)[1] == pytest.approx(560)
 
 
-def test_new_limits_keep_what_is_used() -> None:
-    ours = account(concurrency=1, requests=10, tokens=100)
+@over
+def test_new_limits_keep_what_is_used(routers: int) -> None:
+    ours = account(routers, concurrency=1, requests=10, tokens=100)
     assert ours.ask(50, 0.0) == LimitCheck.WITHIN
     ours.adopt(2, 20, None, 0.0)
     assert ours.ask(50, 0.0) == LimitCheck.WITHIN
@@ -121,12 +140,17 @@ def test_a_clock_that_stops_or_goes_back_adds_no_tokens() -> None:
 GAPS = st.lists(st.tuples(st.floats(0, 30), st.integers(0, 500)), max_size=60)
 
 
+@over
 @given(GAPS, st.floats(1, 1e5))
-def test_the_reported_wait_is_exact(gaps: list[tuple[float, int]], rate: float) -> None:
-    ours = account(tokens=rate)
+def test_the_reported_wait_is_exact(
+    routers: int, gaps: list[tuple[float, int]], rate: float
+) -> None:
+    ours = account(routers, tokens=rate)
     now = 0.0
     for gap_s, tokens in gaps:
         now += gap_s
+        if routers > 1:
+            tokens = min(tokens, int(rate))  # As `reserved` does: no debt is cut off.
         if ours.ask(tokens, now) == LimitCheck.WITHIN:
             continue
         wait_s = ours.wait_s
@@ -137,11 +161,12 @@ def test_the_reported_wait_is_exact(gaps: list[tuple[float, int]], rate: float) 
         assert ours.ask(tokens, now) == LimitCheck.WITHIN
 
 
+@over
 @given(GAPS, st.integers(1, 100))
 def test_no_window_sees_more_than_the_bucket_and_its_rate(
-    gaps: list[tuple[float, int]], per_minute: int
+    routers: int, gaps: list[tuple[float, int]], per_minute: int
 ) -> None:
-    ours = account(requests=per_minute)
+    ours = account(routers, requests=per_minute)
     now, allowed = 0.0, []
     for gap_s, _ in gaps:
         now += gap_s

@@ -29,7 +29,7 @@ class Side:
         self.pools.regroup({self.spot: ["m", "n"]}, self.now)
         self.queue = self.pools.queues[0]
         self.queue.freed(self.spot, self.now)
-        self.own = Own(name, OwnOrder(self.pools))
+        self.own = Own(name, order=OwnOrder(self.pools))
         self.others = OthersOrder(self.pools, 0.06)
         self.tell()  # enables the journals
 

@@ -9,8 +9,8 @@ from router.core.lease import Lease, others_counted, poll_begins, poll_counted, 
 from router.core.replica_load import ReplicaLoad
 from router.fleet.replica import Replica
 from router.share import messages
-from router.share.messages import VERSION, Message, Placement, Row, decoded, encoded
-from router.share.others import LOST_S, Others
+from router.share.messages import LOST_S, VERSION, Message, Placement, Row, decoded, encoded
+from router.share.others import Others
 from router.share.own import AGAIN_BLOCKS, MOST_TOLD, WHOLE_S, Own
 from tests.fleet.helpers import Table
 

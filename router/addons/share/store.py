@@ -31,6 +31,7 @@ from router.core.clock import monotonic
 from router.dispatch.addon import Addon, Host
 from router.observe.events import log_event
 from router.observe.families.family import Family, Source, counter, gauge
+from router.share.limits_told import SharedLimits
 from router.share.messages import VERSION, decoded, encoded
 from router.share.parts import parts
 
@@ -54,11 +55,13 @@ class StoreAddon(Addon):
 
     def __init__(self, host: Host, rules: Sharing) -> None:
         self._rules = rules
+        self._host = host
         self._fleet = host.fleet
         self._host_failed = host.failed
         name = uuid4().hex
         pools = None if host.queue is None else host.queue.pools
-        self._own, self.others = parts(name, host.fleet, pools, rules.interval_s)
+        self.limits = SharedLimits(name, host.dispatcher.tenants, self._wake)
+        self._own, self.others = parts(name, host.fleet, pools, self.limits, rules.interval_s)
         self._channel = f"{rules.fleet}:{VERSION}:told"
         self._tasks: list[asyncio.Task[None]] = []
         self.sent = self.heard = self.ignored = self.failures = 0
@@ -81,6 +84,7 @@ class StoreAddon(Addon):
 
     async def stop(self) -> None:
         self._fleet.knowledge.tell = None
+        self._host.dispatcher.tenants.used = None
         while self.running:
             for task in self._tasks:
                 task.cancel()
@@ -163,6 +167,11 @@ class StoreAddon(Addon):
             0 if replica is None else self._fleet.knowledge.prefixes.match(blocks).get(replica, 0)
         )
 
+    def _wake(self) -> None:
+        queue = self._host.queue
+        if queue is not None:
+            queue.wake()
+
     def _lost(self, problem: str) -> None:
         now = monotonic()
         if self.is_reached:
@@ -214,6 +223,11 @@ FAMILIES: Final[tuple[Family[StoreAddon], ...]] = (
         "share_routers",
         "Other routers of the fleet from which a message came in the last seconds.",
         lambda addon: float(addon.others.count),
+    ),
+    gauge(
+        "share_limit_parts",
+        "Equal parts of each key's limits of which the router uses one; 1: the others are heard.",
+        lambda addon: float(addon.limits.parts),
     ),
     counter("share_sent", "Messages sent to other routers.", lambda addon: float(addon.sent)),
     counter(

@@ -387,6 +387,12 @@ class KeyQueue(ClassQueue, LimitedQueue):
         while self.count and len(self.standing) < free:
             self.wait_lists.unblock(self, now)
 
+    def blocked(self) -> tuple[int, float]:
+        if not self.count or self.urgency == BATCH:
+            return 0, INFINITY
+        eldest = self.eldest()
+        return self.count, INFINITY if eldest is None else eldest.arrival
+
 
 def _order(ticket: Ticket) -> int:
     return ticket.order

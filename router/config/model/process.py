@@ -109,7 +109,8 @@ class Batches(Frozen, frozen=True):
 
 
 class Sharing(Frozen, frozen=True):
-    """What the routers of one fleet tell each other: their loads, and which prompts went where."""
+    """What the routers of one fleet tell each other: their loads, which prompts went where, and
+    what they have granted to which keys."""
 
     # A server of Redis or Valkey: redis://, rediss:// for TLS, or unix://, with the name and the
     # password that it asks for. "": the router tells nothing. All routers need the same text, or

@@ -12,6 +12,7 @@ from random import Random
 from router.lab.simulator.clock import Clock
 from router.lab.simulator.router import SimulatedRouter
 from router.lab.simulator.scenario import Sharing
+from router.share.limits_told import SharedLimits
 from router.share.messages import Message
 from router.share.others import Others
 from router.share.own import Own
@@ -29,8 +30,10 @@ class Messages:
         self._rng = Random(f"messages {seed}")
         self._others: list[Others] = []
         for router in routers:
-            pools = None if router.queue is None else router.queue.pools
-            own, others = parts(f"{router.number}", router.fleet, pools, rules.interval_s)
+            name, queue = f"{router.number}", router.queue
+            pools = None if queue is None else queue.pools
+            limits = SharedLimits(name, router.tenants, _nothing if queue is None else queue.wake)
+            own, others = parts(name, router.fleet, pools, limits, rules.interval_s)
             router.fleet.knowledge.tell = own.placed
             self._others.append(others)
             clock.at(
@@ -47,5 +50,10 @@ class Messages:
 
     def _hear(self, sender: Others, message: Message, now: float) -> None:
         for others in self._others:
-            if others is not sender and self._rng.random() >= self._rules.loss:
+            # A router hears its own messages, too, as from the channel of the addon.
+            if others is sender or self._rng.random() >= self._rules.loss:
                 others.hear(message, now)
+
+
+def _nothing() -> None:
+    pass

@@ -127,7 +127,7 @@ class SimulatedRouter(RouterPort):
         # Deadlines that are not on the clock yet, by whole second: times and request numbers.
         self._far: dict[int, tuple[array[float], array[int]]] = {}
         self._keys = {tenant: Key(line) for tenant, line in scenario.keys.items()}
-        self._tenants = Tenants(config, Keyring(tuple(scenario.keys.values())), _hashed, clock.now)
+        self.tenants = Tenants(config, Keyring(tuple(scenario.keys.values())), _hashed, clock.now)
         self._sends_priority = any(group.core.priority_scheduling for group in scenario.groups)
         self._usual = _URGENCIES[config.priority.default]
         self.context = Context(
@@ -207,7 +207,7 @@ class SimulatedRouter(RouterPort):
 
         Raises RouterError if a limit is reached, as `Tenants.enter` does.
         """
-        return self._tenants.enter(
+        return self.tenants.enter(
             key,
             flow,
             view.prompt_tokens,
@@ -313,7 +313,7 @@ class SimulatedRouter(RouterPort):
         budget = self.context.budget
         if budget.requests or budget.retries:
             found.append(f"router {self.number}: the retry budget is not released")
-        tenants = self._tenants
+        tenants = self.tenants
         if len(tenants.pending):
             flows = len(tenants.pending)
             found.append(f"router {self.number}: {flows} flows have pending requests")

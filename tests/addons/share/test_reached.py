@@ -22,7 +22,9 @@ class Clock:
 
 
 def new_addon() -> StoreAddon:
-    host: Any = SimpleNamespace(fleet=Table().fleet, queue=None, failed=None)
+    tenants = SimpleNamespace(used=None)
+    dispatcher = SimpleNamespace(tenants=tenants)
+    host: Any = SimpleNamespace(fleet=Table().fleet, queue=None, dispatcher=dispatcher, failed=None)
     return StoreAddon(host, Sharing(url="redis://nowhere"))
 
 

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from router.config.keys import KeyLine
 from router.config.model import Hedging
 from router.core.errors import Reason
-from router.lab.simulator.scenario import Scenario
+from router.lab.simulator.scenario import Scenario, Sharing
 from router.lab.simulator.traffic import Arrival
 from tests.lab.simulator.worlds import played, world
 
@@ -32,6 +34,19 @@ def test_requests_beyond_a_limit_a_minute_are_refused() -> None:
     assert {kept[n].reason for n in range(1, 12, 2)} == {Reason.OK}
 
 
+@pytest.mark.parametrize(("sharing", "expected"), [(Sharing(), 6), (None, 18)])
+def test_routers_that_tell_each_other_apply_a_limit_once(
+    sharing: Sharing | None, expected: int
+) -> None:
+    scenario = keyed(key("a", requests_per_minute=6))
+    scenario = replace(scenario, routers=3, sharing=sharing)
+    # All come in less than a tenth of a minute, but not faster than the messages.
+    kept = played(scenario, *(asked(n, 0.1 * n, "A") for n in range(60)))
+    reasons = [kept[n].reason for n in range(60)]
+    assert expected <= reasons.count(Reason.OK) <= expected + 1
+    assert reasons.count(Reason.KEY_REQUESTS) + reasons.count(Reason.OK) == 60
+
+
 def test_without_a_queue_they_are_refused() -> None:
     scenario = keyed(key("a", concurrency=1))
     kept = played(scenario, *(asked(n, 0.001 * n, "A") for n in range(3)))
@@ -48,3 +63,19 @@ def test_a_key_that_may_hedge_gets_a_second_copy_where_it_asks() -> None:
     ]
     kept = played(scenario, *arrivals)
     assert [kept[n].hedged for n in range(2)] == [True, False]
+
+
+def test_the_slots_of_a_limit_go_to_the_oldest_requests_of_all_routers() -> None:
+    scenario = keyed(key("a", concurrency=2), queue={"enabled": True, "policy": "fifo"})
+    scenario = replace(scenario, routers=3, sharing=Sharing())
+    kept = played(scenario, *(asked(n, 0.01 * n, "A") for n in range(60)))
+    outcomes = sorted(kept.outcomes, key=lambda one: one.dispatched)
+    assert {one.reason for one in outcomes} == {Reason.OK}
+    assert len({one.router for one in outcomes}) == 3
+    for place, one in enumerate(outcomes):
+        assert abs(place - one.arrival.number) <= 3, "in the order of arrival"
+        running = [o for o in outcomes[:place] if o.ended > one.dispatched + 0.1]
+        assert len(running) < 2 or place < 6
+    # A slot is free until the messages have come.
+    service_s = sum(one.ended - one.dispatched for one in outcomes)
+    assert outcomes[-1].ended < 1.25 * service_s / 2

@@ -83,7 +83,7 @@ async def until(read: Any, expected: float) -> None:
 
 
 @asynccontextmanager
-async def pair(folder: Path, password: str = PASSWORD) -> AsyncIterator[Pair]:
+async def pair(folder: Path, password: str = PASSWORD, *, extra: str = "") -> AsyncIterator[Pair]:
     store = Store()
     try:
         async with AsyncExitStack() as stack:
@@ -92,8 +92,8 @@ async def pair(folder: Path, password: str = PASSWORD) -> AsyncIterator[Pair]:
             routers = []
             for name in ("one", "other"):
                 config = folder / f"{name}.yaml"
-                extra = f"share: {{url: '{store.url(password)}'}}\naccess_log: {{path: ''}}\n"
-                kit.write_config(config, engine.url, extra=extra)
+                share = f"share: {{url: '{store.url(password)}'}}\naccess_log: {{path: ''}}\n"
+                kit.write_config(config, engine.url, extra=share + extra)
                 routers.append(await stack.enter_async_context(kit.serving(config)))
             yield Pair(store, routers)
     finally:
