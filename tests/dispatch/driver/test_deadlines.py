@@ -255,3 +255,29 @@ def test_an_early_200_that_was_postponed_in_the_queue_is_due_after_the_wait() ->
     assert not deadlines.needs_comment(5.0)
     deadlines.granted(5.0)
     assert deadlines.needs_comment(5.0)
+
+
+def test_the_work_of_a_replica_is_first_checked_after_the_shortest_silence() -> None:
+    world = World(1)
+    (attempt,) = world.arrives("a").driver.state.live
+    assert attempt.work_due == world.time.at + attempt.at.health.suspect_min_s
+
+
+def test_an_answer_is_relayed_from_its_first_content_until_it_breaks() -> None:
+    deadlines = deadlines_of()
+    states = [deadlines.is_relayed]
+    deadlines.content(1.0, False)
+    states.append(deadlines.is_relayed)
+    deadlines.awaits_rest()
+    states.append(deadlines.is_relayed)
+    assert states == [False, True, False]
+
+
+@pytest.mark.parametrize("began", [0.0, 0.5, 1000.0])
+def test_waits_in_the_queue_are_added(began: float) -> None:
+    deadlines = deadlines_of()
+    deadlines.queued(began)
+    assert deadlines.waited_s(began + 2.0) == 2.0
+    deadlines.granted(began + 2.0)
+    deadlines.queued(began + 3.0)
+    assert deadlines.waited_s(began + 4.0) == 3.0

@@ -19,7 +19,8 @@ from router.config.model import (
 from router.core.errors import Reason
 from router.dispatch.driver.reports import refusal_shown
 from router.dispatch.driver.retries import went_without_priority
-from tests.dispatch.driven import World
+from router.fleet.error_answers import kind_of
+from tests.dispatch.driven import Driven, World
 from tests.dispatch.driver.driver_tables import (
     HEDGED,
     NO_RETRY,
@@ -51,6 +52,15 @@ COMPARED = stories(
         a arrives         -> send a to r0
         r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
         r1 resets a       -> tell a: replica_refused of r0
+    another replica is unreachable, and the client gets the error at once [2 replicas, a queue]
+        a arrives         -> send a to r0
+        r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
+        r1 refuses a      -> tell a: replica_refused of r0
+    another replica goes down, and the client gets the error
+        a arrives         -> send a to r0
+        r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
+        r1 goes-down      -> nothing
+        60s passes        -> drop a at r1; tell a: replica_refused of r0
     the client leaves during the comparison
         a arrives         -> send a to r0
         r0 says-401-to a  -> put a aside: replica_refused of r0; retry a to r1
@@ -80,13 +90,26 @@ COMPARED = stories(
         a arrives         -> send a to r0
         a forgets         -> nothing
         r0 says-401-to a  -> release a at r0; end a: replica_refused
-    """
+    """,
+    {"a queue": {"queue": QUEUED}},
 )
 
 
 @pytest.mark.parametrize(("table", "settings"), COMPARED)
 def test_errors_are_compared(table: str, settings: dict[str, Any]) -> None:
     run(table, settings)
+
+
+def test_an_error_that_two_replicas_give_is_confirmed_at_both() -> None:
+    world = World(2)
+    kind = kind_of(401)
+    errors = [replica.errors for replica in world.replicas]
+    patience = [each._patience[kind] for each in errors]
+    for row in ("a arrives", "r0 says-401-to a", "r1 says-401-to a"):
+        happen(world, row)
+    for each, before in zip(errors, patience, strict=True):
+        assert each._row[kind] == 0.0
+        assert each._patience[kind] > before
 
 
 # -- one attempt after another --------------------------------------------------------------------
@@ -470,6 +493,21 @@ def test_a_first_token_that_is_overdue_makes_its_replica_suspect() -> None:
     world.check_empty()
 
 
+@pytest.mark.parametrize(("attempts", "said"), [(2, "drop a at r0; retry a to r1"), (1, "nothing")])
+def test_a_request_leaves_a_stalled_replica_within_the_limit_of_attempts(
+    attempts: int, said: str
+) -> None:
+    world = World(
+        2, health=Health(suspect_min_s=2.0), retry=Retry(attempts=attempts, backoff_s=0.0)
+    )
+    play(world, "a arrives -> send a to r0")
+    play(world, "r0 accepts a -> nothing")
+    play(world, "r0 goes-down -> nothing")
+    play(world, f"60s passes -> {said}")
+    world.of("a").leaves()
+    world.check_empty()
+
+
 def test_no_first_token_is_overdue_while_the_client_reads_nothing() -> None:
     world = World(replicas=2, health=Health(suspect_min_s=2.0, suspect_factor=2.0))
     play(
@@ -581,6 +619,65 @@ def test_retries_are_counted_by_their_cause() -> None:
     assert world.metrics.retry_budget_exhausted == 1
     happen(world, "a leaves")
     world.check_empty()
+
+
+def test_a_request_that_waits_again_in_the_queue_is_counted_as_a_retry() -> None:
+    world = World(1, queue=QUEUED)
+    play(world, "a arrives -> send a to r0")
+    play(world, "r0 refuses a -> queue a")
+    assert world.of("a").deadlines.waits_since >= 0.0
+    assert world.metrics.retries_by_cause == {Reason.CONNECT_FAILED: 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "is_suspect"), [(b"the same", True), (b"another", False)], ids=["same", "another"]
+)
+def test_a_body_in_flight_at_two_deaths_is_suspect(
+    monkeypatch: pytest.MonkeyPatch, body: bytes, is_suspect: bool
+) -> None:
+    bodies = {"a": b"the same", "b": body}
+    monkeypatch.setattr(Driven, "digest", lambda request: bodies[request.name])
+    world = World(3)
+    world.fleet.suspects.adopt(60.0)
+    request = world.arrives("b")
+    (attempt,) = request.driver.state.live
+    for row in ("a arrives", "r0 accepts a", "r0 resets a", "r1 accepts a", "r1 resets a"):
+        happen(world, row)
+    for replica in world.replicas[:2]:
+        world.fleet.died(replica)
+    assert not world.fleet.suspects.is_empty
+    assert request.driver.is_suspect(world.time.at) is is_suspect
+    assert request.driver.barred(attempt) == (Reason.SUSPECT_REQUEST if is_suspect else None)
+
+
+def test_the_loss_of_a_request_at_two_replicas_is_answered_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The deaths of the engines are noticed meanwhile, and a repetition is refused."""
+    monkeypatch.setattr(Driven, "digest", lambda request: b"a body")
+    world = World(2, most=1, queue=QUEUED)
+    world.fleet.suspects.adopt(60.0)
+    for row in ("b arrives", "c arrives", "a arrives", "r0 ends b", "r1 ends c"):
+        happen(world, row)
+    ticket = world.of("a").ticket
+    assert ticket is not None and ticket.run is not None
+    play(world, "r0 accepts a -> nothing")
+    play(world, "r0 resets a -> retry a to r1")
+    play(world, "r1 accepts a -> nothing")
+    play(world, "r1 resets a -> nothing")
+    assert ticket.run.is_away, "it holds no capacity"
+    play(world, "0.09s passes -> nothing")
+    play(world, "0.02s passes -> answer a: replica_reset")
+    world.check_empty()
+
+
+@pytest.mark.parametrize("starts_at", [0.0, 1000.0])
+def test_no_status_is_sent_early_while_no_replica_was_reached(starts_at: float) -> None:
+    world = World(1, queue=QUEUED, starts_at=starts_at)
+    driver = world.arrives("a").driver
+    assert driver.may_commit_early(False)
+    play(world, "r0 refuses a -> queue a")
+    assert not driver.may_commit_early(False)
 
 
 def test_a_prefix_is_held_where_content_came_from_and_nowhere_else() -> None:

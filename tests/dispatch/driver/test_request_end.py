@@ -113,6 +113,29 @@ def test_the_bytes_per_token_are_learned_from_exact_counts_of_long_prompts(
     assert world.fleet.knowledge.ratio.of("m") == pytest.approx(learned)
 
 
+@pytest.mark.parametrize(
+    ("blocks", "reason", "expected_hits"),
+    [((1, 2), Reason.OK, 1), ((), Reason.OK, 0), ((1, 2), Reason.REPLICA_RESET, 0)],
+    ids=["held", "no blocks", "broken"],
+)
+def test_a_cache_hit_is_expected_of_an_answered_request_whose_prefix_was_held(
+    blocks: tuple[int, ...], reason: Reason, expected_hits: int
+) -> None:
+    world = World(1)
+    (replica,) = world.replicas
+    first = world.arrives("first", blocks=blocks)
+    first.whole(first.driver.state.live[0])
+    assert replica.reports._expected_hits == 0
+    second = world.arrives("second", blocks=blocks)
+    (attempt,) = second.driver.state.live
+    second.shows(attempt)
+    if reason is Reason.OK:
+        second.whole(attempt)
+    else:
+        second.fails(attempt, reason)
+    assert replica.reports._expected_hits == expected_hits
+
+
 def test_nothing_is_learned_from_an_unanswered_request() -> None:
     world = World(1)
     request = world.arrives("a", "high")

@@ -2,9 +2,12 @@
 
 import pytest
 
+from policies.queueing.ticket import Ticket
+from router.admission.pools import Pools
 from router.config.model import Preemption, Queue
+from router.fleet.context import ContextLengths
 from tests.addons.needed import needs
-from tests.dispatch.driven import World
+from tests.dispatch.driven import Driven, World
 
 
 @needs("preemption")
@@ -30,3 +33,40 @@ def test_each_wait_is_measured_without_the_time_at_replicas() -> None:
     assert sum(wait.counts) == 1
     assert wait.sum == pytest.approx(world.time.at - began)
     assert wait.sum < 0.75
+
+
+def test_a_request_keeps_its_ticket_if_the_queue_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ticket may be in the queue, and the end of the request must remove it."""
+    world = World(1, most=1, queue=Queue(order="strict", policy="fifo"))
+    world.arrives("a")
+    queue = world.queue
+    assert queue is not None
+    offer = Pools.offer
+
+    def offer_and_raise(pools: Pools, ticket: Ticket, now: float) -> None:
+        offer(pools, ticket, now)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Pools, "offer", offer_and_raise)
+    with pytest.raises(ZeroDivisionError):
+        world.arrives("b")
+    request = world.of("b")
+    assert request.ticket is not None
+    assert queue.pools.waiting == 1
+    request.leaves()
+    assert queue.pools.waiting == 0
+
+
+def test_changed_context_lengths_are_applied_once_to_waiting_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(1, most=1, queue=Queue(order="strict", policy="fifo"), lengths=(4000,))
+    world.arrives("a")
+    world.arrives("b")
+    limited: list[str] = []
+    monkeypatch.setattr(Driven, "limit_context", lambda request: limited.append(request.name))
+    for length, expected in ((3000, ["b"]), (3000, ["b"]), (2000, ["b", "b"])):
+        world.replicas[0].listed.lengths = ContextLengths({}, length)
+        world.fleet.rebuild()
+        world.time.turn()
+        assert limited == expected
