@@ -176,8 +176,7 @@ class SimulatedEngine:
 
     def stepped_at(self) -> float:
         """The time at which the engine's latest step ended."""
-        self.core.settle(self._clock.now)
-        return self.core.clock
+        return self.core.stepped_at(self._clock.now)
 
     def count_tokens(self, replica: Replica) -> None:
         """Count the tokens that a router's streams got since the last call.

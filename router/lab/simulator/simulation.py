@@ -296,7 +296,7 @@ def _rare_garbage_collection() -> Iterator[None]:
     modules, the fleet and its routers are many objects, which each full collection would visit.
     """
     usual = gc.get_threshold()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(1_000_000, 50, 100)
     gc.freeze()
     try:
         yield

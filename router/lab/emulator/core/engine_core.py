@@ -115,6 +115,15 @@ class EngineCore(Generic[R]):
     def steps_ended(self) -> int:
         return self.steps - (self._leap.steps > 0)
 
+    def stepped_at(self, now: float) -> float:
+        """The time of the last step boundary before `now`: that of `clock` after `settle`."""
+        leap = self._leap
+        if leap.steps > 1:
+            ended = leap.under_way(now) - 1
+            if ended > leap.counted:
+                return leap.end_of(ended)
+        return self.clock
+
     @property
     def prefilling(self) -> int:
         """Number of running requests whose prefill has not ended."""

@@ -145,7 +145,9 @@ def live(
         elif what == "resume":
             core.resume(at)
         else:
+            stepped_at = core.stepped_at(at)
             core.settle(at)
+            assert stepped_at == core.clock
             life.append(Moment(at, core.clock, [], figures(core)))
     core.resume(plan[-1][0] if plan else 0.0)
     run(float("inf"))

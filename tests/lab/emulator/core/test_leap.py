@@ -104,6 +104,7 @@ def test_looking_in_the_middle_shows_the_figures_of_that_moment_and_changes_noth
     core.submit(a, now=0.0)
     turn(core, until=1.0)
     assert (core.generated(a), core.kv.used) == (1, 2)
+    assert (core.stepped_at(7.5), core.clock) == (7.0, 1.0)
     core.settle(7.5)
     assert (core.generated(a), core.kv.used, core.clock) == (7, 3, 7.0)
     assert (core.steps, core.steps_ended, core.generation_tokens) == (8, 7, 7)
