@@ -69,6 +69,7 @@ class Account:
         """Add an amount that this router or another one has charged to the counter."""
         self.counter += amount / self.weight
         within = self.within
+        within.is_moved = True
         if self.counter > within.peak:
             within.peak = self.counter
         for node in self.nodes:
@@ -92,7 +93,18 @@ class Node(Item):
 class Accounts:
     """Accounts with a common virtual time: all keys of a class, or all users of a key."""
 
-    __slots__ = ("_away", "_backlogged", "_idle", "_number", "by_name", "journal", "peak", "time")
+    __slots__ = (
+        "_away",
+        "_backlogged",
+        "_idle",
+        "_least",
+        "_number",
+        "by_name",
+        "is_moved",
+        "journal",
+        "peak",
+        "time",
+    )
 
     def __init__(self) -> None:
         self.by_name: dict[str, Account] = {}
@@ -100,6 +112,8 @@ class Accounts:
         # are no other routers.
         self.journal: dict[str, float] | None = None
         self._away: dict[Account, int] = {}  # accounts that wait elsewhere: at how many routers
+        self._least = INFINITY  # see `least_elsewhere`
+        self.is_moved = False  # A counter or `_away` has changed since `_least` was computed.
         self.time = 0.0  # virtual time: the lowest counter with which an account begins to wait
         self.peak = 0.0  # the highest counter
         self._backlogged = 0  # accounts with waiting tickets
@@ -177,11 +191,13 @@ class Accounts:
         `ends_elsewhere`."""
         account = self.of(name, weight)
         self.begins(account)
+        self.is_moved = True
         self._away[account] = self._away.get(account, 0) + 1
         return account
 
     def ends_elsewhere(self, account: Account) -> None:
         """Note that no request of an account waits at one of the other routers any more."""
+        self.is_moved = True
         routers = self._away[account] - 1
         if routers:
             self._away[account] = routers
@@ -192,10 +208,12 @@ class Accounts:
     def least_elsewhere(self) -> float:
         """Return the lowest counter of the accounts that wait at other routers; infinity: none
         waits."""
-        least = INFINITY
-        for account in self._away:
-            least = min(least, account.counter)
-        return least
+        if self.is_moved:
+            self.is_moved = False
+            self._least = INFINITY
+            for account in self._away:
+                self._least = min(self._least, account.counter)
+        return self._least
 
     def _prune(self) -> None:
         idle = self._idle

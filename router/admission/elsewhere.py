@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from policies.queueing.foreign import Failures
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
 from router.admission.gates.gate_cache import CachedGate
 from router.admission.pool import Pool
@@ -36,13 +37,14 @@ _OLDER_S: Final = 0.25
 class Elsewhere:
     """What waits at the other routers, by model and class."""
 
-    __slots__ = ("_since", "_was_taken", "patience_s")
+    __slots__ = ("_failures", "_since", "_was_taken", "patience_s")
 
-    def __init__(self) -> None:
+    def __init__(self, failures: Failures) -> None:
+        """`failures`: those of the order policies."""
+        self._failures = failures
         self.patience_s = 0.0
         # Another router has taken a slot that was left free, since a starved ticket was sent.
         self._was_taken = False
-        self._was_taken = False  # Another router has taken a slot that was left free.
         # By model: by class, the arrival of the oldest request; infinity: none waits.
         self._since: dict[str, list[float]] = {}
 
@@ -82,7 +84,8 @@ class Elsewhere:
         first = self._first(gate, ticket, level, rules, pool, now)
         if first == CLASSES:
             return False
-        load, until = gate.facts.load, gate.kept_until
+        # Only the load of other routers: this router may send other requests to the replica.
+        load, until = gate.facts.foreign_load - gate.facts.untold_load, gate.kept_until
         is_taken = load > gate.kept_load and now <= until + self.patience_s
         if is_taken:
             self._was_taken = True
@@ -102,30 +105,51 @@ class Elsewhere:
     ) -> int:
         """Return the class of a request of another router that goes before a ticket; `CLASSES`:
         there is none."""
-        own = ticket.urgency
-        if own == CRITICAL:
+        if ticket.urgency == CRITICAL:
             return CLASSES
-        rounded = int(level + 0.5)
         for model, by_class in self._since.items():
-            if not pool.serves(gate.place, model):
-                continue
-            for urgency in range(CLASSES):
-                since = by_class[urgency]
-                if since == INFINITY:
-                    continue
-                if urgency == own or rules.mode == TOGETHER:
-                    is_first = _is_before(urgency, since, ticket, rules)
-                else:
-                    is_first = int(rules.aged(float(urgency), now - since) + 0.5) < rounded
-                if is_first:
-                    return urgency
+            urgency = self._first_of(by_class, ticket, level, rules, now)
+            if urgency < CLASSES and pool.serves(gate.place, model):
+                return urgency
         return CLASSES
 
+    def is_behind(self, ticket: Ticket, level: float, rules: Rules, now: float) -> bool:
+        """Whether a request of another router goes before a ticket at any replica."""
+        if ticket.urgency == CRITICAL:
+            return False
+        for by_class in self._since.values():
+            if self._first_of(by_class, ticket, level, rules, now) < CLASSES:
+                return True
+        return False
 
-def _is_before(urgency: int, since: float, ticket: Ticket, rules: Rules) -> bool:
-    """Whether a request of a class goes before a ticket by the order policy. It waits since a
-    time."""
-    order = rules.order
-    if order.by_arrival:
-        return since + _OLDER_S < ticket.arrival
-    return urgency == ticket.urgency and order.yields(ticket)
+    def _first_of(
+        self, by_class: list[float], ticket: Ticket, level: float, rules: Rules, now: float
+    ) -> int:
+        """Return the class of a request of one model that goes before a ticket; `CLASSES`: there is
+        none."""
+        own, rounded = ticket.urgency, int(level + 0.5)
+        for urgency in range(CLASSES):
+            since = by_class[urgency]
+            if since == INFINITY:
+                continue
+            if urgency == own or rules.mode == TOGETHER:
+                is_first = self._is_before(urgency, since, ticket, rules)
+            else:
+                is_first = int(rules.aged(float(urgency), now - since) + 0.5) < rounded
+            if is_first:
+                return urgency
+        return CLASSES
+
+    def _is_before(self, urgency: int, since: float, ticket: Ticket, rules: Rules) -> bool:
+        """Whether a request of a class goes before a ticket by the order policy. It waits since a
+        time."""
+        order = rules.order
+        if order.by_arrival:
+            return since + _OLDER_S < ticket.arrival
+        if urgency != ticket.urgency:
+            return False
+        try:
+            return bool(order.yields(ticket))
+        except Exception as err:
+            self._failures.add("yields", err)
+            return False

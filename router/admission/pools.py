@@ -101,7 +101,7 @@ class Pools:
         self._pool = pool
         self.past = QueueCounts()  # The counts of removed queues.
         self._orders = Orders()
-        self.elsewhere = Elsewhere()
+        self.elsewhere = Elsewhere(self._orders.failures)
         self._by_model: dict[str, Queue] = {}
         self._by_place: dict[ReplicaLoad, Queue] = {}
         # Never empty: unknown models use the first one.

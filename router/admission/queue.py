@@ -81,11 +81,14 @@ class Queue(QueueState):
     ) -> Sequence[ReplicaLoad]:
         """Return the replicas that are not left free for a request of another router."""
         level, rules, pool = float(ticket.urgency), self.rules, self.pool
+        if not self.elsewhere.is_behind(ticket, level, rules, now):
+            return places
         found: list[ReplicaLoad] = []
         for place in places:
             gate = self.gates.of(place)
             if self.elsewhere.holds(gate, ticket, level, rules, pool, now):
-                self.due.by(gate.kept_until)
+                if now < gate.kept_until:  # Else it is kept until its load changes.
+                    self.due.by(gate.kept_until)
             else:
                 found.append(place)
         return found

@@ -84,7 +84,9 @@ class QueueState:
         self.headroom = Headroom()
         self.gates = gates = GateCache(pool, rules, self.headroom)
         self._extras = extras = Extras()
-        self.elsewhere = Elsewhere() if elsewhere is None else elsewhere
+        if elsewhere is None:
+            elsewhere = Elsewhere(self._orders.failures)
+        self.elsewhere = elsewhere
         self._choice = Choice(rules, pool, extras, self.elsewhere)
         self.wait_lists = wait_lists = WaitLists(
             rules, self._choice.stride, extras, self._service_rate, self._orders

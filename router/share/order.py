@@ -59,8 +59,10 @@ class OwnOrder:
                         found[key] = _joined(found[key], row) if key in found else row
         return tuple(found.values())[:MOST_ROWS]
 
-    def levels(self) -> tuple[tuple[str, float], ...]:
+    def levels(self, now: float) -> tuple[tuple[str, float], ...]:
         """The headroom that this router has learned; see `admission/headroom.py`."""
+        for queue in self._pools.queues:
+            queue.headroom.look(now)  # The queue itself looks only while requests wait in it.
         named = ((model, queue.headroom.own) for model, queue in self._pools.named)
         return tuple((model, level) for model, level in named if level > _LEAST_LEVEL)[:MOST_ROWS]
 
@@ -92,6 +94,7 @@ class _Told:
 
     def __init__(self) -> None:
         self.sums: dict[_Key, tuple[int, float]] = {}
+        self.is_known = False  # A whole message was heard.
         self.waits: tuple[Waits, ...] = ()
         self.levels: tuple[tuple[str, float], ...] = ()
         self.heard_at = 0.0
@@ -108,7 +111,6 @@ class OthersOrder:
 
     def hear(self, message: Message, now: float) -> None:
         told = self._told.get(message.router)
-        is_new = told is None
         if told is None:
             told = self._told[message.router] = _Told()
         told.heard_at = now
@@ -117,8 +119,9 @@ class OthersOrder:
         # Accounts that are not in a whole message are forgotten.
         sums = {} if message.is_whole else told.sums
         for row in message.charges:
-            sums[row.model, row.urgency, row.account] = self._charge(row, told, is_new=is_new)
+            sums[row.model, row.urgency, row.account] = self._charge(row, told)
         told.sums = sums
+        told.is_known = told.is_known or message.is_whole
         if message.levels != told.levels:
             told.levels = message.levels
             self._adopt_levels()
@@ -127,12 +130,17 @@ class OthersOrder:
             told.waits = message.waits
             self._adopt()
 
-    def _charge(self, row: Charge, told: _Told, *, is_new: bool) -> tuple[int, float]:
-        """Charge what is new in a row. `is_new`: the router was not heard before, so what it has
-        counted is past."""
-        generation, last = told.sums.get((row.model, row.urgency, row.account), (0, 0.0))
-        if generation != row.generation:
-            last = row.sum if is_new else 0.0
+    def _charge(self, row: Charge, told: _Told) -> tuple[int, float]:
+        """Charge what is new in a row.
+
+        Until the router's first whole message, the first sum of an account is past: most accounts
+        are in no message before.
+        """
+        before = told.sums.get((row.model, row.urgency, row.account))
+        if before is not None and before[0] == row.generation:
+            last = before[1]
+        else:
+            last = row.sum if before is None and not told.is_known else 0.0
         book = self._book(row.model, row.urgency)
         if book is not None and row.sum != last:
             book.charged_elsewhere(row.account, row.weight, row.sum - last)

@@ -68,6 +68,9 @@ class Others:
         router.heard_at = now
         if message.number > router.number:
             router.number = message.number
+            # First the order, because a changed load may cause a choice by it.
+            if self._order is not None:
+                self._order.hear(message, now)
             # Rows of replicas that this router does not have are left out, so that memory is
             # bounded. The next whole message has them again.
             known = self._fleet.replicas
@@ -78,8 +81,6 @@ class Others:
             else:
                 router.rows |= changed
                 self._count(changed)
-            if self._order is not None:
-                self._order.hear(message, now)
         fleet = self._fleet
         for placement in message.placements:
             replica = fleet.replicas.get(placement.replica)
@@ -92,10 +93,10 @@ class Others:
         if self._limits is not None:
             self._limits.expire(now)
         lost = [name for name, one in self._routers.items() if now - one.heard_at > LOST_S]
-        # One count for all: if the server is lost, all routers are.
-        self._count({row for name in lost for row in self._routers.pop(name).rows})
         if self._order is not None and lost:
             self._order.lost(lost)
+        # One count for all: if the server is lost, all routers are.
+        self._count({row for name in lost for row in self._routers.pop(name).rows})
 
     def _count(self, names: Iterable[str]) -> None:
         """Compute the sums of these replicas again."""

@@ -110,7 +110,7 @@ class Own:
         limits, order = self._limits, self._order
         if order is not None:
             waits, charges = order.waits(now), order.charges(is_whole=is_whole)
-            levels = order.levels()
+            levels = order.levels(now)
         uses = () if limits is None else limits.tell(self._number + 1, is_whole, now)
         waiting = tuple((row.model, row.urgency, row.accounts) for row in waits)
         is_changed = bool(rows or charges or self._placements or uses) or waiting != self._waiting

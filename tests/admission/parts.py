@@ -33,7 +33,7 @@ class Parts:
         self.headroom = Headroom()
         self.gates = GateCache(self.stand, self.rules, self.headroom)
         self.extras = Extras()
-        self.choice = Choice(self.rules, self.stand, self.extras, Elsewhere())
+        self.choice = Choice(self.rules, self.stand, self.extras, Elsewhere(self.orders.failures))
         self.service_rate = ServiceRate()
         self.wait_lists = WaitLists(
             self.rules,

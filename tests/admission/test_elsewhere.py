@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from policies.queueing.contract import make_order
 from policies.queueing.ticket import SENT, WAITING, Ticket
 from router.admission.elsewhere import _PAUSE_S, Elsewhere
 from router.core.lease import others_counted
 from router.core.urgency import BATCH, CRITICAL, HIGH, LOW, NORMAL
 from tests.admission.world import Spot, World, config
+from tests.tickets import make_ticket
 
 PATIENCE_S = 0.06
 
@@ -51,6 +53,42 @@ def test_the_time_begins_again_when_the_other_router_takes_a_slot() -> None:
     elsewhere.adopt([])
     world.free(spot)
     assert ticket.state == SENT
+
+
+def test_the_time_does_not_begin_again_when_this_router_takes_a_slot() -> None:
+    world, spot, elsewhere = place()
+    spot.slots = spot.engine_slots = 100
+    world.free(spot)
+    elsewhere.adopt([("", HIGH, world.now)])
+    ticket = come(world)
+    for _ in range(3):
+        world.run(PATIENCE_S * 0.4)
+        assert come(world, CRITICAL).state == SENT
+    assert ticket.state == SENT
+
+
+def test_no_time_is_set_while_a_replica_is_kept_until_its_load_changes() -> None:
+    world, spot, elsewhere = place()
+    world.queue.headroom.answered(0.0, 0.0, 1.0, world.now, is_behind_batch=False)
+    world.queue.headroom.own = 1.0
+    others_counted(spot, 0, 4, 0)
+    world.free(spot)
+    elsewhere.adopt([("", HIGH, world.now)])
+    ticket = make_ticket(arrival=world.now, number=float(NORMAL))
+    assert not world.queue.offer(ticket, world.now)
+    assert world.queue.next_at > world.now
+
+
+def test_a_policy_that_fails_yields_to_nobody() -> None:
+    class Failing(type(make_order("fair"))):  # type: ignore[misc]
+        def yields(self, ticket: Ticket) -> bool:
+            raise KeyError("x")
+
+    world, _, elsewhere = place(policy="fair")
+    world.queue.rules.order = Failing()
+    elsewhere.adopt([("", NORMAL, world.now)])
+    assert come(world, NORMAL).state == SENT
+    assert "yields" in world.queue._orders.failures.texts[0]
 
 
 def test_an_urgent_request_that_needs_a_slot_is_waited_for_until_there_is_one() -> None:

@@ -115,6 +115,24 @@ def test_what_a_new_router_has_counted_before_is_past() -> None:
     assert other.counter("k") == 5.0
 
 
+def test_what_a_new_router_has_counted_before_is_past_also_if_a_later_message_tells_it() -> None:
+    one, other = Side("a"), Side("b")
+    one.serve("k", 1000.0)
+    one.serve("u", 1.0)
+    one.now += WHOLE_S
+    one.tell()  # not heard
+    one.serve("u", 1.0)
+    other.hear(one.tell())  # only the change of `u`
+    one.serve("u", 2.0)
+    one.now += WHOLE_S
+    other.hear(one.tell())  # all
+    assert (other.counter("k"), other.counter("u")) == (0.0, 2.0)
+    one.serve("k", 5.0)
+    one.serve("v", 3.0)
+    other.hear(one.tell())
+    assert (other.counter("k"), other.counter("v")) == (5.0, 3.0)
+
+
 def test_an_account_that_the_sender_had_forgotten_begins_again() -> None:
     one, other = Side("a"), Side("b")
     other.hear(Message(VERSION, "a", 1, (), True, ()))
@@ -155,9 +173,10 @@ def test_lost_messages_heal(steps: list[tuple[str, int, bool]]) -> None:
 
 def test_the_highest_headroom_applies_everywhere() -> None:
     one, other = Side("a"), Side("b")
+    one.now += WHOLE_S
+    one.queue.headroom.answered(0.0, 0.0, 1.0, one.now, is_behind_batch=False)  # it begins to fall
     one.queue.headroom.own = 0.5
     other.queue.headroom.own = 0.2
-    one.now += WHOLE_S
     other.hear(one.tell())
     assert other.queue.headroom.level == 0.5
     other.queue.headroom.own = 0.7
@@ -165,6 +184,14 @@ def test_the_highest_headroom_applies_everywhere() -> None:
     other.queue.headroom.own = 0.0
     other.others.lost(["a"])
     assert other.queue.headroom.level == 0.0
+
+
+def test_the_headroom_of_a_router_without_requests_falls() -> None:
+    one = Side("a")
+    one.queue.headroom.own = 0.8
+    one.now += 3600.0
+    message = one.tell()
+    assert message is not None and message.levels == ()
 
 
 def test_accounts_mean_nothing_to_an_order_without_them() -> None:
@@ -237,6 +264,21 @@ def test_an_account_that_begins_here_later_has_no_credit() -> None:
     accounts.begins_elsewhere("away", 1.0)
     accounts.charged_elsewhere("away", 1.0, 500.0)
     assert waits(accounts, "late").counter == 500.0
+
+
+@examples(200)
+@given(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(-1, 1), st.integers(-9, 9))))
+def test_the_lowest_counter_elsewhere(steps: list[tuple[str, int, int]]) -> None:
+    accounts = Accounts()
+    away: list[Account] = []
+    for name, step, amount in steps:
+        if step > 0:
+            away.append(accounts.begins_elsewhere(name, 1.0))
+        elif step < 0 and away:
+            accounts.ends_elsewhere(away.pop())
+        accounts.correct(name, 1.0, float(amount))
+        least = min((account.counter for account in away), default=float("inf"))
+        assert accounts.least_elsewhere() == least
 
 
 def test_an_account_may_wait_at_several_routers() -> None:

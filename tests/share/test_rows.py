@@ -368,3 +368,35 @@ def test_rows_of_unknown_replicas_take_no_memory() -> None:
         rows = tuple(Row(f"x{number}-{each}", 1, 0, 0) for each in range(100))
         side.others.hear(Message(VERSION, "b", number, rows, False, ()), side.now)
     assert [len(router.rows) for router in side.others._routers.values()] == [0]
+
+
+class Order:
+    """Notes what it hears, instead of the order of the queue."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def hear(self, message: Message, now: float) -> None:
+        self.calls.append(message.router)
+
+    def lost(self, routers: list[str]) -> None:
+        self.calls += routers
+
+
+def test_the_order_is_known_before_a_changed_load_causes_a_choice() -> None:
+    one, other, order = Side("a"), Side("b"), Order()
+    other.others = Others("b", other.fleet, None, order)  # type: ignore[arg-type]
+    Lease(one["r0"], tokens=300)
+
+    def fails(replica: Replica | None) -> None:
+        raise RuntimeError("the queue")
+
+    other.fleet.hooks.room = fails
+    with pytest.raises(RuntimeError):
+        other.others.hear(through_the_wire(one.tell()), other.now)
+    assert order.calls == ["a"]
+    other.now += 2 * LOST_S
+    with pytest.raises(RuntimeError):
+        other.others.expire(other.now)
+    assert order.calls == ["a", "a"]
+    assert other.others.count == 0
