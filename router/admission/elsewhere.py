@@ -8,7 +8,8 @@ router does not wait for it at this replica for `_PAUSE_S` seconds. The time beg
 of the other one's class may be sent to the replica.
 
 A request goes before a ticket of this router
-- if its class, raised by its age, is more urgent, unless `queue.order` is "together";
+- if its class is critical, or has its turn by weight (`stride.py`); with `queue.order` "strict", if
+  its class, raised by its age, is more urgent;
 - or within one class, if the order policy says so (`OrderPolicy.yields`);
 - or if it has waited for `_OLDER_S` longer, with a policy that orders by arrival.
 
@@ -27,7 +28,8 @@ from policies.queueing.foreign import Failures
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
 from router.admission.gates.gate_cache import CachedGate
 from router.admission.pool import Pool
-from router.admission.rules import TOGETHER, Rules
+from router.admission.rules import STRICT, TOGETHER, Rules
+from router.admission.waiting.stride import Stride
 from router.core.urgency import CRITICAL, HIGH
 
 _PAUSE_S: Final = 1.0
@@ -66,6 +68,7 @@ class Elsewhere:
         ticket: Ticket,
         level: float,
         rules: Rules,
+        stride: Stride,
         pool: Pool,
         now: float,
         *,
@@ -81,7 +84,7 @@ class Elsewhere:
             return False
         if now < gate.waits_again_at:
             return False
-        first = self._first(gate, ticket, level, rules, pool, now)
+        first = self._first(gate, ticket, level, rules, stride, pool, now)
         if first == CLASSES:
             return False
         # Only the load of other routers: this router may send other requests to the replica.
@@ -101,29 +104,44 @@ class Elsewhere:
         return now < until
 
     def _first(
-        self, gate: CachedGate, ticket: Ticket, level: float, rules: Rules, pool: Pool, now: float
+        self,
+        gate: CachedGate,
+        ticket: Ticket,
+        level: float,
+        rules: Rules,
+        stride: Stride,
+        pool: Pool,
+        now: float,
     ) -> int:
         """Return the class of a request of another router that goes before a ticket; `CLASSES`:
         there is none."""
         if ticket.urgency == CRITICAL:
             return CLASSES
         for model, by_class in self._since.items():
-            urgency = self._first_of(by_class, ticket, level, rules, now)
+            urgency = self._first_of(by_class, ticket, level, rules, stride, now)
             if urgency < CLASSES and pool.serves(gate.place, model):
                 return urgency
         return CLASSES
 
-    def is_behind(self, ticket: Ticket, level: float, rules: Rules, now: float) -> bool:
+    def is_behind(
+        self, ticket: Ticket, level: float, rules: Rules, stride: Stride, now: float
+    ) -> bool:
         """Whether a request of another router goes before a ticket at any replica."""
         if ticket.urgency == CRITICAL:
             return False
         for by_class in self._since.values():
-            if self._first_of(by_class, ticket, level, rules, now) < CLASSES:
+            if self._first_of(by_class, ticket, level, rules, stride, now) < CLASSES:
                 return True
         return False
 
     def _first_of(
-        self, by_class: list[float], ticket: Ticket, level: float, rules: Rules, now: float
+        self,
+        by_class: list[float],
+        ticket: Ticket,
+        level: float,
+        rules: Rules,
+        stride: Stride,
+        now: float,
     ) -> int:
         """Return the class of a request of one model that goes before a ticket; `CLASSES`: there is
         none."""
@@ -134,8 +152,12 @@ class Elsewhere:
                 continue
             if urgency == own or rules.mode == TOGETHER:
                 is_first = self._is_before(urgency, since, ticket, rules)
-            else:
+            elif rules.mode == STRICT or urgency == CRITICAL:
                 is_first = int(rules.aged(float(urgency), now - since) + 0.5) < rounded
+            elif urgency < own:
+                is_first = stride.passes[urgency] <= stride.passes[own]
+            else:
+                is_first = stride.passes[urgency] < stride.passes[own]
             if is_first:
                 return urgency
         return CLASSES

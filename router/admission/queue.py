@@ -81,12 +81,12 @@ class Queue(QueueState):
     ) -> Sequence[ReplicaLoad]:
         """Return the replicas that are not left free for a request of another router."""
         level, rules, pool = float(ticket.urgency), self.rules, self.pool
-        if not self.elsewhere.is_behind(ticket, level, rules, now):
+        if not self.elsewhere.is_behind(ticket, level, rules, self.stride, now):
             return places
         found: list[ReplicaLoad] = []
         for place in places:
             gate = self.gates.of(place)
-            if self.elsewhere.holds(gate, ticket, level, rules, pool, now):
+            if self.elsewhere.holds(gate, ticket, level, rules, self.stride, pool, now):
                 if now < gate.kept_until:  # Else it is kept until its load changes.
                     self.due.by(gate.kept_until)
             else:
@@ -173,7 +173,7 @@ class Queue(QueueState):
         if ticket.state != NEW:
             return
         self.counts.passed[ticket.urgency] += 1
-        is_charged = self.wait_lists.eligible > 0
+        is_charged = self.wait_lists.eligible > 0 or bool(self.elsewhere)
         if is_charged:
             self.runs.predict(ticket)
             try:
@@ -181,7 +181,7 @@ class Queue(QueueState):
             except Exception as err:
                 self._orders.failures.add("passed", err)
             tokens = cost(ticket)
-            self._choice.stride.serves(ticket.urgency, tokens, float(ticket.urgency))
+            self.stride.serves(ticket.urgency, tokens, float(ticket.urgency))
             waits = self.wait_lists.eligible_of[ticket.urgency] > 0
             self._service_rate.served(ticket.urgency, now, tokens, waited=waits)
         gate = self.gates.of(place)

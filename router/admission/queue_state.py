@@ -56,6 +56,7 @@ class QueueState:
         "pool",
         "rules",
         "runs",
+        "stride",
         "wait_lists",
     )
 
@@ -88,11 +89,12 @@ class QueueState:
             elsewhere = Elsewhere(self._orders.failures)
         self.elsewhere = elsewhere
         self._choice = Choice(rules, pool, extras, self.elsewhere)
+        self.stride = self._choice.stride
         self.wait_lists = wait_lists = WaitLists(
-            rules, self._choice.stride, extras, self._service_rate, self._orders
+            rules, self.stride, extras, self._service_rate, self._orders
         )
         self._forecasts = Forecasts(
-            rules, pool, wait_lists, self._choice.stride, self._service_rate, counts, estimates
+            rules, pool, wait_lists, self.stride, self._service_rate, counts, estimates
         )
         self._timers = QueueTimers(rules, pool, wait_lists, gates, counts)
         self.evictions = QueueEvictions(rules, wait_lists, counts)

@@ -102,6 +102,9 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     waits: tuple[Waits, ...] = ()  # all that waits
     charges: tuple[Charge, ...] = ()  # those that have changed, or all (`is_whole`)
     levels: tuple[tuple[str, float], ...] = ()  # by a model of each queue: its headroom, above 0
+    # By a model of each queue: what each class was served here, in the unit of its pass
+    # (`waiting/stride.py`), since the queue began.
+    served: tuple[tuple[str, tuple[float, float, float, float, float]], ...] = ()
     uses: tuple[Use, ...] = ()  # those that have changed, or all
 
 
@@ -127,11 +130,13 @@ def decoded(data: bytes) -> Message | None:
         return None
     if len(rows) > MOST_ROWS or len(placements) > MOST_PLACEMENTS:
         return None
-    if max(len(message.waits), len(message.charges), len(message.levels)) > MOST_ROWS:
+    if max(map(len, (message.waits, message.charges, message.levels, message.served))) > MOST_ROWS:
         return None
     if not all(map(_is_waiting, message.waits)) or not all(map(_is_charge, message.charges)):
         return None
     if not all(len(name) <= MOST_NAME and 0.0 < level <= 1.0 for name, level in message.levels):
+        return None
+    if not all(len(name) <= MOST_NAME and _are_sums(sums) for name, sums in message.served):
         return None
     if not all(map(_is_load, rows)) or not all(map(_is_placement, placements)):
         return None
@@ -180,6 +185,10 @@ def _is_charge(row: Charge) -> bool:
         and _is_weight(row.weight)
         and abs(row.sum) <= MOST_CHARGE
     )
+
+
+def _are_sums(sums: tuple[float, ...]) -> bool:
+    return all(0.0 <= value <= MOST_CHARGE for value in sums)
 
 
 def _is_weight(weight: float) -> bool:

@@ -19,6 +19,7 @@ from policies.queueing.shared import SharedByFlow
 from policies.queueing.ticket import CLASSES
 from router.admission.pools import Pools
 from router.admission.waiting.class_queue import ClassQueue
+from router.core.urgency import HIGH
 from router.share.messages import (
     MOST_ACCOUNTS,
     MOST_CHARGE,
@@ -33,6 +34,8 @@ _LEAST_LEVEL: Final = 0.01  # of the headroom; a lower one keeps no slot free
 MOST_CHARGES: Final = 512  # accounts whose charges are told; the oldest is forgotten first
 
 _Key = tuple[str, int, str]  # model of the queue, class, account
+Served = tuple[float, float, float, float, float]  # by class
+_NOTHING: Final[Served] = (0.0, 0.0, 0.0, 0.0, 0.0)
 _Away = list[tuple[Accounts, Account]]
 
 
@@ -66,6 +69,15 @@ class OwnOrder:
         named = ((model, queue.headroom.own) for model, queue in self._pools.named)
         return tuple((model, level) for model, level in named if level > _LEAST_LEVEL)[:MOST_ROWS]
 
+    def served(self) -> tuple[tuple[str, Served], ...]:
+        """What each class was served at this router, by queue."""
+        found: list[tuple[str, Served]] = []
+        for model, queue in self._pools.named[:MOST_ROWS]:
+            critical, high, normal, low, batch = queue.stride.own
+            if low + high + normal + batch > 0.0 and len(model) <= MOST_NAME:
+                found.append((model, (critical, high, normal, low, batch)))
+        return tuple(found)
+
     def charges(self, *, is_whole: bool) -> tuple[Charge, ...]:
         """The sums that have changed since the last call; `is_whole`: all sums."""
         changed: list[Charge] = []
@@ -97,6 +109,7 @@ class _Told:
         self.is_known = False  # A whole message was heard.
         self.waits: tuple[Waits, ...] = ()
         self.levels: tuple[tuple[str, float], ...] = ()
+        self.served: dict[str, Served] = {}
         self.heard_at = 0.0
         self.away: _Away = []  # the accounts that it has waiting
 
@@ -121,6 +134,7 @@ class OthersOrder:
         for row in message.charges:
             sums[row.model, row.urgency, row.account] = self._charge(row, told)
         told.sums = sums
+        self._serve(dict(message.served), told)
         told.is_known = told.is_known or message.is_whole
         if message.levels != told.levels:
             told.levels = message.levels
@@ -146,6 +160,19 @@ class OthersOrder:
             book.charged_elsewhere(row.account, row.weight, row.sum - last)
         return row.generation, row.sum
 
+    def _serve(self, served: dict[str, Served], told: _Told) -> None:
+        """Add what is new to the passes of the classes. A sum that has fallen began again."""
+        for model, sums in served.items():
+            before = told.served.get(model)
+            if before is None:
+                before = _NOTHING if told.is_known else sums
+            stride = self._pools.of(model).stride
+            for urgency in range(HIGH, CLASSES):
+                step = sums[urgency] - before[urgency]
+                if step > 0.0:
+                    stride.served_elsewhere(urgency, step)
+        told.served = served
+
     def lost(self, routers: Iterable[str]) -> None:
         """Forget what routers have waiting; what they have served stays charged."""
         for router in routers:
@@ -166,6 +193,12 @@ class OthersOrder:
         return before
 
     def _adopt(self) -> None:
+        away = {queue: [False] * CLASSES for queue in self._pools.queues}
+        for told in self._told.values():
+            for row in told.waits:
+                away[self._pools.of(row.model)][row.urgency] = True
+        for queue, by_class in away.items():
+            queue.stride.waits_elsewhere(by_class)
         self._pools.elsewhere.adopt(
             (row.model, row.urgency, told.heard_at - row.age_ms * 1e-3)
             for told in self._told.values()

@@ -8,12 +8,16 @@ Must never: wait, believe a message of another life of this router, or change th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+from zlib import crc32
 
 from router.core.lease import others_counted
 from router.fleet.table.fleet import Fleet
 from router.share.limits_told import SharedLimits
 from router.share.messages import LOST_S, MOST_ROUTERS, Message, Row
 from router.share.order import OthersOrder
+
+AT_ONCE: Final = 4  # routers that use a slot of another one as soon as it is told to be free
 
 
 class _Router:
@@ -44,6 +48,7 @@ class Others:
         self._limits = limits
         self._fleet = fleet
         self._routers: dict[str, _Router] = {}
+        self._offset = crc32(router.encode())
 
     @property
     def count(self) -> int:
@@ -74,13 +79,16 @@ class Others:
             # Rows of replicas that this router does not have are left out, so that memory is
             # bounded. The next whole message has them again.
             known = self._fleet.replicas
+            # If many routers used a free slot at once, most of their requests would wait there.
+            groups = max(1, len(self._routers) // AT_ONCE)
+            acts = (message.number + self._offset) % groups == 0
             changed = {row.replica: row for row in message.rows if row.replica in known}
             if message.is_whole:
                 before, router.rows = router.rows, changed
-                self._count({**before, **changed})
+                self._count({**before, **changed}, acts=acts)
             else:
                 router.rows |= changed
-                self._count(changed)
+                self._count(changed, acts=acts)
         fleet = self._fleet
         for placement in message.placements:
             replica = fleet.replicas.get(placement.replica)
@@ -98,8 +106,9 @@ class Others:
         # One count for all: if the server is lost, all routers are.
         self._count({row for name in lost for row in self._routers.pop(name).rows})
 
-    def _count(self, names: Iterable[str]) -> None:
-        """Compute the sums of these replicas again."""
+    def _count(self, names: Iterable[str], *, acts: bool = True) -> None:
+        """Compute the sums of these replicas again. `acts`: a free slot is used at once; otherwise
+        at the next tick of the queue."""
         replicas = self._fleet.replicas
         for name in names:
             replica = replicas.get(name)
@@ -112,7 +121,7 @@ class Others:
                     load += row.load
                     waiting += row.waiting
                     tokens += row.tokens
-            is_other = load != replica.shared_load or waiting != replica.shared_waiting
+            is_less = load < replica.shared_load or waiting < replica.shared_waiting
             others_counted(replica, waiting, load, tokens)
-            if is_other:
+            if is_less and acts:
                 self._fleet.hooks.room(replica)

@@ -26,7 +26,7 @@ from router.share.messages import (
     Row,
     Waits,
 )
-from router.share.order import OwnOrder
+from router.share.order import OwnOrder, Served
 
 WHOLE_S: Final = 1.0  # seconds between two messages with all rows
 MOST_TOLD: Final = 512  # placements that wait for the next message; older ones are dropped
@@ -107,10 +107,11 @@ class Own:
         waits: tuple[Waits, ...] = ()
         charges: tuple[Charge, ...] = ()
         levels: tuple[tuple[str, float], ...] = ()
+        served: tuple[tuple[str, Served], ...] = ()
         limits, order = self._limits, self._order
         if order is not None:
             waits, charges = order.waits(now), order.charges(is_whole=is_whole)
-            levels = order.levels(now)
+            levels, served = order.levels(now), order.served()
         uses = () if limits is None else limits.tell(self._number + 1, is_whole, now)
         waiting = tuple((row.model, row.urgency, row.accounts) for row in waits)
         is_changed = bool(rows or charges or self._placements or uses) or waiting != self._waiting
@@ -131,6 +132,7 @@ class Own:
             waits,
             charges,
             levels,
+            served,
             uses,
         )
 

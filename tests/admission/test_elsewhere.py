@@ -125,8 +125,17 @@ def test_classes(own: int, other: int, waits: bool) -> None:
     assert (come(world, own).state == WAITING) is waits
 
 
-def test_age_counts_at_other_routers_too() -> None:
+@pytest.mark.parametrize(("served", "waits"), [(0.0, True), (1.0, False)])
+def test_classes_take_turns_by_weight_over_all_routers(served: float, waits: bool) -> None:
     world, _, elsewhere = place()
+    elsewhere.adopt([("", NORMAL, world.now)])
+    world.queue.stride.waits_elsewhere([False, False, True, False, False])
+    world.queue.stride.served_elsewhere(NORMAL, served)
+    assert (come(world, LOW).state == WAITING) is waits
+
+
+def test_age_counts_at_other_routers_too() -> None:
+    world, _, elsewhere = place(order="strict")
     elsewhere.adopt([("", BATCH, world.now - 3600.0)])
     assert come(world, LOW).state == WAITING
 

@@ -171,6 +171,35 @@ def test_lost_messages_heal(steps: list[tuple[str, int, bool]]) -> None:
         assert told.waiting == 1
 
 
+def passes(side: Side) -> list[float]:
+    return list(side.queue.stride.passes)
+
+
+def test_what_a_class_was_served_counts_in_all_routers_once() -> None:
+    one, other = Side("a"), Side("b")
+    one.queue.stride.serves(HIGH, 800.0, 1.0)
+    one.now += WHOLE_S
+    other.hear(one.tell())
+    assert passes(other)[HIGH] == 0.0  # what a new router has served before is past
+    before = passes(one)[HIGH]
+    one.queue.stride.serves(HIGH, 400.0, 1.0)
+    for _ in range(2):
+        one.now += WHOLE_S
+        other.hear(one.tell())
+        assert passes(other)[HIGH] == passes(one)[HIGH] - before > 0.0
+
+
+def test_a_class_that_waits_elsewhere_gains_no_turns_and_loses_none() -> None:
+    one, other = Side("a"), Side("b")
+    other.come(number=float(NORMAL))
+    other.queue.stride.serves(NORMAL, 5000.0, 2.0)
+    one.come(number=float(HIGH))
+    other.hear(one.tell())
+    begun = passes(other)[HIGH]
+    other.queue.stride.serves(NORMAL, 100.0, 2.0)
+    assert begun == passes(other)[HIGH] < passes(other)[NORMAL]
+
+
 def test_the_highest_headroom_applies_everywhere() -> None:
     one, other = Side("a"), Side("b")
     one.now += WHOLE_S
@@ -227,6 +256,9 @@ CHARGE = Charge("m", 2, "k", 1.0, 1, 5.0)
         ("charges", Charge("m", 2, "k", 1.0, 1, float("inf"))),
         ("charges", Charge("m", 2, "k", 1.0, 1, float("nan"))),
         ("charges", Charge("m", 2, "k" * 300, 1.0, 1, 5.0)),
+        ("served", ("m", (0.0, 1.0, 2.0, 3.0, -1.0))),
+        ("served", ("m", (0.0, 1.0, 2.0, 3.0, float("nan")))),
+        ("served", ("m" * 300, (0.0,) * 5)),
         ("levels", ("m", 1.5)),
         ("levels", ("m", 0.0)),
         ("levels", ("m" * 300, 0.5)),

@@ -231,7 +231,14 @@ class Choice:
         """Whether a replica is left free for another router, and not for a class queue."""
         first = class_queue.line.first(now)
         return first is not None and self._elsewhere.holds(
-            gate, first, level, self._rules, self._pool, now, is_starved=eldest.starved
+            gate,
+            first,
+            level,
+            self._rules,
+            self.stride,
+            self._pool,
+            now,
+            is_starved=eldest.starved,
         )
 
     def _starve(self, class_queue: ClassQueue, since: float) -> None:

@@ -13,6 +13,9 @@ A class may wait and not be served, because all gates are closed to it. Meanwhil
 classes are sent, also without a wait. The class is then behind, but at most by `LAG`. So later it
 gets its share, and no long run of turns.
 
+Several routers may serve the same classes. What another router has served is added to the passes,
+and a class that waits at another router waits (`served_elsewhere`, `waits_elsewhere`).
+
 Must never: apply weights to the critical class, which is always first.
 """
 
@@ -37,12 +40,14 @@ _MANY: Final = 256
 class Stride:
     """The passes of all classes of one queue (stride scheduling)."""
 
-    __slots__ = ("_rules", "_served", "_time", "costs", "passes", "waiting")
+    __slots__ = ("_away", "_rules", "_served", "_time", "costs", "own", "passes", "waiting")
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self.passes = [0.0] * CLASSES
         self.waiting = [0] * CLASSES  # By priority class: the number of tickets that may be served.
+        self.own = [0.0] * CLASSES  # By class: what this router alone has added to its pass.
+        self._away = [False] * CLASSES  # By class: whether it waits at another router.
         self._time = 0.0  # The lowest pass of the waiting classes when a ticket was last served.
         # By class, the mean cost of the last requests. A class of which no request was served has
         # the cost of the first request of all classes.
@@ -56,11 +61,15 @@ class Stride:
         count = waiting[urgency] + 1  # Compiled `+=` is slower: it boxes both numbers.
         waiting[urgency] = count
         if count == 1:
-            if sum(waiting) == 1:
-                # No ticket waited before, so differences between passes are dropped.
-                self._time = max(self.passes)
-            if self.passes[urgency] < self._time:
-                self.passes[urgency] = self._time
+            self._begins(urgency, is_first=sum(waiting) == 1 and not any(self._away))
+
+    def _begins(self, urgency: int, *, is_first: bool) -> None:
+        """Raise the pass of a class that begins to wait. `is_first`: no other class waits."""
+        if is_first:
+            # No ticket waited before, so differences between passes are dropped.
+            self._time = max(self.passes)
+        if self.passes[urgency] < self._time:
+            self.passes[urgency] = self._time
 
     def ends(self, urgency: int) -> None:
         """Count one fewer waiting ticket of the class."""
@@ -79,20 +88,34 @@ class Stride:
         costs[urgency] = costs[urgency] + share * (cost - costs[urgency])
         if urgency < HIGH:
             return
-        passes, waiting = self.passes, self.waiting
+        step = cost / self.weight(level)
+        own = self.own
+        own[urgency] = own[urgency] + step
+        self.served_elsewhere(urgency, step)
+
+    def served_elsewhere(self, urgency: int, step: float) -> None:
+        """Add a cost, divided by the weight, to the pass of a class."""
+        passes, waiting, away = self.passes, self.waiting, self._away
         lowest = passes[urgency]
         for other in range(HIGH, CLASSES):
-            if waiting[other] and passes[other] < lowest:
+            if (waiting[other] or away[other]) and passes[other] < lowest:
                 lowest = passes[other]
         if lowest > self._time:
             self._time = lowest
-        step = cost / self.weight(level)
         after = passes[urgency] + step
         passes[urgency] = after
         least = after - max(LAG, 2.0 * step)
         for other in range(HIGH, CLASSES):
-            if waiting[other] and passes[other] < least:
+            if (waiting[other] or away[other]) and passes[other] < least:
                 passes[other] = least
+
+    def waits_elsewhere(self, away: list[bool]) -> None:
+        """Note which classes wait at other routers."""
+        for urgency in range(CLASSES):
+            if away[urgency] and not self._away[urgency] and not self.waiting[urgency]:
+                self._begins(urgency, is_first=not (sum(self.waiting) or any(self._away)))
+                self._away[urgency] = True
+        self._away = away
 
     def is_behind(self, urgency: int) -> bool:
         """Whether another class was served more than this class, relative to its weight."""

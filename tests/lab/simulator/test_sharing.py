@@ -101,6 +101,28 @@ def test_weights_hold_over_routers_if_each_has_all_requests_of_one_tenant() -> N
     assert shares(1, None) == pytest.approx(4.0, rel=0.1)
 
 
+def turns(routers: int, sharing: Sharing | None) -> float:
+    """The requests of class high for each one of class normal; both always wait, each at one
+    router."""
+    arrivals = [
+        Arrival(n, n * 0.005, 100, 40, priority=("high", "normal")[n % 2], tenant=f"t{n % 2}")
+        for n in range(4000)
+    ]
+    kept = Kept()
+    scenario = queued(routers, sharing, queue=Queue(enabled=True))
+    simulate(scenario, Script(arrivals), kept, until=90.0)
+    ended = [one for one in kept.outcomes if one.reason is Reason.OK and 45.0 <= one.ended < 90.0]
+    served = Counter(one.arrival.priority for one in ended)
+    return served["high"] / served["normal"]
+
+
+def test_classes_take_turns_by_weight_over_routers() -> None:
+    alone, apart, together = turns(1, None), turns(2, None), turns(2, Sharing())
+    assert alone > 2.0
+    assert apart < 1.2
+    assert together == pytest.approx(alone, rel=0.15)
+
+
 def urgent_ttft_s(routers: int, sharing: Sharing | None) -> float:
     """The median TTFT of class high, whose requests all come to one router, while batch of another
     router keeps all slots busy."""
