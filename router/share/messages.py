@@ -19,7 +19,7 @@ from policies.queueing.ticket import CLASSES
 from router.core.unreadable import NOT_JSON
 
 VERSION: Final = 2
-MOST_BYTES: Final = 512 * 1024
+MOST_BYTES: Final = 1024 * 1024
 MOST_NAME: Final = 256  # characters of a name
 MOST_ROWS: Final = 4096  # rows of one message
 MOST_PLACEMENTS: Final = 1024  # of one message; each costs more time than a row

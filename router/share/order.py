@@ -31,6 +31,7 @@ from router.share.messages import (
 )
 
 _LEAST_LEVEL: Final = 0.01  # of the headroom; a lower one keeps no slot free
+MOST_TEXT: Final = 100_000  # characters of the names in all rows of what waits
 MOST_CHARGES: Final = 512  # accounts whose charges are told; the oldest is forgotten first
 
 _Key = tuple[str, int, str]  # model of the queue, class, account
@@ -60,7 +61,13 @@ class OwnOrder:
                         row = _waits(model, class_queue, now)
                         key = model, class_queue.urgency
                         found[key] = _joined(found[key], row) if key in found else row
-        return tuple(found.values())[:MOST_ROWS]
+        rows: list[Waits] = []
+        left = MOST_TEXT
+        for row in found.values():
+            left -= len(row.model) + sum(len(name) for name, _ in row.accounts)
+            if left >= 0 and len(rows) < MOST_ROWS:
+                rows.append(row)
+        return tuple(rows)
 
     def levels(self, now: float) -> tuple[tuple[str, float], ...]:
         """The headroom that this router has learned; see `admission/headroom.py`."""
@@ -136,7 +143,7 @@ class OthersOrder:
         told.sums = sums
         self._serve(dict(message.served), told)
         told.is_known = told.is_known or message.is_whole
-        if message.levels != told.levels:
+        if message.is_whole or message.levels != told.levels:
             told.levels = message.levels
             self._adopt_levels()
         _unmark(before)

@@ -171,6 +171,18 @@ def test_lost_messages_heal(steps: list[tuple[str, int, bool]]) -> None:
         assert told.waiting == 1
 
 
+def test_a_message_is_bounded_whatever_waits() -> None:
+    one = Side("a")
+    one.spot.limit = 0
+    for number in range(600):
+        name = f"{number:03}" + "m" * 250
+        ticket = make_ticket(number=2.0, arrival=one.now, model=name, key=name)
+        one.pools.offer(ticket, one.now)
+    message = one.own.tell({}, one.now)
+    assert message is not None and 0 < len(message.waits) < 600
+    assert len(encoded(message)) < messages.MOST_BYTES // 2
+
+
 def passes(side: Side) -> list[float]:
     return list(side.queue.stride.passes)
 
