@@ -39,7 +39,7 @@ _OLDER_S: Final = 0.25
 class Elsewhere:
     """What waits at the other routers, by model and class."""
 
-    __slots__ = ("_failures", "_since", "_was_taken", "patience_s")
+    __slots__ = ("_failures", "_since", "_was_taken", "patience_s", "waits")
 
     def __init__(self, failures: Failures) -> None:
         """`failures`: those of the order policies."""
@@ -47,12 +47,9 @@ class Elsewhere:
         self.patience_s = 0.0
         # Another router has taken a slot that was left free, since a starved ticket was sent.
         self._was_taken = False
+        self.waits = False  # Whether any request waits at another router.
         # By model: by class, the arrival of the oldest request; infinity: none waits.
         self._since: dict[str, list[float]] = {}
-
-    def __bool__(self) -> bool:
-        """Whether any request waits at another router."""
-        return bool(self._since)
 
     def adopt(self, waiting: Iterable[tuple[str, int, float]]) -> None:
         """Replace everything. `waiting`: model, class, and arrival in monotonic seconds."""
@@ -61,6 +58,7 @@ class Elsewhere:
             by_class = since.setdefault(model, [INFINITY] * CLASSES)
             by_class[urgency] = min(by_class[urgency], arrival)
         self._since = since
+        self.waits = bool(since)
 
     def holds(
         self,

@@ -68,7 +68,7 @@ class Queue(QueueState):
             places = self._open_of(self.pool.eligible(ticket.lane), urgency)
             if ticket.excluded:
                 places = [place for place in places if place not in ticket.excluded]
-            if places and self.elsewhere:
+            if places and self.elsewhere.waits:
                 places = self._not_left(places, ticket, now)
             if places and self._extras.allow(ticket):
                 ticket.forecast = None
@@ -173,7 +173,7 @@ class Queue(QueueState):
         if ticket.state != NEW:
             return
         self.counts.passed[ticket.urgency] += 1
-        is_charged = self.wait_lists.eligible > 0 or bool(self.elsewhere)
+        is_charged = self.wait_lists.eligible > 0 or self.elsewhere.waits
         if is_charged:
             self.runs.predict(ticket)
             try:

@@ -188,7 +188,7 @@ class QueueState:
         `passes` may not be called if a ticket is ready to be sent, or if an extra must count every
         request, or if requests wait at other routers.
         """
-        return self.wait_lists.eligible == 0 and not self._extras.all and not self.elsewhere
+        return self.wait_lists.eligible == 0 and not self._extras.all and not self.elsewhere.waits
 
     def open_to(
         self, lane: str, urgency: int, places: Sequence[ReplicaLoad]

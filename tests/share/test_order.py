@@ -66,13 +66,13 @@ def test_what_waits_is_told_until_it_leaves() -> None:
     assert message is not None
     assert message.waits == (Waits("m", HIGH, 500, (("k", 2.0),)),)
     other.hear(message)
-    assert other.pools.elsewhere
+    assert other.pools.elsewhere.waits
     assert not other.queue.is_passable
     assert other.book(HIGH).least_elsewhere() == 0.0
     assert one.tell() is None  # its age alone is no news
     ticket.queue.leave(ticket)
     other.hear(one.tell())
-    assert not other.pools.elsewhere
+    assert not other.pools.elsewhere.waits
     assert other.queue.is_passable
     assert other.book(HIGH).least_elsewhere() == float("inf")
 
@@ -84,7 +84,7 @@ def test_a_router_that_is_lost_has_nothing_waiting_and_keeps_its_charges() -> No
     other.hear(one.tell())
     before = other.counter("k")
     other.others.lost(["a", "never heard"])
-    assert not other.pools.elsewhere
+    assert not other.pools.elsewhere.waits
     assert other.counter("k") == before
 
 
@@ -240,11 +240,11 @@ def test_accounts_mean_nothing_to_an_order_without_them() -> None:
     one.come(key="k")
     one.serve("k", 5.0)
     other.hear(one.tell())
-    assert other.pools.elsewhere
+    assert other.pools.elsewhere.waits
     back = Side("c")
     other.come(key="k")
     back.hear(other.tell())
-    assert back.pools.elsewhere and back.book().least_elsewhere() == float("inf")
+    assert back.pools.elsewhere.waits and back.book().least_elsewhere() == float("inf")
 
 
 ROW = Waits("m", 2, 7, (("k", 1.0),))

@@ -208,7 +208,7 @@ class Choice:
             return
         if self._extras.all and not self._allows_first(class_queue, now):
             return
-        if self._elsewhere and self._is_left(gate, class_queue, eldest, level, now):
+        if self._elsewhere.waits and self._is_left(gate, class_queue, eldest, level, now):
             return
         if not is_open:
             self._instead_level = min(self._instead_level, level)
