@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from policies.queueing.base import OrderPolicy
 from policies.queueing.contract import make_order
 from policies.queueing.ticket import SENT, WAITING, Ticket
+from policies.queueing.ticket_queue import TicketQueue
 from router.admission.elsewhere import _PAUSE_S, Elsewhere
 from router.core.lease import others_counted
 from router.core.urgency import BATCH, CRITICAL, HIGH, LOW, NORMAL
@@ -80,7 +82,12 @@ def test_no_time_is_set_while_a_replica_is_kept_until_its_load_changes() -> None
 
 
 def test_a_policy_that_fails_yields_to_nobody() -> None:
-    class Failing(type(make_order("fair"))):  # type: ignore[misc]
+    class Failing(OrderPolicy):
+        """A user's policy: its requests are not compared with those of other routers."""
+
+        def line(self, urgency: int) -> TicketQueue:
+            return make_order("fifo").line(urgency)
+
         def yields(self, ticket: Ticket) -> bool:
             raise KeyError("x")
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, strategies as st
 
+from router.core.build import is_compiled
 from router.core.lease import Lease, others_counted, poll_begins, poll_counted, signals_lost
 from router.core.replica_load import ReplicaLoad
 from router.fleet.replica import Replica
@@ -383,6 +384,7 @@ class Order:
         self.calls += routers
 
 
+@pytest.mark.skipif(is_compiled(), reason="compiled code takes no other order")
 def test_the_order_is_known_before_a_changed_load_causes_a_choice() -> None:
     one, other, order = Side("a"), Side("b"), Order()
     other.others = Others("b", other.fleet, None, order)  # type: ignore[arg-type]
