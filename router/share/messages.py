@@ -36,6 +36,9 @@ MOST_ROUTERS: Final = 256
 LOST_S: Final = 3.0  # seconds of silence until a router counts as gone
 
 
+Served = tuple[float, float, float, float, float]  # by class
+
+
 class Row(msgspec.Struct, frozen=True, array_like=True):
     """The load that a router has at one replica; lower numbers than 0 are never sent."""
 
@@ -104,7 +107,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     levels: tuple[tuple[str, float], ...] = ()  # by a model of each queue: its headroom, above 0
     # By a model of each queue: what each class was served here, in the unit of its pass
     # (`waiting/stride.py`), since the queue began.
-    served: tuple[tuple[str, tuple[float, float, float, float, float]], ...] = ()
+    served: tuple[tuple[str, Served], ...] = ()
     uses: tuple[Use, ...] = ()  # those that have changed, or all
 
 

@@ -27,6 +27,7 @@ from router.share.messages import (
     MOST_ROWS,
     Charge,
     Message,
+    Served,
     Waits,
 )
 
@@ -35,7 +36,6 @@ MOST_TEXT: Final = 100_000  # characters of the names in all rows of what waits
 MOST_CHARGES: Final = 512  # accounts whose charges are told; the oldest is forgotten first
 
 _Key = tuple[str, int, str]  # model of the queue, class, account
-Served = tuple[float, float, float, float, float]  # by class
 _NOTHING: Final[Served] = (0.0, 0.0, 0.0, 0.0, 0.0)
 _Away = list[tuple[Accounts, Account]]
 

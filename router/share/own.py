@@ -24,9 +24,10 @@ from router.share.messages import (
     Message,
     Placement,
     Row,
+    Served,
     Waits,
 )
-from router.share.order import OwnOrder, Served
+from router.share.order import OwnOrder
 
 WHOLE_S: Final = 1.0  # seconds between two messages with all rows
 MOST_TOLD: Final = 512  # placements that wait for the next message; older ones are dropped

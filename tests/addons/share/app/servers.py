@@ -157,3 +157,12 @@ class Liar(Listener):
             await writer.drain()
             writer.write(self._answer)
         await writer.drain()
+
+
+async def answers_a_part(connection: kit.ReplicaConnection) -> None:
+    """The first token of a stream that does not end; a whole answer to other requests."""
+    while request := await connection.recv_request():
+        if b'"stream": true' in request.body:
+            await connection.send(kit.SSE_HEAD, kit.chunk(kit.role()), kit.chunk(kit.token("t")))
+        else:
+            await connection.send(kit.completion())

@@ -17,7 +17,7 @@ import pytest
 from router.addons.share.store import STEADY_S, StoreAddon
 from router.config.model import Sharing
 from router.share.messages import VERSION
-from tests.addons.share.app.servers import PASSWORD, Liar, Link, Store
+from tests.addons.share.app.servers import PASSWORD, Liar, Link, Store, answers_a_part
 from tests.addons.share.app.watch import Watch
 from tests.clients.programs import started
 from tests.faults.process.metrics import number
@@ -38,15 +38,6 @@ LIES = (  # What a server answers, and whether it never ends.
 )
 
 Step = Callable[[], Awaitable[None]]
-
-
-async def answers_a_part(connection: kit.ReplicaConnection) -> None:
-    """The first token of a stream that does not end; a whole answer to other requests."""
-    while request := await connection.recv_request():
-        if b'"stream": true' in request.body:
-            await connection.send(kit.SSE_HEAD, kit.chunk(kit.role()), kit.chunk(kit.token("t")))
-        else:
-            await connection.send(kit.completion())
 
 
 class Faulty:

@@ -10,21 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.addons.share.app.servers import PASSWORD, Store
+from tests.addons.share.app.servers import PASSWORD, Store, answers_a_part
 from tests.faults.process.metrics import number
 from tests.harness import kit
 from tests.harness.running import long_scenario
 
 WITHIN_S = 10.0
-
-
-async def answers_a_part(connection: kit.ReplicaConnection) -> None:
-    """The first token of a stream that does not end; a whole answer to other requests."""
-    while request := await connection.recv_request():
-        if b'"stream": true' in request.body:
-            await connection.send(kit.SSE_HEAD, kit.chunk(kit.role()), kit.chunk(kit.token("t")))
-        else:
-            await connection.send(kit.completion())
 
 
 class Pair:
