@@ -206,6 +206,12 @@ def _add_serve(commands: Any) -> None:
         "--emulate", metavar="N", type=int, help="start N emulated engines and route to them"
     )
     serve.add_argument(
+        "--workers",
+        metavar="N",
+        type=int,
+        help="processes that serve the port together, one for each core (default: 1)",
+    )
+    serve.add_argument(
         "--log-level",
         metavar="LEVEL",
         help="lowest level of the messages on stderr: info, warning or error (default: info)",
@@ -299,6 +305,8 @@ def _overrides(args: argparse.Namespace) -> dict[str, Any]:
         overrides["tls"] = given
     if args.log_level is not None:
         overrides["log_level"] = args.log_level
+    if args.workers is not None:
+        overrides["workers"] = args.workers
     for section, setting, value in (
         ("admin", "listen", args.admin),
         ("keys", "file", args.keys),

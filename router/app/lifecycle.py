@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from router.app import (
     families,
@@ -17,6 +17,7 @@ from router.app import (
     report,
     usage,
 )
+from router.app.admin_answers import AdminAnswers
 from router.app.discovered import Discovered
 from router.app.drain import Drain
 from router.app.emulated_fleet import EmulatedFleet, FleetError
@@ -43,6 +44,9 @@ from router.observe.families.collector import Collector
 from router.observe.families.family import Source
 from router.observe.metrics import Metrics
 
+if TYPE_CHECKING:
+    from router.app.workers.siblings import Siblings
+
 # Maximum number of turns of the event loop that a stop waits until aborted connections have ended.
 _SETTLE_TURNS = 1000
 _NAMED = 8  # Maximum number of replicas that are down and that one log event names.
@@ -53,6 +57,8 @@ class App:
 
     parts: Parts  # The parts of the router, set by `prepare`.
     members: Members  # Changes of the fleet's members, set by `prepare`.
+    collector: Collector  # Its metrics, set by `prepare`.
+    answers: AdminAnswers  # What the admin port answers, set by `prepare`.
     discovered: Discovered  # The replicas of discovery, set by `prepare`.
 
     def __init__(
@@ -63,11 +69,14 @@ class App:
         path: str | None = None,
         seed: int | None = None,
         inherited: Iterable[Listener] = (),
+        siblings: Siblings | None = None,
     ) -> None:
         """`read_again`: reads the configuration for a reload. `path`: its file, if it has one.
 
         `inherited`: listening sockets from systemd, or from the process that this process replaces.
+        `siblings`: the other workers on the same sockets; None: this process serves alone.
         """
+        self.siblings = siblings
         self.in_force = InForce(config)
         self.read_again = read_again
         self.metrics = Metrics()
@@ -108,17 +117,25 @@ class App:
             self.file_watch.mark()
         named = {} if self._path is None else {"config": self._path}
         log_event(logging.INFO, "starting", version=VERSION, build=build_kind(), **named)
-        self.parts = parts = Parts(self.in_force, self.metrics, self._rng, raise_open_files())
+        self.parts = parts = Parts(
+            self.in_force, self.metrics, self._rng, raise_open_files(), self.siblings
+        )
         parts.dispatcher.unready = self.unready
         self._was_ready = state is not None  # The process before this one has served.
         self.metrics.reloads.config_hash = config_hash(config)
         self.members = Members(parts)
         self.discovered = Discovered(parts)
         authority = Authority(admin_token(config), admin_names(config))
-        admin = Admin(self, self._collector(parts), authority)
+        self.collector = self._collector(parts)
+        self.answers = AdminAnswers(self)
+        if self.siblings is not None:
+            self.collector.combine = self.answers.metrics
+        admin = Admin(self.answers, self.collector, authority)
         self.servers = Servers(self.listeners, admin, authority)
         try:
-            if config.emulate.count:
+            if self.siblings is not None:
+                self._emulated_replicas = self.siblings.emulated
+            elif config.emulate.count:
                 await self._emulate(config)
             parts.fleet.add_all(
                 [parts.make_replica(replica, config, parts.upstream) for replica in self._listed()]
@@ -147,7 +164,8 @@ class App:
         """Begins to accept connections. Call `prepare` first."""
         parts, listeners = self.parts, self.listeners
         try:
-            await self.servers.start(parts.front)
+            balance = None if self.siblings is None else self.siblings.balance
+            await self.servers.start(parts.front, balance)
         except BaseException:
             await self.stop()
             raise
@@ -254,13 +272,15 @@ class App:
         parts.log.close()
         if self._emulated is not None:
             await self._emulated.stop()
+        if self.siblings is not None:
+            self.siblings.close()
         self.draining.done.set()
 
     def _unsettled(self) -> int:
         census = self.census()
         return sum(census.values()) - sum(census[name] for name in ("probes", "polls", "parties"))
 
-    # -- drain (AdminActions) -----------------------------------------------------------------
+    # -- drain --------------------------------------------------------------------------------
 
     def drain(self, *, by_hand: bool = False) -> None:
         """Lets the requests in progress finish, then sets `draining.done`. A second call does
@@ -271,7 +291,22 @@ class App:
         """
         self.draining.begin(self.parts, self.servers, by_hand=by_hand)
 
-    # -- reports (AdminActions) ---------------------------------------------------------------
+    # -- restart (Replaceable) ----------------------------------------------------------------
+
+    @property
+    def is_draining(self) -> bool:
+        return self.draining.has_begun
+
+    async def state(self) -> tuple[FleetState, tuple[str, ...]]:
+        return fleet_state.state_of(self.parts), tuple(self.parts.fleet.serving.ready_ids)
+
+    def freeze(self, is_frozen: bool) -> None:
+        self.members.is_handed_over = is_frozen
+
+    def hand_over(self, left: Collection[str]) -> None:
+        self.draining.hand_over(self.parts, self.servers, left)
+
+    # -- reports ------------------------------------------------------------------------------
 
     def ready(self) -> tuple[bool, str]:
         why = self.unready()
@@ -314,7 +349,7 @@ class App:
         """Return the numbers of resources in use now. Every number is 0 after `stop`."""
         return report.census(self.parts)
 
-    # -- reload (AdminActions) ----------------------------------------------------------------
+    # -- reload -------------------------------------------------------------------------------
 
     def _files(self) -> list[str]:
         return [*([] if self._path is None else [self._path]), *files_of(self.config)]

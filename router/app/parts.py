@@ -28,7 +28,7 @@ from router.config.keys import KeyLine, KeysProblem
 from router.config.model import Config, Replica as ReplicaConfig
 from router.core.addons import load
 from router.core.errors import ConfigError
-from router.dispatch.addon import Addon
+from router.dispatch.addon import Addon, Channel
 from router.dispatch.attempts.abort import Aborter
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
@@ -73,8 +73,16 @@ class Origins:
 class Parts:
     """The parts of one router. Raises ConfigError."""
 
-    def __init__(self, in_force: InForce, metrics: Metrics, rng: Random, open_files: int) -> None:
-        """`in_force`: the configuration; its token is read here."""
+    def __init__(
+        self,
+        in_force: InForce,
+        metrics: Metrics,
+        rng: Random,
+        open_files: int,
+        siblings: Channel | None = None,
+    ) -> None:
+        """`in_force`: the configuration; its token is read here. `siblings`: see `App`."""
+        self.siblings = siblings
         config = in_force.config
         self.in_force = in_force
         self.metrics = metrics

@@ -7,21 +7,27 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from router.app.lifecycle import App
 from router.app.restart import activation
 from router.app.restart.handover import Handover
-from router.app.restart.messages import FleetState
+from router.app.restart.messages import FleetState, encoded_state
 from router.app.restart.notify import Notifier
 from router.app.restart.predecessor import Abandoned, Predecessor
+from router.app.workers import frames
+from router.app.workers.own_config import own_config
 from router.config.model import Config
 from router.core import held_signals
 from router.core.memory import keep_large_blocks
 from router.observe import events
 from router.observe.events import log_event
 
+if TYPE_CHECKING:
+    from router.app.workers.siblings import Siblings
+
+_ORDERS: Final = (*(signal.SIGTERM, signal.SIGINT), *held_signals.ORDERS)
 # The exit statuses. A new process is abandoned if the old one goes on instead.
 _OK, _ABANDONED = 0, 1
 
@@ -47,7 +53,20 @@ def serve(read: Callable[[], Config], path: str | None = None) -> int:
         keep_large_blocks()
         handler = events.install(level=config.log_level)
         try:
-            return int(uvloop.run(_Process(config, read, old, path).run()))
+            if config.workers > 1 and (old is None or old.worker is None):
+                from router.app.workers.parent import Parent
+
+                return uvloop.run(Parent(config, old).run())
+            if old is not None and (worker := old.worker) is not None:
+                return uvloop.run(
+                    _Process(
+                        own_config(config, worker),
+                        lambda: own_config(read(), worker),
+                        old,
+                        path,
+                    ).run()
+                )
+            return uvloop.run(_Process(config, read, old, path).run())
         finally:
             events.uninstall(handler)
     except Exception as err:
@@ -76,8 +95,15 @@ class _Process:
         if old is not None:
             inherited += old.listeners()
         self._old = old
-        self._notifier = Notifier(os.environ)
-        self._app = App(config, read, path=path, inherited=inherited)
+        worker = None if old is None else old.worker
+        # The parent of workers speaks with systemd.
+        self._notifier = Notifier({} if worker else os.environ)
+        self._siblings: Siblings | None = None
+        if worker is not None:
+            from router.app.workers.siblings import Siblings
+
+            self._siblings = Siblings(worker, self._answer, self._obey, self._orphaned)
+        self._app = App(config, read, path=path, inherited=inherited, siblings=self._siblings)
         self._handover = Handover(self._app, self._notifier)
         self._tasks: set[asyncio.Task[None]] = set()
         # Waits for the permission to accept connections.
@@ -92,6 +118,8 @@ class _Process:
             await app.prepare()
         else:
             await old.connect()
+            if self._siblings is not None:
+                await self._siblings.open()
             await app.prepare(old.fleet)
         try:
             if old is None:
@@ -135,7 +163,7 @@ class _Process:
 
         It may still have streams. If this process ended first, a supervisor would kill it.
         """
-        if self._old is None:
+        if self._old is None or self._siblings is not None:
             return
         waiting = [asyncio.ensure_future(self._old.end()), asyncio.ensure_future(self._now.wait())]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -147,6 +175,10 @@ class _Process:
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
+        if self._siblings is not None:  # The parent gets the signals.
+            for number in (*_ORDERS, *held_signals.IGNORED):
+                loop.add_signal_handler(number, lambda: None)
+            return
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._terminate, number)
         orders: dict[int, Callable[[], None]] = {
@@ -175,6 +207,33 @@ class _Process:
                 self._notifier.stopping()
             app.drain(by_hand=number == signal.SIGINT)
             self._begin(self._handover.stop())
+
+    # -- orders of the parent -----------------------------------------------------------------
+
+    async def _answer(self, what: str, args: Sequence[Any]) -> Any:
+        if what == "state":
+            return encoded_state(*await self._app.state())
+        return await self._app.answers.own(what, args)
+
+    def _obey(self, order: frames.Order) -> None:
+        app = self._app
+        if order.what in (frames.STOP, frames.STOP_BY_HAND):
+            by_hand = order.what == frames.STOP_BY_HAND
+            self._terminate(signal.SIGINT if by_hand else signal.SIGTERM)
+        elif order.what == frames.RELOAD:
+            self._begin(self._reload())
+        elif order.what == frames.REOPEN:
+            app.reopen_log()
+        elif order.what == frames.REPLACED:
+            app.hand_over(order.names)
+        else:
+            app.freeze(order.what == frames.FROZEN)
+
+    def _orphaned(self) -> None:
+        """Drains, because the parent has ended: nobody would start this worker again."""
+        if self._is_serving and not self._app.draining.done.is_set():
+            log_event(logging.ERROR, "the parent of this worker has ended")
+            self._terminate(signal.SIGTERM)
 
     def _restart(self) -> None:
         if self._is_serving:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import TYPE_CHECKING
 
 from router.app.listeners import ADMIN, BACKLOG, DATA, PROBES, Listeners, address_of
 from router.config.admin_checks import is_guarded
@@ -17,6 +18,9 @@ from router.core.errors import ConfigError
 from router.observe.admin.authority import Authority
 from router.observe.admin.listener import Admin
 from router.wire.client import ClientConnection, Front, as_protocol
+
+if TYPE_CHECKING:
+    from router.app.workers.balance import Balance
 
 
 class Servers:
@@ -56,17 +60,21 @@ class Servers:
                     ]
                 )
 
-    async def start(self, front: Front) -> None:
+    async def start(self, front: Front, balance: Balance | None = None) -> None:
+        """`balance`: spreads the connections of clients over several workers."""
         listeners = self.listeners
         loop = asyncio.get_running_loop()
+
+        def serve() -> asyncio.Protocol:
+            return as_protocol(ClientConnection(front, self.tls.data))
+
+        accept = serve
+        if balance is not None:
+            front.counts, front.slot = balance.counts, balance.slot
+            accept = balance.begin(serve)
+            front.count()
         for sock in listeners.copies(DATA):
-            self._data.append(
-                await loop.create_server(
-                    lambda: as_protocol(ClientConnection(front, self.tls.data)),
-                    sock=sock,
-                    backlog=BACKLOG,
-                )
-            )
+            self._data.append(await loop.create_server(accept, sock=sock, backlog=BACKLOG))
         await self._admin.start(listeners.copies(ADMIN), lambda: self.tls.admin)
         if listeners.sockets(PROBES):
             await self._admin.start_probes(listeners.copies(PROBES))

@@ -38,6 +38,11 @@ _NO_FILE: Final = "usage.file is not set"
 _Totals = dict[str, dict[str, Used]]
 
 
+def has_file(parts: Parts) -> bool:
+    """Whether the amounts of all processes are in one file."""
+    return parts.dispatcher.completion.accounts is not None
+
+
 async def described(parts: Parts, first: int = FIRST, last: int = LAST) -> dict[str, Any]:
     """Return the usage by tenant (most tokens first) and priority class.
 

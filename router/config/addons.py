@@ -57,6 +57,8 @@ def wanted(config: Config, keys: Sequence[KeyLine] = ()) -> dict[str, str]:
     counts what its tenant used before.
     """
     found = {name: need.setting for name, need in NEEDS.items() if need.is_set(config)}
+    if config.workers > 1:  # They tell each other without a server.
+        found.setdefault("share", "workers")
     if keys and (any(line.has_budget for line in keys) or is_installed("usage")):
         found.setdefault("usage", "a budget in keys.file or keys.folder")
     return found
@@ -72,7 +74,7 @@ def check_addons(config: Config, problems: Problems) -> None:
             continue
         if not is_installed(name):
             problems.add(setting, f"needs the addon {name}, which is not installed")
-        else:
+        elif setting == need.setting:
             check_packages(setting, need.modules, need.extra, problems)
 
 

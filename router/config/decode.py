@@ -51,7 +51,7 @@ _RENAMED = {
 # Keys that other programs have at the top of their files, and the settings to use instead.
 _MEANT = {
     **dict.fromkeys(("host", "port"), "listen"),
-    **dict.fromkeys(("backends", "model_list", "upstreams", "worker_urls", "workers"), "replicas"),
+    **dict.fromkeys(("backends", "model_list", "upstreams", "worker_urls"), "replicas"),
     **dict.fromkeys(("api_key", "token", "token_file"), "upstream.token_file"),
     "admin_port": "admin",
     "log": "access_log",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import signal
 from typing import Final
 
-_ORDERS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+ORDERS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # All signals that end a process, except orders to stop, reports of a defect (such as SIGSEGV) and
 # limits of the system.
 IGNORED: Final[tuple[int, ...]] = (
@@ -31,7 +31,7 @@ arrived: Final[set[int]] = set()  # The orders that arrived since `hold`.
 
 def hold() -> None:
     """Holds orders from now on, and ignores the other signals. May be called again."""
-    for number in (*_ORDERS, *IGNORED):
+    for number in (*ORDERS, *IGNORED):
         signal.signal(number, _arrives)
 
 

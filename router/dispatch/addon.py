@@ -14,7 +14,7 @@ Must never: start anything in `make`, or keep an object of a replica after `unwa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -39,6 +39,16 @@ class Reclaims(Protocol):
     def withdrawn(self, notice: Notice, source: str) -> None: ...
 
 
+class Channel(Protocol):
+    """Carries messages between the workers of one machine."""
+
+    # Gets each message, also the own ones, as soon as it comes. Must not raise.
+    on_told: Callable[[bytes], None] | None
+
+    def tell(self, data: bytes) -> bool:
+        """Sends a message to all workers; returns whether it is on its way."""
+
+
 class Host(Protocol):
     """The parts of the router that an addon may use. They exist when the addon is made."""
 
@@ -48,6 +58,7 @@ class Host(Protocol):
     fleet: Fleet
     dispatcher: Dispatcher
     sweeper: Sweeper
+    siblings: Channel | None  # None: this process serves alone.
 
     @property
     def queue(self) -> QueueDriver | None:

@@ -149,17 +149,25 @@ class Front(Connections):
         )
         self.handler = handler
         self.clients: set[ClientConnection] = set()
+        # The number of connections of each process with the same sockets, and which one is this.
+        self.counts: list[int] | memoryview = [0]
+        self.slot = 0
 
     def join(self, client: ClientConnection) -> None:
         """Counts a new connection."""
         self.clients.add(client)
+        self.count()
         self.origins.join(client)
 
     def leave(self, client: ClientConnection) -> None:
         """Takes a connection out of those that are counted."""
         self.clients.discard(client)
+        self.count()
         self.lingering.pop(client, None)
         self.origins.leave(client)
+
+    def count(self) -> None:
+        self.counts[self.slot] = len(self.clients)
 
     def takes(self, client: ClientConnection, now: float) -> bool:
         """Return whether a new connection may stay although it exceeds the soft limit.

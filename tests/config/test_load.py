@@ -254,7 +254,8 @@ allow_paths: [metrics]
         ("listen: 8080.5", "listen: must be text, not a number"),
         ("admin: 9901", "admin.listen: a port alone would listen on every interface; write 127."),
         ("port: 8080", "port: unknown key; did you mean listen?"),
-        ("workers: [http://a]", "workers: unknown key; did you mean replicas?"),
+        ("worker_urls: [http://a]", "worker_urls: unknown key; did you mean replicas?"),
+        ("workers: [http://a]", "workers: must be a whole number, not a list"),
         ("token: a", "token: unknown key; did you mean upstream.token_file?"),
         (
             "routing: {policy: cache_aware}",

@@ -17,12 +17,14 @@ import asyncio
 import logging
 import os
 import signal
-from typing import Final
+from collections.abc import Collection
+from typing import Final, Protocol
 
-from router.app.lifecycle import App
-from router.app.restart.fleet_state import state_of
+from router.app.listeners import Listeners
+from router.app.restart.messages import Begin, FleetState, sockets_of
 from router.app.restart.notify import Notifier
 from router.app.restart.successor import RestartFailed, Successor
+from router.config.model import Config
 from router.observe.events import log_event
 
 # Seconds in which the new process must be prepared: its start, its first probes, READY_WAIT_S.
@@ -30,10 +32,31 @@ START_S: Final = 120.0
 SERVE_S: Final = 10.0  # seconds in which a prepared process must begin to accept
 
 
+class Replaceable(Protocol):
+    """A router, or the parent of workers, that a new process may replace."""
+
+    listeners: Listeners
+
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    async def state(self) -> tuple[FleetState, tuple[str, ...]]:
+        """Return the state of the fleet, and the IDs of the replicas that get requests."""
+
+    def freeze(self, is_frozen: bool) -> None:
+        """Refuses changes of the fleet's members from now on, or no longer."""
+
+    def hand_over(self, left: Collection[str]) -> None:
+        """Drains, because another process serves. `left`: see `Drain.hand_over`."""
+
+
 class Handover:
     """The restarts of one process. `begin` starts one; `stop` ends one that has not succeeded."""
 
-    def __init__(self, app: App, notifier: Notifier) -> None:
+    def __init__(self, app: Replaceable, notifier: Notifier) -> None:
         self._app = app
         self._notifier = notifier
         self._task: asyncio.Task[None] | None = None
@@ -47,7 +70,7 @@ class Handover:
             os.getpid(),
             self.successor_pid,
             is_starting=self._task is not None,
-            is_draining=self._app.draining.has_begun,
+            is_draining=self._app.is_draining,
         )
         if why:
             log_event(logging.WARNING, "restart refused", key=None, why=why)
@@ -83,22 +106,21 @@ class Handover:
         app = self._app
         config = app.config
         open_ones = app.listeners.open_ones
-        ready = list(app.parts.fleet.serving.ready_ids)
-        successor = await Successor.start(open_ones, state_of(app.parts), ready)
+        successor = await Successor.start(Begin(sockets_of(open_ones), *await app.state()))
         self._successor = successor
         log_event(logging.INFO, "restarting", key=None, pid=successor.pid)
         try:
             async with asyncio.timeout(START_S):
                 await successor.prepared()
             self._may_serve = True
-            app.members.is_handed_over = True
+            app.freeze(True)
             async with asyncio.timeout(SERVE_S):
-                fds = await successor.go(state_of(app.parts))
+                fds = await successor.go((await app.state())[0])
         except BaseException:
             self._may_serve = False
             self._successor = None
             await successor.abandon()
-            app.members.is_handed_over = False
+            app.freeze(False)
             raise
         self.successor_pid = successor.pid
         self._notifier.replaced(successor.pid)
@@ -106,7 +128,7 @@ class Handover:
         if app.config is not config:  # It was reloaded after the new process had read it.
             successor.signal(signal.SIGHUP)
         left = {one.name for one in open_ones if one.fd not in fds}
-        app.draining.hand_over(app.parts, app.servers, left)
+        app.hand_over(left)
 
 
 def refusal(pid: int, successor: int, *, is_starting: bool, is_draining: bool) -> str:

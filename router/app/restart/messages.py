@@ -64,12 +64,37 @@ class FleetState(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, duties=duties, reclaims=reclaims)
 
 
+class Worker(msgspec.Struct, frozen=True):
+    """Which of several workers the new process is (`app/workers`). Its parent starts it.
+
+    The numbers are those of inherited descriptors.
+    """
+
+    slot: int  # from 0
+    channel: int  # the worker's end of the connection to the parent
+    door: int  # where it gets connections of clients from the other workers
+    doors: tuple[int, ...]  # where each worker gets them, by slot
+    counts: int  # memory with the number of connections of each worker
+    salt: str  # for hashes that workers tell each other
+    emulated: tuple[Replica, ...] = ()  # the fleet of `--emulate`, which the parent runs
+
+    @property
+    def fds(self) -> tuple[int, ...]:
+        return (self.channel, self.door, *self.doors, self.counts)
+
+
 class Begin(msgspec.Struct, frozen=True):
     """`ready`: the IDs of the replicas to which the old process can send requests."""
 
     sockets: tuple[Socket, ...]
     fleet: FleetState
     ready: tuple[str, ...]
+    worker: Worker | None = None  # None: the new process serves alone
+
+    @property
+    def fds(self) -> list[int]:
+        """The descriptors that the new process inherits."""
+        return [*(one.fd for one in self.sockets), *(self.worker.fds if self.worker else ())]
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
@@ -100,6 +125,11 @@ class Go(msgspec.Struct, frozen=True):
 
 def line(message: msgspec.Struct) -> bytes:
     return msgspec.json.encode(message) + b"\n"
+
+
+def encoded_state(fleet: FleetState, ready: Collection[str]) -> bytes:
+    """Return a message with the state of the fleet only."""
+    return line(Begin((), fleet, tuple(ready)))
 
 
 def read_answer(data: bytes) -> Prepared | Failed | Serving:

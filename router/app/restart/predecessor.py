@@ -21,6 +21,7 @@ from router.app.restart.messages import (
     Go,
     Prepared,
     Serving,
+    Worker,
     line,
     listener_of,
     read,
@@ -79,6 +80,16 @@ class Predecessor:
     def fleet(self) -> FleetState:
         """The state of the fleet when the restart began."""
         return self._begin.fleet
+
+    @property
+    def ready(self) -> tuple[str, ...]:
+        """The replicas to which the old process could send requests then."""
+        return self._begin.ready
+
+    @property
+    def worker(self) -> Worker | None:
+        """Which worker this process is; None: it serves alone."""
+        return self._begin.worker
 
     def listeners(self) -> list[Listener]:
         """Return the listening sockets of the old process. Raises OSError."""

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from router.app.listeners import Listener
 from router.app.restart.messages import (
     MESSAGE_BYTES,
     VARIABLE,
@@ -29,7 +28,6 @@ from router.app.restart.messages import (
     Serving,
     line,
     read_answer,
-    sockets_of,
 )
 
 END_S: Final = 5.0  # seconds in which a new process that is not needed may end by itself
@@ -53,11 +51,8 @@ class Successor:
         self._writer = writer
 
     @classmethod
-    async def start(
-        cls, listeners: Sequence[Listener], fleet: FleetState, ready: Sequence[str]
-    ) -> Successor:
-        """Starts the new process. `ready`: the replicas that get requests. Raises OSError."""
-        begin = Begin(sockets_of(listeners), fleet, tuple(ready))
+    async def start(cls, begin: Begin) -> Successor:
+        """Starts the new process. Raises OSError."""
         ours, theirs = socket.socketpair()
         try:
             reader, writer = await asyncio.open_connection(sock=ours, limit=MESSAGE_BYTES)
@@ -71,7 +66,7 @@ class Successor:
                 child = subprocess.Popen(
                     command(sys.orig_argv, sys.executable),
                     env={**os.environ, VARIABLE: str(theirs.fileno())},
-                    pass_fds=[theirs.fileno(), *(one.fd for one in listeners)],
+                    pass_fds=[theirs.fileno(), *begin.fds],
                 )
         except BaseException:
             writer.close()
@@ -119,6 +114,22 @@ class Successor:
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal to the new process, if it still runs."""
         self._child.send_signal(number)
+
+    async def ended(self) -> int:
+        """Waits for the end of the process, however long it takes. Returns its status."""
+        loop = asyncio.get_running_loop()
+        try:
+            descriptor = os.pidfd_open(self._child.pid)
+        except ProcessLookupError:
+            return self._child.wait()
+        has_ended = asyncio.Event()
+        loop.add_reader(descriptor, has_ended.set)
+        try:
+            await has_ended.wait()
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+        return self._child.wait()
 
     async def abandon(self) -> None:
         """Ends the new process, unless it has ended."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
+
 from router.config.model.classes import Classes
 from router.config.model.clients import Bodies, Cors, Limits, Timeouts, Tls
 from router.config.model.process import AccessLog, Admin, Batches, Drain, Emulator, Sharing
@@ -29,6 +31,10 @@ class Config(Frozen, frozen=True):
     # The data port, to which clients connect: one address, or a list, such as `0.0.0.0:8080` and
     # `[::]:8080` for IPv4 and IPv6.
     listen: Annotated[str, Restart] = "0.0.0.0:8080"
+    # Number of processes that serve the data port together, for more than one core. They act as one
+    # router, and the limits of memory and of connections are those of all. The length of the queue
+    # and the limits of connections to a replica are those of each.
+    workers: Annotated[int, msgspec.Meta(ge=1, le=64), Restart] = 1
     admin: Admin = Admin()
     replicas: tuple[Replica, ...] = ()  # The replicas, which are endpoints of inference engines.
     discovery: Discovery = Discovery()

@@ -31,19 +31,19 @@ class MemberActions(Protocol):
     Every call returns the replica as a value that can be encoded as JSON, or raises Refused.
     """
 
-    def show(self, replica_id: str) -> Mapping[str, Any]:
+    def show(self, replica_id: str) -> Awaitable[Mapping[str, Any]]:
         """Return one replica, also while it finishes its requests after `remove`."""
 
-    def add(self, entry: object) -> Mapping[str, Any]:
+    def add(self, entry: object) -> Awaitable[Mapping[str, Any]]:
         """Adds a replica. `entry`: like an entry of `replicas` in the configuration file."""
 
-    def remove(self, replica_id: str) -> Mapping[str, Any]:
+    def remove(self, replica_id: str) -> Awaitable[Mapping[str, Any]]:
         """Removes a replica. It gets no new request, and finishes its present requests."""
 
-    def set_duty(self, replica_id: str, action: str) -> Mapping[str, Any]:
+    def set_duty(self, replica_id: str, action: str) -> Awaitable[Mapping[str, Any]]:
         """Cordons, uncordons or drains a replica. `action`: one of `membership.ACTIONS`."""
 
-    def reclaim(self, replica_id: str, seconds: float | None) -> Mapping[str, Any]:
+    def reclaim(self, replica_id: str, seconds: float | None) -> Awaitable[Mapping[str, Any]]:
         """Drains a replica whose machine goes away after `seconds`; `None`: as configured."""
 
 
@@ -57,13 +57,13 @@ class AdminActions(Protocol):
     def ready(self) -> tuple[bool, str]:
         """Return whether the router accepts new requests, and if not, the reason."""
 
-    def replicas(self) -> Sequence[Mapping[str, Any]]:
+    def replicas(self) -> Awaitable[Sequence[Mapping[str, Any]]]:
         """Return one mapping per replica, which can be encoded as JSON."""
 
-    def hedging(self) -> Mapping[str, Any]:
+    def hedging(self) -> Awaitable[Mapping[str, Any]]:
         """Return the state of hedging as a mapping that can be encoded as JSON."""
 
-    def queue(self) -> Mapping[str, Any]:
+    def queue(self) -> Awaitable[Mapping[str, Any]]:
         """Return the waiting requests by class and tenant, as a mapping for JSON."""
 
     def usage(self, first: int, last: int) -> Awaitable[Mapping[str, Any]]:

@@ -114,16 +114,18 @@ def build(actions: AdminActions, collector: Collector, authority: Authority) -> 
     async def fleet(request: web.Request) -> web.Response:
         ready, why = actions.ready()
         unready = "" if ready else why
-        return web.Response(text=fleet_page(actions.replicas(), actions.queue(), unready))
+        return web.Response(
+            text=fleet_page(await actions.replicas(), await actions.queue(), unready)
+        )
 
     async def replicas(request: web.Request) -> web.Response:
-        return answered(list(actions.replicas()))
+        return answered(list(await actions.replicas()))
 
     async def hedging(request: web.Request) -> web.Response:
-        return answered(actions.hedging())
+        return answered(await actions.hedging())
 
     async def queue(request: web.Request) -> web.Response:
-        state = actions.queue()
+        state = await actions.queue()
         return web.Response(text=queue_page(state)) if wants_text(request) else answered(state)
 
     async def usage(request: web.Request) -> web.Response:
@@ -302,21 +304,23 @@ def _add_members(router: web.UrlDispatcher, actions: AdminActions) -> None:
 
     async def show(request: web.Request) -> web.Response:
         with _action_paths(request):
-            return answered(actions.members.show(request.match_info["id"]))
+            return answered(await actions.members.show(request.match_info["id"]))
 
     async def add(request: web.Request) -> web.Response:
-        return answered(actions.members.add(await _entry(request)), HTTPStatus.CREATED)
+        return answered(await actions.members.add(await _entry(request)), HTTPStatus.CREATED)
 
     async def remove(request: web.Request) -> web.Response:
         with _action_paths(request):
-            return answered(actions.members.remove(request.match_info["id"]), HTTPStatus.ACCEPTED)
+            return answered(
+                await actions.members.remove(request.match_info["id"]), HTTPStatus.ACCEPTED
+            )
 
     async def set_duty(request: web.Request) -> web.Response:
         found = request.match_info
-        return answered(actions.members.set_duty(found["id"], found["action"]))
+        return answered(await actions.members.set_duty(found["id"], found["action"]))
 
     async def reclaim(request: web.Request) -> web.Response:
-        found = actions.members.reclaim(request.match_info["id"], await _seconds(request))
+        found = await actions.members.reclaim(request.match_info["id"], await _seconds(request))
         return answered(found, HTTPStatus.ACCEPTED)
 
     router.add_post("/replicas", add)

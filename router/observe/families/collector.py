@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from copy import copy
 from typing import Any
 
@@ -47,6 +47,8 @@ class Collector(CollectorBase):
         self._added = metrics.added
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
+        # Adds what other processes have counted; None: there are none.
+        self.combine: Callable[[Iterable[Metric]], Awaitable[Iterable[Metric]]] | None = None
         self._running: dict[tuple[str, bool], asyncio.Task[bytes]] = {}  # The texts in progress.
 
     def describe(self) -> Iterable[Metric]:
@@ -80,7 +82,10 @@ class Collector(CollectorBase):
         compressor = zlib.compressobj(wbits=_GZIP) if is_zipped else None
         parts = []
         ended = False
-        for family in self.collect():
+        families: Iterable[Metric] = self.collect()
+        if self.combine is not None:
+            families = await self.combine(families)
+        for family in families:
             for piece in _pieces(family):
                 text = encode(_OneFamily(piece))
                 if text.endswith(_EOF):

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from router.addons.share import store
-from router.addons.share.store import CALM_S, PAUSE_S, STEADY_S, TURN_S, StoreAddon
+from router.addons.share import sharing, store
+from router.addons.share.sharing import CALM_S, STEADY_S
+from router.addons.share.store import PAUSE_S, TURN_S, StoreAddon
 from router.config.model import Sharing
 from tests.fleet.conftest import _closes_tables as _closes_tables
 from tests.fleet.helpers import Table
@@ -18,7 +19,8 @@ from tests.harness.kit import scenario
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(store, "monotonic", lambda: self.now)
+        for module in (sharing, store):
+            monkeypatch.setattr(module, "monotonic", lambda: self.now)
 
 
 def new_addon() -> StoreAddon:
@@ -45,12 +47,12 @@ def test_a_server_that_comes_and_goes_is_found_later_each_time(
     addon._found(clock.now)
     took = []
     for _ in range(5):
-        addon._lost("TimeoutError")
+        addon.lost("TimeoutError")
         took.append(seconds_until_found(addon, clock))
     assert took == pytest.approx([STEADY_S, 3.2, 12.8, 51.2, CALM_S], abs=0.2)
     assert len(caplog.records) == 10
     clock.now += CALM_S + 1.0
-    addon._lost("TimeoutError")
+    addon.lost("TimeoutError")
     assert seconds_until_found(addon, clock) == pytest.approx(STEADY_S, abs=0.2)
 
 
@@ -59,7 +61,7 @@ def test_attempts_that_fail_are_one_event(
 ) -> None:
     clock, addon = Clock(monkeypatch), new_addon()
     for _ in range(100):
-        addon._lost("ConnectionError")
+        addon.lost("ConnectionError")
         clock.now += PAUSE_S
         addon._found(clock.now)  # An own message, before the connection fails again.
     assert (addon.failures, len(caplog.records), addon.is_reached) == (100, 1, False)

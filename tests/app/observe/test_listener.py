@@ -38,13 +38,13 @@ class Actions:
     def ready(self) -> tuple[bool, str]:
         return self.readiness
 
-    def replicas(self) -> list[dict[str, Any]]:
+    async def replicas(self) -> list[dict[str, Any]]:
         return self.fleet
 
-    def hedging(self) -> dict[str, Any]:
+    async def hedging(self) -> dict[str, Any]:
         return {"policy": "adaptive", "counts": {"fired": 3}}
 
-    def queue(self) -> dict[str, Any]:
+    async def queue(self) -> dict[str, Any]:
         return {"enabled": True, "waiting": 7}
 
     async def usage(self, first: int, last: int) -> dict[str, Any]:
@@ -176,8 +176,8 @@ async def test_metrics_are_compressed_for_clients_that_accept_it(
 @scenario
 async def test_the_json_pages() -> None:
     async with serve(Actions()) as ask:
-        assert (await ask("GET", "/hedging")).json == Actions().hedging()
-        assert (await ask("GET", "/queue")).json == Actions().queue()
+        assert (await ask("GET", "/hedging")).json == await Actions().hedging()
+        assert (await ask("GET", "/queue")).json == await Actions().queue()
         assert (await ask("GET", "/usage")).json == await Actions().usage(FIRST, LAST)
         days = "from=1970-01-02&to=1970-01-03"
         assert (await ask("GET", f"/usage?{days}")).json["days"] == [1, 2]

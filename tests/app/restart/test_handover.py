@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from router.app.listeners import Listener
 from router.app.restart.handover import Handover
-from router.app.restart.messages import FleetState
+from router.app.restart.messages import Begin, FleetState
 from router.app.restart.notify import Notifier
 from router.app.restart.successor import RestartFailed
 from tests.harness.behaviours import json_ok
@@ -33,9 +30,7 @@ class NewProcess:
         self.statuses: list[int] = []
         self.is_abandoned = False
 
-    async def start(
-        self, listeners: Sequence[Listener], fleet: FleetState, ready: Sequence[str]
-    ) -> NewProcess:
+    async def start(self, begin: Begin) -> NewProcess:
         return self
 
     async def prepared(self) -> None:

@@ -36,6 +36,7 @@ class Trial:
     tokens: int = 10  # of each stream
     gap_s: float = 0.1  # between two tokens
     pause_s: float = 0.3  # between two restarts
+    workers: int = 1
 
 
 @dataclass
@@ -56,10 +57,12 @@ async def prove(trial: Trial, folder: Path, *, prints: bool = False) -> Outcome:
     """Run a trial. `folder` gets the configuration."""
     async with HostileReplica(slow_stream(trial.tokens, trial.gap_s)) as hostile:
         config = folder / "config.yaml"
-        write_config(config, hostile.url, extra=EXTRA)
+        write_config(config, hostile.url, extra=f"{EXTRA}workers: {trial.workers}\n")
         begun = monotonic()
         crossed = 0
         async with serving(config) as router:
+            if trial.workers > 1:
+                await router.event_after(0, "workers serve")
             load = Load(router.port)
             load.start(trial.streams, trial.rate, trial.kept)
             for _ in range(trial.restarts):
@@ -93,9 +96,11 @@ def main() -> int:
     parser.add_argument("--restarts", type=int, default=10)
     parser.add_argument("--streams", type=int, default=500)
     parser.add_argument("--rate", type=float, default=200.0, help="new connections per second")
+    parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
     raise_open_files()
     trial = Trial(args.restarts, args.streams, args.rate, kept=50, tokens=12, gap_s=1.0, pause_s=2)
+    trial.workers = args.workers
     with tempfile.TemporaryDirectory(prefix="hedgerow-restart-") as folder:
         outcome = uvloop.run(prove(trial, Path(folder), prints=True))
     print(json.dumps(asdict(outcome)))

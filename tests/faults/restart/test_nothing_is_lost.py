@@ -5,13 +5,16 @@ The long form, with ten restarts under 500 streams, is `make prove-restart`.
 
 from pathlib import Path
 
+import pytest
+
 from tests.faults.restart.prover import Trial, prove
 from tests.harness.running import long_scenario
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 @long_scenario
-async def test_two_restarts_under_load_lose_nothing(tmp_path: Path) -> None:
-    trial = Trial()
+async def test_two_restarts_under_load_lose_nothing(tmp_path: Path, workers: int) -> None:
+    trial = Trial(workers=workers)
     found = await prove(trial, tmp_path)
     assert found.failed == {}
     assert found.crossed > trial.streams  # streams were in progress at both restarts

@@ -14,7 +14,8 @@ from signal import SIGCONT, SIGSTOP
 
 import pytest
 
-from router.addons.share.store import STEADY_S, StoreAddon
+from router.addons.share.sharing import STEADY_S
+from router.addons.share.store import StoreAddon
 from router.config.model import Sharing
 from router.share.messages import VERSION
 from tests.addons.share.app.servers import PASSWORD, Liar, Link, Store, answers_a_part
