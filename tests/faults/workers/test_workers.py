@@ -178,6 +178,7 @@ async def test_a_limit_of_a_key_holds_once(tmp_path: Path) -> None:
             client = await one.router.send(data)
             statuses.append((await client.recv_response("POST")).status)
             client.close()
+            await asyncio.sleep(0.01)  # Two of them come before a worker hears of the other's.
         assert 20 <= statuses.count(200) <= 24, statuses
         assert statuses.count(429) == 60 - statuses.count(200)
 
