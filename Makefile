@@ -105,6 +105,7 @@ prove-black-hole: $(VENV)/.installed-dev  ## failed requests if one replica give
 REVISION ?=
 prove-restart: $(COMPILED)/.built  ## ten restarts under 500 streams, then an upgrade from REVISION: nothing is lost
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m tests.faults.restart.prover
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m tests.faults.restart.prover --workers 2
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m tests.faults.restart.upgrader $(REVISION)
 
 bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside every peer found

@@ -20,6 +20,7 @@ Rows = Mapping[str, Row]
 # of other work or of too many threads.
 NOISY = 0.2
 IDLE = 0.2  # a figure is doubtful if the router had no work for more than this share of the time
+WORKERS = "hedgerow-workers"  # the row of Hedgerow with two workers
 CLOSED = ("json_c32", "json_16k", "token_flat")  # loads that should keep a router busy all the time
 
 
@@ -135,16 +136,25 @@ def _figure(rows: Rows, peer: str, figure: str) -> tuple[float | None, list[str]
 
 
 def ratio(
-    rows: Rows, name: str, figure: str, peer: str, limit: float, target: float | None = None
+    rows: Rows,
+    name: str,
+    figure: str,
+    peer: str,
+    limit: float,
+    target: float | None = None,
+    who: str = "hedgerow",
 ) -> Verdict:
-    """Judge that Hedgerow's figure is at most `limit` times the peer's (median over the rounds)."""
-    own, own_note = _figure(rows, "hedgerow", figure)
+    """Judge that Hedgerow's figure is at most `limit` times the peer's (median over the rounds).
+
+    `who`: the row of Hedgerow.
+    """
+    own, own_note = _figure(rows, who, figure)
     other, other_note = _figure(rows, peer, figure)
     note = "; ".join(dict.fromkeys(filter(None, (*own_note, *other_note))))
     goal = _goal(limit, target, f"× {peer}")
     found: list[float] = []
     if own is not None and other is not None:
-        found = ratios(rows["hedgerow"].samples[figure], rows[peer].samples[figure])
+        found = ratios(rows[who].samples[figure], rows[peer].samples[figure])
     if not found:
         note = note or f"{peer}'s figure is not above zero"
         return Verdict(name, goal, limit, None, note)
@@ -189,5 +199,10 @@ def judge(rows: Rows, parts: Mapping[str, float], note: str) -> list[Verdict]:
         bound(rows, "resident memory", "rss_mb", 60, "MB"),
         bound(rows, "stream gap beside 16 MB bodies", "gap_beside_ms", 2e3 / PACE, "ms"),
     ]
+    if WORKERS in rows:
+        verdicts += [
+            ratio(rows, f"{title}, two workers", figure, "hedgerow", 1.15, who=WORKERS)
+            for title, figure in (("JSON request, c=32", "json_c32_us"), ("16 KB", "json_16k_us"))
+        ]
     verdicts += [part(each, parts.get(each.name), note) for each in PARTS if each.goal_us]
     return verdicts

@@ -14,6 +14,7 @@ import subprocess
 from typing import ClassVar
 
 from bench.overhead import packaged
+from bench.overhead.goals import WORKERS
 from router.lab.overhead.routers import Hedgerow, Peer, PeerError
 
 
@@ -71,6 +72,14 @@ class HedgerowTls(Hedgerow):
     def config(self) -> dict[str, object]:
         cert, key = packaged.certificate(self.site.folder)
         return {**super().config(), "tls": {"cert": str(cert), "key": str(key)}}
+
+
+class HedgerowWorkers(Hedgerow):
+    name = WORKERS
+    settings = "as shipped, with two workers"
+
+    def config(self) -> dict[str, object]:
+        return {**super().config(), "workers": 2}
 
 
 class Haproxy(SystemPeer):

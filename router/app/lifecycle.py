@@ -121,7 +121,8 @@ class App:
             self.in_force, self.metrics, self._rng, raise_open_files(), self.siblings
         )
         parts.dispatcher.unready = self.unready
-        self._was_ready = state is not None  # The process before this one has served.
+        is_first = state is None if self.siblings is None else self.siblings.is_first
+        self._was_ready = not is_first  # Processes before this one have served.
         self.metrics.reloads.config_hash = config_hash(config)
         self.members = Members(parts)
         self.discovered = Discovered(parts)

@@ -76,6 +76,7 @@ class Worker(msgspec.Struct, frozen=True):
     doors: tuple[int, ...]  # where each worker gets them, by slot
     counts: int  # memory with the number of connections of each worker
     salt: str  # for hashes that workers tell each other
+    is_first: bool  # No worker has served yet.
     emulated: tuple[Replica, ...] = ()  # the fleet of `--emulate`, which the parent runs
 
     @property

@@ -79,6 +79,7 @@ class Parent:
         self._fleet: EmulatedFleet | None = None
         self._emulated: tuple[Replica, ...] = ()
         self._last = Begin((), FleetState(), ())  # the last known state of the fleet
+        self._has_served = old is not None
         self._stops = 0
         self._number = 0
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -174,6 +175,7 @@ class Parent:
                 tuple(each.ours.fileno() for each in self._slots),
                 self._counts_fd,
                 self._salt,
+                not self._has_served,
                 self._emulated,
             )
             link = Link(lambda frame: self._hear(slot, frame), lambda: self._silent(slot))
@@ -190,7 +192,7 @@ class Parent:
         assert slot.worker is not None
         async with asyncio.timeout(SERVE_S):
             await slot.worker.go(self._last.fleet)
-        slot.is_serving = True
+        slot.is_serving = self._has_served = True
         self._say_who_serves()
 
     async def _keep(self, slot: _Slot) -> None:

@@ -47,6 +47,7 @@ class Siblings:
         self.count = len(worker.doors)
         self.others = 0  # how many are asked
         self.emulated = worker.emulated
+        self.is_first = worker.is_first
         # What the others have told goes here, as bytes. It must not raise.
         self.on_told: Callable[[bytes], None] | None = None
         self._worker = worker
