@@ -60,7 +60,7 @@ class StoreAddon(Addon):
         self._host_failed = host.failed
         name = uuid4().hex
         pools = None if host.queue is None else host.queue.pools
-        self.limits = SharedLimits(name, host.dispatcher.tenants, self._wake)
+        self.limits = SharedLimits(host.dispatcher.tenants, self._wake)
         self._own, self.others = parts(name, host.fleet, pools, self.limits, rules.interval_s)
         self._channel = f"{rules.fleet}:{VERSION}:told"
         self._tasks: list[asyncio.Task[None]] = []

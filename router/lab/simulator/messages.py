@@ -32,7 +32,7 @@ class Messages:
         for router in routers:
             name, queue = f"{router.number}", router.queue
             pools = None if queue is None else queue.pools
-            limits = SharedLimits(name, router.tenants, _nothing if queue is None else queue.wake)
+            limits = SharedLimits(router.tenants, _nothing if queue is None else queue.wake)
             own, others = parts(name, router.fleet, pools, limits, rules.interval_s)
             router.fleet.knowledge.tell = own.placed
             self._others.append(others)
