@@ -106,6 +106,7 @@ HOT = (
     "router/addons/usage/budgets.py",
     "router/addons/usage/pending.py",
     "router/addons/usage/spending.py",
+    "router/share/heard.py",
     "router/share/limits_told.py",
     "router/share/own.py",
     "router/share/order.py",

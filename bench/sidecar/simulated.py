@@ -21,7 +21,7 @@ from router.config.varied import varied
 from router.core.errors import Reason
 from router.lab.flags import count
 from router.lab.simulator.outcome import Outcome
-from router.lab.simulator.scenario import Scenario, Sharing
+from router.lab.simulator.scenario import Channel, Scenario
 from router.lab.simulator.simulation import simulate
 
 
@@ -54,9 +54,9 @@ class Task:
     def scenario(self) -> Scenario:
         setup = self.setup
         scenario = fleet_scenario(traffic.SMALL, varied(**setup.settings()), self.seed)
-        sharing = Sharing() if setup.shares else None
+        channel = Channel() if setup.shares else None
         return replace(
-            scenario, routers=setup.routers, routers_per_tenant=setup.pods, sharing=sharing
+            scenario, routers=setup.routers, routers_per_tenant=setup.pods, channel=channel
         )
 
     def run(self, line: TextIO | None = None) -> Figures:

@@ -30,6 +30,7 @@ from router.admission.gates.gate_cache import CachedGate
 from router.admission.pool import Pool
 from router.admission.rules import STRICT, TOGETHER, Rules
 from router.admission.waiting.stride import Stride
+from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CRITICAL, HIGH
 
 _PAUSE_S: Final = 1.0
@@ -37,19 +38,19 @@ _OLDER_S: Final = 0.25
 
 
 class Elsewhere:
-    """What waits at the other routers, by model and class."""
+    """What waits at the other routers, by model and class; all queues of a router have one."""
 
-    __slots__ = ("_failures", "_since", "_was_taken", "patience_s", "waits")
+    __slots__ = ("failures", "patience_s", "since", "waits", "was_taken")
 
     def __init__(self, failures: Failures) -> None:
         """`failures`: those of the order policies."""
-        self._failures = failures
+        self.failures = failures
         self.patience_s = 0.0
         # Another router has taken a slot that was left free, since a starved ticket was sent.
-        self._was_taken = False
+        self.was_taken = False
         self.waits = False  # Whether any request waits at another router.
         # By model: by class, the arrival of the oldest request; infinity: none waits.
-        self._since: dict[str, list[float]] = {}
+        self.since: dict[str, list[float]] = {}
 
     def adopt(self, waiting: Iterable[tuple[str, int, float]]) -> None:
         """Replace everything. `waiting`: model, class, and arrival in monotonic seconds."""
@@ -57,113 +58,103 @@ class Elsewhere:
         for model, urgency, arrival in waiting:
             by_class = since.setdefault(model, [INFINITY] * CLASSES)
             by_class[urgency] = min(by_class[urgency], arrival)
-        self._since = since
+        self.since = since
         self.waits = bool(since)
+
+
+class Yielding:
+    """Compares the tickets of one queue with what waits at the other routers.
+
+    `level` is the aged level of a ticket's class queue.
+    """
+
+    __slots__ = ("_elsewhere", "_pool", "_rules", "_stride")
+
+    def __init__(self, elsewhere: Elsewhere, rules: Rules, stride: Stride, pool: Pool) -> None:
+        self._elsewhere = elsewhere
+        self._rules = rules
+        self._stride = stride
+        self._pool = pool
 
     def holds(
         self,
         gate: CachedGate,
         ticket: Ticket,
         level: float,
-        rules: Rules,
-        stride: Stride,
-        pool: Pool,
         now: float,
         *,
         is_starved: bool = False,
     ) -> bool:
         """Whether a replica is left free for a request of another router, and not for a ticket.
 
-        `level`, `is_starved`: the aged level of the ticket's class queue, and whether its oldest
-        ticket is starved.
+        `is_starved`: whether the oldest ticket of the class queue is starved.
         """
-        if is_starved and self._was_taken:
-            self._was_taken = False
+        elsewhere = self._elsewhere
+        if is_starved and elsewhere.was_taken:
+            elsewhere.was_taken = False
             return False
         if now < gate.waits_again_at:
             return False
-        first = self._first(gate, ticket, level, rules, stride, pool, now)
+        first = self._first(ticket, level, gate.place, now)
         if first == CLASSES:
             return False
         # Only the load of other routers: this router may send other requests to the replica.
         load, until = gate.facts.foreign_load - gate.facts.untold_load, gate.kept_until
-        is_taken = load > gate.kept_load and now <= until + self.patience_s
+        latest = until + elsewhere.patience_s
+        is_taken = load > gate.kept_load and now <= latest
         if is_taken:
-            self._was_taken = True
+            elsewhere.was_taken = True
         gate.kept_load = load
         # An urgent request waits for a free slot, so it cannot come before there is one.
         if first <= HIGH and gate.facts.needs_slot():
             gate.kept_until = -INFINITY
             return True
-        if is_taken or now > until + self.patience_s:
-            until = gate.kept_until = now + self.patience_s
+        if is_taken or now > latest:
+            until = gate.kept_until = now + elsewhere.patience_s
         if now >= until:
             gate.waits_again_at = now + _PAUSE_S
         return now < until
 
-    def _first(
-        self,
-        gate: CachedGate,
-        ticket: Ticket,
-        level: float,
-        rules: Rules,
-        stride: Stride,
-        pool: Pool,
-        now: float,
-    ) -> int:
+    def is_behind(self, ticket: Ticket, level: float, now: float) -> bool:
+        """Whether a request of another router goes before a ticket at any replica."""
+        return self._first(ticket, level, None, now) < CLASSES
+
+    def _first(self, ticket: Ticket, level: float, place: ReplicaLoad | None, now: float) -> int:
         """Return the class of a request of another router that goes before a ticket; `CLASSES`:
-        there is none."""
+        there is none. `place`: a replica to which the request may be sent; `None`: any replica."""
         if ticket.urgency == CRITICAL:
             return CLASSES
-        for model, by_class in self._since.items():
-            urgency = self._first_of(by_class, ticket, level, rules, stride, now)
-            if urgency < CLASSES and pool.serves(gate.place, model):
+        for model, by_class in self._elsewhere.since.items():
+            urgency = self._first_of(by_class, ticket, level, now)
+            if urgency < CLASSES and (place is None or self._pool.serves(place, model)):
                 return urgency
         return CLASSES
 
-    def is_behind(
-        self, ticket: Ticket, level: float, rules: Rules, stride: Stride, now: float
-    ) -> bool:
-        """Whether a request of another router goes before a ticket at any replica."""
-        if ticket.urgency == CRITICAL:
-            return False
-        for by_class in self._since.values():
-            if self._first_of(by_class, ticket, level, rules, stride, now) < CLASSES:
-                return True
-        return False
-
-    def _first_of(
-        self,
-        by_class: list[float],
-        ticket: Ticket,
-        level: float,
-        rules: Rules,
-        stride: Stride,
-        now: float,
-    ) -> int:
+    def _first_of(self, by_class: list[float], ticket: Ticket, level: float, now: float) -> int:
         """Return the class of a request of one model that goes before a ticket; `CLASSES`: there is
         none."""
+        rules, passes = self._rules, self._stride.passes
         own, rounded = ticket.urgency, int(level + 0.5)
         for urgency in range(CLASSES):
             since = by_class[urgency]
             if since == INFINITY:
                 continue
             if urgency == own or rules.mode == TOGETHER:
-                is_first = self._is_before(urgency, since, ticket, rules)
+                is_first = self._is_before(urgency, since, ticket)
             elif rules.mode == STRICT or urgency == CRITICAL:
                 is_first = int(rules.aged(float(urgency), now - since) + 0.5) < rounded
             elif urgency < own:
-                is_first = stride.passes[urgency] <= stride.passes[own]
+                is_first = passes[urgency] <= passes[own]
             else:
-                is_first = stride.passes[urgency] < stride.passes[own]
+                is_first = passes[urgency] < passes[own]
             if is_first:
                 return urgency
         return CLASSES
 
-    def _is_before(self, urgency: int, since: float, ticket: Ticket, rules: Rules) -> bool:
+    def _is_before(self, urgency: int, since: float, ticket: Ticket) -> bool:
         """Whether a request of a class goes before a ticket by the order policy. It waits since a
         time."""
-        order = rules.order
+        order = self._rules.order
         if order.by_arrival:
             return since + _OLDER_S < ticket.arrival
         if urgency != ticket.urgency:
@@ -171,5 +162,5 @@ class Elsewhere:
         try:
             return bool(order.yields(ticket))
         except Exception as err:
-            self._failures.add("yields", err)
+            self._elsewhere.failures.add("yields", err)
             return False

@@ -80,13 +80,13 @@ class Queue(QueueState):
         self, places: Sequence[ReplicaLoad], ticket: Ticket, now: float
     ) -> Sequence[ReplicaLoad]:
         """Return the replicas that are not left free for a request of another router."""
-        level, rules, pool = float(ticket.urgency), self.rules, self.pool
-        if not self.elsewhere.is_behind(ticket, level, rules, self.stride, now):
+        level = float(ticket.urgency)
+        if not self.yielding.is_behind(ticket, level, now):
             return places
         found: list[ReplicaLoad] = []
         for place in places:
             gate = self.gates.of(place)
-            if self.elsewhere.holds(gate, ticket, level, rules, self.stride, pool, now):
+            if self.yielding.holds(gate, ticket, level, now):
                 if now < gate.kept_until:  # Else it is kept until its load changes.
                     self.due.by(gate.kept_until)
             else:

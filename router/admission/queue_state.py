@@ -58,6 +58,7 @@ class QueueState:
         "runs",
         "stride",
         "wait_lists",
+        "yielding",
     )
 
     def __init__(
@@ -90,6 +91,7 @@ class QueueState:
         self.elsewhere = elsewhere
         self._choice = Choice(rules, pool, extras, self.elsewhere)
         self.stride = self._choice.stride
+        self.yielding = self._choice.yielding
         self.wait_lists = wait_lists = WaitLists(
             rules, self.stride, extras, self._service_rate, self._orders
         )

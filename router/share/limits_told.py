@@ -35,18 +35,16 @@ Must never: wait, or be called by a request.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final, Protocol
 
 from router.admission.limits import Account, Used
-from router.share.messages import LOST_S, MOST_ROUTERS, MOST_USES, Message, Use
+from router.share.heard import HeardUse, Router
+from router.share.messages import LOST_S, MOST_USES, Use
 
 MOST_TENANTS: Final = 4096  # rows of one router; further tenants are not told
 IDLE_S: Final = 120.0  # seconds until a row without requests ends
-# Seconds that a silent router is remembered while the channel works: after the amount of one minute
-# nothing is owed.
-KEPT_S: Final = 60.0
 SETTLED_S: Final = 2.0  # two whole messages
 _NONE: Final = (0, 0, 0, 0)
 
@@ -78,51 +76,21 @@ class _Own:
         self.told: _Told | None = None
 
 
-class _Heard:
-    """The last values of one row of another router."""
-
-    __slots__ = ("batch", "generation", "running", "used")
-
-    def __init__(self, generation: int, used: Used) -> None:
-        self.generation = generation
-        self.used = used
-        # Requests at replicas.
-        self.running = 0
-        self.batch = 0
-
-
-class _Router:
-    """What was heard from one router."""
-
-    __slots__ = ("first", "heard_at", "is_lost", "number", "rows")
-
-    def __init__(self, number: int, now: float) -> None:
-        self.first = number  # The number of the first message.
-        self.number = number - 1
-        self.heard_at = now
-        self.is_lost = False
-        # By tenant; the row that was heard last is at the end.
-        self.rows: dict[str, _Heard] = {}
-
-
 class SharedLimits:
     """The limits of one router's tenants, which it shares with the other routers."""
 
-    def __init__(self, router: str, tenants: Tenants, wake: Callable[[], None]) -> None:
-        """`router`: the own name. `wake`: sends the requests that a limit does not block any
-        more."""
-        self._router = router
+    def __init__(self, tenants: Tenants, wake: Callable[[], None]) -> None:
+        """`wake`: sends the requests that a limit does not block any more."""
         self._tenants = tenants
         self._wake = wake
         self._used: dict[str, Account] = {}
         tenants.used = self._used
         self._own: dict[str, _Own] = {}
         self._turn = 0  # Unchanged rows that were told; all rows take turns.
-        self._routers: dict[str, _Router] = {}
         self._running: dict[str, tuple[int, int]] = {}  # At all others, by tenant; no zeros.
         # By tenant and router, without zeros: the requests that wait there, and since when.
-        self._waiting: dict[str, dict[_Router, tuple[int, float]]] = {}
-        self._channel_at = -1.0  # The time of the last message of any router; below 0: none.
+        self._waiting: dict[str, dict[Router, tuple[int, float]]] = {}
+        self.channel_at = -1.0  # The time of the last message of any router; below 0: none.
         self._back_at = -1.0  # The time since which the channel works again; below 0: always.
         self.parts = 1  # Of each limit, one of so many equal parts is used.
 
@@ -179,34 +147,25 @@ class SharedLimits:
 
     # -- what it was told -------------------------------------------------------------------------
 
-    def hear(self, message: Message, now: float) -> None:
-        """Take over what a router has told. A message that a later one has passed is ignored."""
-        if now - self._channel_at > LOST_S and self.parts > 1:
+    def channel_works(self, now: float) -> None:
+        """Note that a message came; it may be an own one."""
+        if now - self.channel_at > LOST_S and self.parts > 1:
             self._back_at = now
-        self._channel_at = now
-        if message.router == self._router:
-            return
-        router = self._routers.get(message.router)
-        if router is None:
-            if len(self._routers) >= MOST_ROUTERS:
-                return
-            router = self._routers[message.router] = _Router(message.number, now)
-        router.heard_at = now
-        router.is_lost = False
-        if message.number <= router.number:
-            return
-        router.number = message.number
-        for use in message.uses:
+        self.channel_at = now
+
+    def hear(self, uses: tuple[Use, ...], router: Router, now: float) -> None:
+        """Take over the rows of a router's message."""
+        for use in uses:
             account = self._tenants.account_of(use.tenant, now)
             if account is not None:
                 self._count(router, use, account, now)
-        if message.uses:
+        if uses:
             self._wake()
 
-    def _count(self, router: _Router, use: Use, account: Account, now: float) -> None:
+    def _count(self, router: Router, use: Use, account: Account, now: float) -> None:
         """Count one row of another router."""
         used = (use.requests, use.tokens, use.all_requests, use.all_tokens)
-        rows = router.rows
+        rows = router.uses
         row = rows.pop(use.tenant, None)
         before = _NONE
         if row is None:
@@ -214,7 +173,7 @@ class SharedLimits:
                 oldest = next(iter(rows))
                 self._run(oldest, rows.pop(oldest), 0, 0, now)
                 self._wait(oldest, router, 0, now)
-            row = _Heard(use.generation, used)
+            row = HeardUse(use.generation, used)
             if use.generation <= router.first:
                 before = used
         elif row.generation == use.generation:
@@ -232,7 +191,7 @@ class SharedLimits:
         self._wait(use.tenant, router, use.waiting, now - use.waited_s)
         self._run(use.tenant, row, use.running, use.batch, now)
 
-    def _wait(self, tenant: str, router: _Router, waiting: int, since: float) -> None:
+    def _wait(self, tenant: str, router: Router, waiting: int, since: float) -> None:
         """Note the requests that wait at another router, in place of those of its last message."""
         found = self._waiting.pop(tenant, {})
         found.pop(router, None)
@@ -241,7 +200,7 @@ class SharedLimits:
         if found:
             self._waiting[tenant] = found
 
-    def _run(self, tenant: str, row: _Heard, running: int, batch: int, now: float) -> None:
+    def _run(self, tenant: str, row: HeardUse, running: int, batch: int, now: float) -> None:
         """Count the requests that another router runs, in place of those of its last message."""
         own, of_batch = self._running.pop(tenant, (0, 0))
         own += running - row.running
@@ -267,22 +226,18 @@ class SharedLimits:
                     ahead += waiting
         limit.counts_elsewhere(own, of_batch, ahead, now)
 
-    def expire(self, now: float) -> None:
-        """Forget the requests of routers that are silent, and divide the limits while the channel
-        is away."""
-        is_less = False
-        for name, router in list(self._routers.items()):
-            if now - router.heard_at > LOST_S and not router.is_lost:
-                router.is_lost = is_less = True
-                for tenant, row in router.rows.items():
-                    self._wait(tenant, router, 0, now)
-                    self._run(tenant, row, 0, 0, now)
-            if self._channel_at - router.heard_at > KEPT_S:
-                del self._routers[name]
-        if now - self._channel_at > LOST_S:
+    def expire(self, lost: list[Router], routers: Iterable[Router], now: float) -> None:
+        """Forget the requests of the routers that are silent now (`lost`), and divide the limits
+        while the channel is away. `routers`: all that are remembered."""
+        is_less = bool(lost)
+        for router in lost:
+            for tenant, row in router.uses.items():
+                self._wait(tenant, router, 0, now)
+                self._run(tenant, row, 0, 0, now)
+        if now - self.channel_at > LOST_S:
             if self.parts == 1:
-                last = self._channel_at - LOST_S
-                heard = [1 for router in self._routers.values() if router.heard_at >= last]
+                last = self.channel_at - LOST_S
+                heard = [1 for router in routers if router.heard_at >= last]
                 self._divide(1 + len(heard), now)
         elif self.parts > 1 and now - self._back_at > SETTLED_S:
             self._divide(1, now)

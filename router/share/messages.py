@@ -18,7 +18,7 @@ import msgspec
 from policies.queueing.ticket import CLASSES
 from router.core.unreadable import NOT_JSON
 
-VERSION: Final = 2
+VERSION: Final = 3
 MOST_BYTES: Final = 1024 * 1024
 MOST_NAME: Final = 256  # characters of a name
 MOST_ROWS: Final = 4096  # rows of one message
@@ -78,6 +78,17 @@ class Charge(msgspec.Struct, frozen=True, array_like=True):
     sum: float
 
 
+class Queues(msgspec.Struct, frozen=True, array_like=True):
+    """What a router tells of its queues; see `order.py`."""
+
+    waits: tuple[Waits, ...] = ()  # all that waits
+    charges: tuple[Charge, ...] = ()  # those that have changed, or all (`is_whole`)
+    levels: tuple[tuple[str, float], ...] = ()  # by a model of each queue: its headroom, above 0
+    # By a model of each queue: what each class was served here, in the unit of its pass
+    # (`waiting/stride.py`), since the queue began.
+    served: tuple[tuple[str, Served], ...] = ()
+
+
 class Use(msgspec.Struct, frozen=True, array_like=True):
     """What a router has granted to one tenant since the row began; see `limits_told.py`."""
 
@@ -102,12 +113,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     rows: tuple[Row, ...]  # those that have changed, or all that are not zero (`is_whole`)
     is_whole: bool  # replicas without a row have no load of this router
     placements: tuple[Placement, ...]
-    waits: tuple[Waits, ...] = ()  # all that waits
-    charges: tuple[Charge, ...] = ()  # those that have changed, or all (`is_whole`)
-    levels: tuple[tuple[str, float], ...] = ()  # by a model of each queue: its headroom, above 0
-    # By a model of each queue: what each class was served here, in the unit of its pass
-    # (`waiting/stride.py`), since the queue began.
-    served: tuple[tuple[str, Served], ...] = ()
+    queues: Queues = Queues()
     uses: tuple[Use, ...] = ()  # those that have changed, or all
 
 
@@ -133,13 +139,7 @@ def decoded(data: bytes) -> Message | None:
         return None
     if len(rows) > MOST_ROWS or len(placements) > MOST_PLACEMENTS:
         return None
-    if max(map(len, (message.waits, message.charges, message.levels, message.served))) > MOST_ROWS:
-        return None
-    if not all(map(_is_waiting, message.waits)) or not all(map(_is_charge, message.charges)):
-        return None
-    if not all(len(name) <= MOST_NAME and 0.0 < level <= 1.0 for name, level in message.levels):
-        return None
-    if not all(len(name) <= MOST_NAME and _are_sums(sums) for name, sums in message.served):
+    if not _are_queues(message.queues):
         return None
     if not all(map(_is_load, rows)) or not all(map(_is_placement, placements)):
         return None
@@ -169,6 +169,16 @@ def _is_use(use: Use, message: Message) -> bool:
 
 def _is_placement(placement: Placement) -> bool:
     return 0 <= placement.held <= len(placement.blocks) and min(placement.blocks, default=0) >= 0
+
+
+def _are_queues(queues: Queues) -> bool:
+    return (
+        max(map(len, (queues.waits, queues.charges, queues.levels, queues.served))) <= MOST_ROWS
+        and all(map(_is_waiting, queues.waits))
+        and all(map(_is_charge, queues.charges))
+        and all(len(name) <= MOST_NAME and 0.0 < level <= 1.0 for name, level in queues.levels)
+        and all(len(name) <= MOST_NAME and _are_sums(sums) for name, sums in queues.served)
+    )
 
 
 def _is_waiting(row: Waits) -> bool:

@@ -20,12 +20,10 @@ from router.share.messages import (
     MOST_BLOCKS,
     MOST_ROWS,
     VERSION,
-    Charge,
     Message,
     Placement,
+    Queues,
     Row,
-    Served,
-    Waits,
 )
 from router.share.order import OwnOrder
 
@@ -49,14 +47,12 @@ def own_load(place: ReplicaLoad) -> _Load:
 class Own:
     """The messages of one router."""
 
-    def __init__(
-        self, router: str, limits: SharedLimits | None = None, order: OwnOrder | None = None
-    ) -> None:
+    def __init__(self, router: str, limits: SharedLimits, order: OwnOrder | None = None) -> None:
         """`order`: None if requests do not wait at this router."""
         self.router = router
         self._limits = limits
         self._order = order
-        self._waiting: tuple[object, ...] = ()  # what the others know to wait, without its age
+        self._waiting: list[object] = []  # what the others know to wait, without its age
         self._number = 0
         self._whole_at = 0.0
         self._told: dict[str, _Load] = {}  # what the others know, without rows of zeros
@@ -105,18 +101,11 @@ class Own:
             for name in (loads if is_whole else {**told, **loads})
             if is_whole or loads.get(name, _NONE) != told.get(name, _NONE)
         ]
-        waits: tuple[Waits, ...] = ()
-        charges: tuple[Charge, ...] = ()
-        levels: tuple[tuple[str, float], ...] = ()
-        served: tuple[tuple[str, Served], ...] = ()
-        limits, order = self._limits, self._order
-        if order is not None:
-            waits, charges = order.waits(now), order.charges(is_whole=is_whole)
-            levels, served = order.levels(now), order.served()
-        uses = () if limits is None else limits.tell(self._number + 1, is_whole, now)
-        waiting = tuple((row.model, row.urgency, row.accounts) for row in waits)
-        is_changed = bool(rows or charges or self._placements or uses) or waiting != self._waiting
-        if not (is_whole or is_changed):
+        queues = Queues() if self._order is None else self._order.tell(is_whole, now)
+        uses = self._limits.tell(self._number + 1, is_whole, now)
+        waiting: list[object] = [(row.model, row.urgency, row.accounts) for row in queues.waits]
+        is_changed = bool(rows or queues.charges or self._placements or uses)
+        if not (is_whole or is_changed or waiting != self._waiting):
             return None
         self._waiting = waiting
         if is_whole:
@@ -130,10 +119,7 @@ class Own:
             tuple(rows[:MOST_ROWS]),
             is_whole,
             self._next_placements(is_whole),
-            waits,
-            charges,
-            levels,
-            served,
+            queues,
             uses,
         )
 

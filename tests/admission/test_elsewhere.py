@@ -132,6 +132,25 @@ def test_classes(own: int, other: int, waits: bool) -> None:
     assert (come(world, own).state == WAITING) is waits
 
 
+def test_a_critical_ticket_waits_for_nobody() -> None:
+    world, _, elsewhere = place(policy="fifo")
+    elsewhere.adopt([("", CRITICAL, world.now - 9.0)])
+    assert come(world, CRITICAL).state == SENT
+
+
+def test_a_late_look_ends_the_time_too() -> None:
+    world, spot, elsewhere = place()
+    elsewhere.adopt([("", HIGH, world.now)])
+    ticket = make_ticket(arrival=world.now, number=float(BATCH))
+    gate = world.queue.gates.of(spot)
+    times_s = (0.0, 0.5 * PATIENCE_S, 1.5 * PATIENCE_S, 0.9 * _PAUSE_S, 2.0 * _PAUSE_S)
+    held = [
+        world.queue.yielding.holds(gate, ticket, float(BATCH), world.now + after_s)
+        for after_s in times_s
+    ]
+    assert held == [True, True, False, False, True]
+
+
 @pytest.mark.parametrize(("served", "waits"), [(0.0, True), (1.0, False)])
 def test_classes_take_turns_by_weight_over_all_routers(served: float, waits: bool) -> None:
     world, _, elsewhere = place()

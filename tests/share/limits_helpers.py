@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from router.admission.limits import Account, LimitCheck
 from router.share.limits_told import SharedLimits
 from router.share.messages import VERSION, Message, decoded, encoded
+from router.share.order import OthersOrder
+from router.share.others import Others
 from router.share.own import WHOLE_S
+from tests.fleet.helpers import Table
 
 # Concurrent requests, requests per minute, tokens per minute.
 Limits = tuple[int | None, float | None, float | None]
@@ -33,6 +38,23 @@ class Keys:
             account.divide(parts, now)
 
 
+@cache
+def _no_replicas() -> Table:
+    return Table()
+
+
+def without_replicas(
+    name: str, limits: SharedLimits | None = None, order: OthersOrder | None = None
+) -> Others:
+    """What a router without replicas hears. `limits`: `None`: no tenant has limits."""
+    return Others(name, _no_replicas().fleet, limits or unlimited(), order)
+
+
+def unlimited() -> SharedLimits:
+    """The limits of a router whose tenants have none."""
+    return SharedLimits(Keys((None, None, None), ()), lambda: None)
+
+
 class Side:
     """One router."""
 
@@ -40,7 +62,8 @@ class Side:
         self.name = name
         self.keys = Keys(limits, names)
         self.woken = 0
-        self.shared = SharedLimits(name, self.keys, self._wake)
+        self.shared = SharedLimits(self.keys, self._wake)
+        self.others = without_replicas(name, self.shared)
         self.number = 0
         self.whole_at = 0.0
 
@@ -66,7 +89,7 @@ class Side:
         return message
 
     def hear(self, message: Message, now: float) -> None:
-        self.shared.hear(message, now)
+        self.others.hear(message, now)
 
 
 class Fleet:
@@ -84,7 +107,7 @@ class Fleet:
                 for side in self.sides:
                     side.hear(message, now)
         for side in self.sides:
-            side.shared.expire(now)
+            side.others.expire(now)
 
 
 class Spread:

@@ -9,8 +9,9 @@ from hypothesis import given, strategies as st
 
 from router.admission.limits import LimitCheck
 from router.share import limits_told, messages
-from router.share.limits_told import IDLE_S, KEPT_S, SETTLED_S
+from router.share.limits_told import IDLE_S, SETTLED_S
 from router.share.messages import LOST_S, VERSION, Message, Use, decoded, encoded
+from router.share.others import KEPT_S
 from router.share.own import WHOLE_S
 from tests.admission.world import Spot, World, config
 from tests.share.limits_helpers import Fleet, Limits, Side
@@ -212,9 +213,9 @@ def test_the_slots_of_older_requests_elsewhere_are_left_free() -> None:
     side.hear(message(3, younger), world.now + 0.1)
     assert limit.free(False) == 1 and ticket.blocked_in is None
     side.hear(message(4, elder), world.now + 0.1)
-    side.shared.expire(world.now + 0.1)
+    side.others.expire(world.now + 0.1)
     side.hear(Message(VERSION, "a", 1, (), False, ()), world.now + 2 * LOST_S)
-    side.shared.expire(world.now + 2 * LOST_S)
+    side.others.expire(world.now + 2 * LOST_S)
     assert limit.free(False) == 4
 
 
@@ -332,12 +333,12 @@ def test_what_was_granted_since_the_last_message_is_owed_after_the_channel_is_ba
     granted(one, 0.0, 30)
     now = LOST_S + 0.1
     for side in fleet.sides:
-        side.shared.expire(now)
+        side.others.expire(now)
     granted(one, now, 5)
     fleet.is_away = True
     fleet.tell(now)
     now = back(fleet, now)
-    assert other.shared._routers[one.name].rows["acme"].used[0] == 31
+    assert other.others._routers[one.name].uses["acme"].used[0] == 31
 
 
 def test_whole_limits_are_used_when_all_have_told_their_running_requests() -> None:
@@ -392,7 +393,7 @@ def test_rows_that_no_router_sends_are_ignored(bad: Use) -> None:
     assert decoded(encoded(message(1, *[use()] * (messages.MOST_USES + 1)))) is None
     for lie in (float("nan"), 1.5, "many", None, 2**70):
         rows = (("acme", 1, lie, 0, 0, 0, 0, 0, 0, 0.0),)
-        data = (VERSION, "liar", 1, (), False, (), (), (), (), rows)
+        data = (VERSION, "liar", 1, (), False, (), (), rows)
         assert decoded(_packed(data)) is None
 
 
@@ -413,7 +414,7 @@ def test_a_lie_locks_a_tenant_out_for_one_minute_at_most() -> None:
     side.hear(message(2, use(used=messages.MOST_USED, running=9, generation=2)), 0.0)
     assert level(side, 0.0) == (-60.0, -6000.0)
     side.hear(Message(VERSION, "a", 1, (), False, ()), LOST_S + 0.1)  # The channel works.
-    side.shared.expire(LOST_S + 0.1)
+    side.others.expire(LOST_S + 0.1)
     assert (granted(side, 59.9), granted(side, 61.1)) == (0, 1)
     side.hear(message(3, use(used=-messages.MOST_USED, generation=2)), 62.0)
     assert level(side, 62.0) == (60.0, 6000.0)
@@ -430,13 +431,13 @@ def test_memory_is_bounded() -> None:
     for number, name in enumerate(names, 1):
         told = use(name, running=2, generation=number), use("unknown")
         other.hear(message(number, *told), 0.0)
-    heard = other.shared._routers["liar"].rows
+    heard = other.others._routers["liar"].uses
     assert len(heard) == len(other.shared._running) == 2 * most and "unknown" not in heard
     assert other.keys.accounts[names[0]].concurrency.elsewhere == 0
     assert other.keys.accounts[names[-1]].concurrency.elsewhere == 2
     for number in range(2 * messages.MOST_ROUTERS):
         other.hear(Message(VERSION, f"x{number}", 1, (), False, ()), 0.0)
-    assert len(other.shared._routers) == messages.MOST_ROUTERS
+    assert len(other.others._routers) == messages.MOST_ROUTERS
 
 
 def test_all_rows_are_told_in_turn() -> None:
@@ -470,7 +471,7 @@ def test_any_window_has_at_most_the_limit_and_what_was_not_heard(
 
     def heard(side: Side) -> int:
         """What a router counts that the others have granted."""
-        rows = [router.rows.get("acme") for router in side.shared._routers.values()]
+        rows = [router.uses.get("acme") for router in side.others._routers.values()]
         return sum(row.used[0] for row in rows if row is not None)
 
     def hear(side: Side, sent: Message) -> None:
@@ -569,7 +570,7 @@ def test_four_routers_grant_one_limit(loss: float, rate: float) -> None:
                 for other in fleet.sides
                 if other is side or rng.random() >= loss
             ]
-            side.shared.expire(now)
+            side.others.expire(now)
     asked = 4 * rate * 60 * minutes
     whole = 600 * (1 + minutes)
     # What three others grant until their messages come; after a loss, some intervals later.

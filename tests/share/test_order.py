@@ -10,11 +10,21 @@ from policies.queueing.shared import SharedByFlow
 from router.admission.pools import Pools
 from router.core.urgency import HIGH, NORMAL
 from router.share import messages
-from router.share.messages import VERSION, Charge, Message, Waits, decoded, encoded
+from router.share.messages import (
+    LOST_S,
+    VERSION,
+    Charge,
+    Message,
+    Queues,
+    Waits,
+    decoded,
+    encoded,
+)
 from router.share.order import MOST_CHARGES, OthersOrder, OwnOrder
 from router.share.own import WHOLE_S, Own
 from tests.admission.world import Spot, Stand, config
 from tests.examples import examples
+from tests.share.limits_helpers import unlimited, without_replicas
 from tests.tickets import make_ticket
 
 
@@ -29,8 +39,8 @@ class Side:
         self.pools.regroup({self.spot: ["m", "n"]}, self.now)
         self.queue = self.pools.queues[0]
         self.queue.freed(self.spot, self.now)
-        self.own = Own(name, order=OwnOrder(self.pools))
-        self.others = OthersOrder(self.pools, 0.06)
+        self.own = Own(name, unlimited(), OwnOrder(self.pools))
+        self.others = without_replicas(name, order=OthersOrder(self.pools, 0.06))
         self.tell()  # enables the journals
 
     def tell(self) -> Message | None:
@@ -64,7 +74,7 @@ def test_what_waits_is_told_until_it_leaves() -> None:
     one.now += 0.5
     message = one.tell()
     assert message is not None
-    assert message.waits == (Waits("m", HIGH, 500, (("k", 2.0),)),)
+    assert message.queues.waits == (Waits("m", HIGH, 500, (("k", 2.0),)),)
     other.hear(message)
     assert other.pools.elsewhere.waits
     assert not other.queue.is_passable
@@ -83,9 +93,44 @@ def test_a_router_that_is_lost_has_nothing_waiting_and_keeps_its_charges() -> No
     one.serve("k", 70.0)
     other.hear(one.tell())
     before = other.counter("k")
-    other.others.lost(["a", "never heard"])
+    other.others.expire(other.now + LOST_S + 0.1)
     assert not other.pools.elsewhere.waits
+    assert other.book().least_elsewhere() == float("inf")
     assert other.counter("k") == before
+
+
+def test_the_oldest_request_of_several_routers_counts() -> None:
+    side = Side("a")
+
+    def hear(router: str, number: int, *rows: Waits) -> list[float]:
+        side.hear(Message(VERSION, router, number, (), False, (), Queues(rows)))
+        return side.pools.elsewhere.since.get("m", [])
+
+    inf = float("inf")
+    assert hear("b", 1, Waits("m", HIGH, 500, ())) == [inf, 99.5, inf, inf, inf]
+    assert hear("c", 1, Waits("m", HIGH, 2000, ())) == [inf, 98.0, inf, inf, inf]
+    assert hear("c", 2, Waits("m", NORMAL, 0, ())) == [inf, 99.5, 100.0, inf, inf]
+    assert hear("b", 2) == [inf, inf, 100.0, inf, inf]
+    twice = Waits("m", HIGH, 0, ()), Waits("m", HIGH, 500, ())  # no router tells this
+    assert hear("b", 3, *twice) == [inf, 99.5, 100.0, inf, inf]
+    assert hear("b", 4) == [inf, inf, 100.0, inf, inf]
+    side.others.expire(side.now + LOST_S + 0.1)
+    assert not side.pools.elsewhere.waits and not side.pools.elsewhere.since
+
+
+def test_a_router_that_is_heard_again_is_not_charged_for_the_time_between() -> None:
+    one, other = Side("a"), Side("b")
+    other.hear(Message(VERSION, "a", 1, (), True, ()))
+    one.serve("k", 10.0)
+    other.hear(one.tell())
+    other.others.expire(other.now + LOST_S + 0.1)
+    one.serve("k", 100.0)
+    one.now += WHOLE_S
+    other.hear(one.tell())
+    assert other.counter("k") == 10.0
+    one.serve("k", 5.0)
+    other.hear(one.tell())
+    assert other.counter("k") == 15.0
 
 
 def test_a_charge_counts_in_all_routers_once() -> None:
@@ -179,7 +224,7 @@ def test_a_message_is_bounded_whatever_waits() -> None:
         ticket = make_ticket(number=2.0, arrival=one.now, model=name, key=name)
         one.pools.offer(ticket, one.now)
     message = one.own.tell({}, one.now)
-    assert message is not None and 0 < len(message.waits) < 600
+    assert message is not None and 0 < len(message.queues.waits) < 600
     assert len(encoded(message)) < messages.MOST_BYTES // 2
 
 
@@ -223,7 +268,7 @@ def test_the_highest_headroom_applies_everywhere() -> None:
     other.queue.headroom.own = 0.7
     assert other.queue.headroom.level == 0.7
     other.queue.headroom.own = 0.0
-    other.others.lost(["a"])
+    other.others.expire(other.now + LOST_S + 0.1)
     assert other.queue.headroom.level == 0.0
 
 
@@ -232,7 +277,7 @@ def test_the_headroom_of_a_router_without_requests_falls() -> None:
     one.queue.headroom.own = 0.8
     one.now += 3600.0
     message = one.tell()
-    assert message is not None and message.levels == ()
+    assert message is not None and message.queues.levels == ()
 
 
 def test_accounts_mean_nothing_to_an_order_without_them() -> None:
@@ -278,8 +323,9 @@ CHARGE = Charge("m", 2, "k", 1.0, 1, 5.0)
 )
 def test_rows_that_no_router_sends_are_refused(field: str, row: Any) -> None:
     good: dict[str, Any] = {"waits": (ROW,), "charges": (CHARGE,), "levels": (("m", 0.5),)}
-    assert decoded(encoded(Message(VERSION, "a", 1, (), True, (), **good)))
-    assert not decoded(encoded(Message(VERSION, "a", 1, (), True, (), **{**good, field: (row,)})))
+    bad = {**good, field: (row,)}
+    assert decoded(encoded(Message(VERSION, "a", 1, (), True, (), Queues(**good))))
+    assert not decoded(encoded(Message(VERSION, "a", 1, (), True, (), Queues(**bad))))
 
 
 # -- accounts that wait elsewhere -----------------------------------------------------------------

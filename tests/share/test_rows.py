@@ -10,10 +10,12 @@ from router.core.lease import Lease, others_counted, poll_begins, poll_counted, 
 from router.core.replica_load import ReplicaLoad
 from router.fleet.replica import Replica
 from router.share import messages
+from router.share.heard import Router
 from router.share.messages import LOST_S, VERSION, Message, Placement, Row, decoded, encoded
-from router.share.others import Others
+from router.share.others import KEPT_S, Others
 from router.share.own import AGAIN_BLOCKS, MOST_TOLD, WHOLE_S, Own
 from tests.fleet.helpers import Table
+from tests.share.limits_helpers import unlimited
 
 NAMES = ("r0", "r1")
 BLOCKS = (11, 12, 13)
@@ -24,12 +26,13 @@ class Side:
 
     def __init__(self, name: str) -> None:
         self.now = 100.0
-        table = Table()
+        self.table = table = Table()
         table.clock = lambda: self.now
         self.fleet = table.fleet
         for each in NAMES:
             table.add(each)
-        self.own, self.others = Own(name), Others(name, self.fleet)
+        self.limits = unlimited()
+        self.own, self.others = Own(name, self.limits), Others(name, self.fleet, self.limits)
         self.fleet.knowledge.tell = self.own.placed
         self.room: list[Replica | None] = []
         self.fleet.hooks.room = self.room.append
@@ -377,17 +380,17 @@ class Order:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def hear(self, message: Message, now: float) -> None:
-        self.calls.append(message.router)
+    def hear(self, message: Message, router: Router, now: float) -> None:
+        self.calls.append("hear")
 
-    def lost(self, routers: list[str]) -> None:
-        self.calls += routers
+    def lost(self, routers: list[Router]) -> None:
+        self.calls.append("lost")
 
 
 @pytest.mark.skipif(is_compiled(), reason="compiled code takes no other order")
 def test_the_order_is_known_before_a_changed_load_causes_a_choice() -> None:
     one, other, order = Side("a"), Side("b"), Order()
-    other.others = Others("b", other.fleet, None, order)  # type: ignore[arg-type]
+    other.others = Others("b", other.fleet, other.limits, order)  # type: ignore[arg-type]
     leases = [Lease(one["r0"], tokens=300) for _ in range(2)]
     other.others.hear(through_the_wire(one.tell()), other.now)
     leases[0].release()
@@ -398,11 +401,11 @@ def test_the_order_is_known_before_a_changed_load_causes_a_choice() -> None:
     other.fleet.hooks.room = fails
     with pytest.raises(RuntimeError):
         other.others.hear(through_the_wire(one.tell()), other.now)
-    assert order.calls == ["a", "a"]
+    assert order.calls == ["hear", "hear"]
     other.now += 2 * LOST_S
     with pytest.raises(RuntimeError):
         other.others.expire(other.now)
-    assert order.calls == ["a", "a", "a"]
+    assert order.calls == ["hear", "hear", "lost"]
     assert other.others.count == 0
 
 
@@ -422,3 +425,63 @@ def test_of_many_routers_some_use_a_free_slot_at_once() -> None:
     acting = [side for side in others if side.room]
     assert 0 < len(acting) < len(others) // 2
     assert all(side.loads()[0] == (0, 0, 0) for side in others)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans(), st.booleans())))
+def test_the_sums_are_those_of_the_last_row_of_each_router(
+    steps: list[tuple[int, int, bool, bool]],
+) -> None:
+    side = Side("a")
+    rows: list[dict[str, Row]] = [{}, {}, {}]
+    for number, (who, load, is_first, is_whole) in enumerate(steps, 1):
+        row = Row(NAMES[0 if is_first else 1], load, load // 2, 10 * load)
+        rows[who] = {row.replica: row} if is_whole else rows[who] | {row.replica: row}
+        side.others.hear(Message(VERSION, f"b{who}", number, (row,), is_whole, ()), side.now)
+        for name, (load, waiting, tokens) in zip(NAMES, side.loads(), strict=True):
+            told = [each[name] for each in rows if name in each]
+            assert load == sum(one.load for one in told)
+            assert waiting == sum(one.waiting for one in told)
+            assert tokens == sum(one.tokens for one in told)
+    side.others.expire(side.now + LOST_S + 0.1)
+    assert side.loads() == [(0, 0, 0)] * 2
+    assert not side.others._sums
+
+
+def test_a_replica_that_is_replaced_gets_the_load_of_all_with_the_next_row() -> None:
+    side = Side("a")
+    for number in range(3):
+        side.others.hear(Message(VERSION, f"b{number}", 1, (Row("r0", 2, 1, 7),), True, ()), 10.0)
+    side.fleet.remove("r0")
+    side.table.add("r0")
+    side.others.hear(Message(VERSION, "b0", 2, (Row("r0", 3, 1, 8),), False, ()), 10.0)
+    assert (side["r0"].load, side["r0"].waiting, side["r0"].pending_tokens) == (7, 3, 22)
+
+
+def test_a_router_that_is_heard_again_is_new_and_tells_all_anew() -> None:
+    side = Side("a")
+    rows = (Row("r0", 2, 1, 7),)
+    assert side.others.hear(Message(VERSION, "b", 5, rows, True, ()), 10.0)
+    side.others.expire(10.1 + LOST_S)
+    assert side.others.count == 0
+    assert side.others.hear(Message(VERSION, "b", 6, (), False, ()), 20.0)
+    assert not side.others.hear(Message(VERSION, "b", 7, (), False, ()), 20.0)
+    assert side.others.count == 1
+    assert side.loads() == [(0, 0, 0)] * 2
+    side.others.hear(Message(VERSION, "b", 4, rows, True, ()), 20.0)  # late
+    assert side.loads() == [(0, 0, 0)] * 2
+
+
+def test_silent_routers_keep_no_place_from_new_ones() -> None:
+    side = Side("a")
+    rows = (Row("r0", 1, 0, 0),)
+    most = messages.MOST_ROUTERS
+    for number in range(most + 1):
+        side.others.hear(Message(VERSION, f"b{number}", 1, rows, True, ()), 10.0)
+    assert side.others.count == side["r0"].load == most
+    side.others.expire(10.1 + LOST_S)
+    for number in range(most + 1):
+        side.others.hear(Message(VERSION, f"c{number}", 1, rows, True, ()), 20.0)
+    assert side.others.count == side["r0"].load == len(side.others._routers) == most
+    side.others.hear(Message(VERSION, "a", 1, (), True, ()), 21.0 + KEPT_S)
+    side.others.expire(21.0 + KEPT_S)
+    assert side.others.count == len(side.others._routers) == 0

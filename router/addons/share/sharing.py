@@ -45,7 +45,7 @@ class Sharing(Addon):
         self._fleet = host.fleet
         name = uuid4().hex
         pools = None if host.queue is None else host.queue.pools
-        self.limits = SharedLimits(name, host.dispatcher.tenants, self._wake)
+        self.limits = SharedLimits(host.dispatcher.tenants, self._wake)
         self._own, self.others = parts(name, host.fleet, pools, self.limits, rules.interval_s)
         self._tasks: list[asyncio.Task[None]] = []
         self.sent = self.heard = self.ignored = self.failures = 0

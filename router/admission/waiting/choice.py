@@ -37,7 +37,7 @@ from __future__ import annotations
 from typing import Final
 
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
-from router.admission.elsewhere import Elsewhere
+from router.admission.elsewhere import Elsewhere, Yielding
 from router.admission.extra import Extras
 from router.admission.gates.gate_cache import CachedGate
 from router.admission.pool import Pool
@@ -79,6 +79,7 @@ class Choice:
         "_turn",
         "_was_starving",
         "stride",
+        "yielding",
     )
 
     def __init__(self, rules: Rules, pool: Pool, extras: Extras, elsewhere: Elsewhere) -> None:
@@ -87,6 +88,7 @@ class Choice:
         self._pool = pool
         self._extras = extras
         self.stride = Stride(rules)
+        self.yielding = Yielding(elsewhere, rules, self.stride, pool)
         # By priority class: the class queue (of all lanes) that goes first.
         self._class_queues: list[ClassQueue | None] = [None] * CLASSES
         self._levels = [0.0] * CLASSES  # By priority class: the aged level of its oldest ticket.
@@ -230,15 +232,8 @@ class Choice:
     ) -> bool:
         """Whether a replica is left free for another router, and not for a class queue."""
         first = class_queue.line.first(now)
-        return first is not None and self._elsewhere.holds(
-            gate,
-            first,
-            level,
-            self._rules,
-            self.stride,
-            self._pool,
-            now,
-            is_starved=eldest.starved,
+        return first is not None and self.yielding.holds(
+            gate, first, level, now, is_starved=eldest.starved
         )
 
     def _starve(self, class_queue: ClassQueue, since: float) -> None:

@@ -11,7 +11,7 @@ from random import Random
 
 from router.lab.simulator.clock import Clock
 from router.lab.simulator.router import SimulatedRouter
-from router.lab.simulator.scenario import Sharing
+from router.lab.simulator.scenario import Channel
 from router.share.limits_told import SharedLimits
 from router.share.messages import Message
 from router.share.others import Others
@@ -23,7 +23,7 @@ class Messages:
     """What the routers of one fleet tell each other."""
 
     def __init__(
-        self, clock: Clock, rules: Sharing, routers: Sequence[SimulatedRouter], seed: int
+        self, clock: Clock, rules: Channel, routers: Sequence[SimulatedRouter], seed: int
     ) -> None:
         self._clock = clock
         self._rules = rules
@@ -32,7 +32,7 @@ class Messages:
         for router in routers:
             name, queue = f"{router.number}", router.queue
             pools = None if queue is None else queue.pools
-            limits = SharedLimits(name, router.tenants, _nothing if queue is None else queue.wake)
+            limits = SharedLimits(router.tenants, _nothing if queue is None else queue.wake)
             own, others = parts(name, router.fleet, pools, limits, rules.interval_s)
             router.fleet.knowledge.tell = own.placed
             self._others.append(others)

@@ -149,8 +149,8 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
-    """How the routers tell each other of their requests (`router/share`)."""
+class Channel:
+    """The channel by which the routers tell each other of their requests (`router/share`)."""
 
     interval_s: float = 0.02  # time between two messages of a router
     delay_s: float = 0.001  # from the sender to each other router
@@ -183,7 +183,7 @@ class Scenario:
     # routers in turn, as with a router in each pod of an application.
     routers_per_tenant: int = 0
     shared: bool = False  # True: the routers share all state, so a single router is simulated
-    sharing: Sharing | None = None  # None: routers tell each other nothing
+    channel: Channel | None = None  # None: routers tell each other nothing
     # One-way delay between router and engine, in seconds. A group can have a delay of its own.
     network_s: float = NETWORK_S
     polls: Polls = Polls()

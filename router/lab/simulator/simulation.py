@@ -118,8 +118,8 @@ class Simulation:
             )
             for router in self.routers
         )
-        if scenario.sharing is not None and len(self.routers) > 1:
-            self._messages = Messages(clock, scenario.sharing, self.routers, scenario.seed)
+        if scenario.channel is not None and len(self.routers) > 1:
+            self._messages = Messages(clock, scenario.channel, self.routers, scenario.seed)
         for fault in scenario.faults:
             clock.at(fault.at, partial(self._begin_fault, fault))
             if fault.until < inf:

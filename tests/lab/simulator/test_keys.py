@@ -7,7 +7,7 @@ import pytest
 from router.config.keys import KeyLine
 from router.config.model import Hedging
 from router.core.errors import Reason
-from router.lab.simulator.scenario import Scenario, Sharing
+from router.lab.simulator.scenario import Channel, Scenario
 from router.lab.simulator.traffic import Arrival
 from tests.lab.simulator.worlds import played, world
 
@@ -34,12 +34,12 @@ def test_requests_beyond_a_limit_a_minute_are_refused() -> None:
     assert {kept[n].reason for n in range(1, 12, 2)} == {Reason.OK}
 
 
-@pytest.mark.parametrize(("sharing", "expected"), [(Sharing(), 6), (None, 18)])
+@pytest.mark.parametrize(("channel", "expected"), [(Channel(), 6), (None, 18)])
 def test_routers_that_tell_each_other_apply_a_limit_once(
-    sharing: Sharing | None, expected: int
+    channel: Channel | None, expected: int
 ) -> None:
     scenario = keyed(key("a", requests_per_minute=6))
-    scenario = replace(scenario, routers=3, sharing=sharing)
+    scenario = replace(scenario, routers=3, channel=channel)
     # All come in less than a tenth of a minute, but not faster than the messages.
     kept = played(scenario, *(asked(n, 0.1 * n, "A") for n in range(60)))
     reasons = [kept[n].reason for n in range(60)]
@@ -67,7 +67,7 @@ def test_a_key_that_may_hedge_gets_a_second_copy_where_it_asks() -> None:
 
 def test_the_slots_of_a_limit_go_to_the_oldest_requests_of_all_routers() -> None:
     scenario = keyed(key("a", concurrency=2), queue={"enabled": True, "policy": "fifo"})
-    scenario = replace(scenario, routers=3, sharing=Sharing())
+    scenario = replace(scenario, routers=3, channel=Channel())
     kept = played(scenario, *(asked(n, 0.01 * n, "A") for n in range(60)))
     outcomes = sorted(kept.outcomes, key=lambda one: one.dispatched)
     assert {one.reason for one in outcomes} == {Reason.OK}
