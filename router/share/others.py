@@ -122,6 +122,9 @@ class Others:
                     waiting += row.waiting
                     tokens += row.tokens
             is_less = load < replica.shared_load or waiting < replica.shared_waiting
+            is_more = load > replica.shared_load or waiting > replica.shared_waiting
             others_counted(replica, waiting, load, tokens)
             if is_less and acts:
                 self._fleet.hooks.room(replica)
+            elif is_more:
+                self._fleet.hooks.taken(replica)
