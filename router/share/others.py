@@ -116,9 +116,12 @@ class Others:
             last[name] = row
             replica = replicas.get(name)
             if replica is not None:
+                is_more = load > replica.shared_load or waiting > replica.shared_waiting
                 if load < replica.shared_load or waiting < replica.shared_waiting:
                     freed.append(replica)
                 others_counted(replica, waiting, load, tokens)
+                if is_more:
+                    self._fleet.hooks.taken(replica)
         if is_whole:
             router.rows = rows
         return freed

@@ -96,6 +96,7 @@ class QueueDriver:
         self._due = INFINITY  # The time for which the timer is set.
         self._settling: Final = self._settle  # The bound method is created once, not at every use.
         fleet.hooks.room = self.changed
+        fleet.hooks.taken = self._taken
         self.changed(None)
 
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
@@ -288,6 +289,14 @@ class QueueDriver:
             if not self.pools.waiting:
                 return  # The next request updates the queue first.
         self._settle_soon()
+
+    def _taken(self, replica: Replica) -> None:
+        """Note that other routers have sent more requests to a replica.
+
+        Nothing can be granted there. While requests wait, each tick looks at the replica.
+        """
+        if not self.pools.waiting:
+            self._changed[replica] = None
 
     def _settle_soon(self) -> None:
         if not self._is_settling:

@@ -18,6 +18,7 @@ class Hooks:
         "members",
         "ranks",
         "room",
+        "taken",
         "unknown_model",
     )
 
@@ -40,6 +41,8 @@ class Hooks:
         # fitness changed. The queue reads these records at the end of the event loop's turn, so a
         # call decides nothing.
         self.room: Callable[[Replica | None], None] = _no_room
+        # Called with a replica at which other routers have told of more requests.
+        self.taken: Callable[[Replica], None] = ignore
         # Called with a replica whose process may have died, because it has lost a request.
         self.lost: Callable[[Replica], None] = ignore
         # Called after the number of data-parallel ranks of an address has changed, with its first

@@ -238,6 +238,10 @@ QUEUES = stories(
         a yields         -> drop a at r0; queue a; grant a; retry a to r0
         b leaves         -> end b: client_gone
         r0 ends a        -> show a from r0; release a at r0; end a: ok
+    a request that gives way in an empty queue is sent again in the same turn [1 replica, preempts]
+        a arrives batch  -> send a to r0
+        a yields         -> drop a at r0; queue a; grant a; retry a to r0
+        r0 ends a        -> show a from r0; release a at r0; end a: ok
     a request that has shown content does not give way [1 replica, preempts]
         a arrives batch  -> send a to r0
         r0 shows a       -> show a from r0

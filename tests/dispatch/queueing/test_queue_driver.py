@@ -7,6 +7,8 @@ from router.admission.pools import Pools
 from router.config.model import Preemption, Queue
 from router.core.build import is_compiled
 from router.fleet.context import ContextLengths
+from router.share.messages import VERSION, Message, Row
+from router.share.others import Others
 from tests.addons.needed import needs
 from tests.dispatch.driven import Driven, World
 
@@ -77,3 +79,23 @@ def test_changed_context_lengths_are_applied_once_to_waiting_requests(
         world.fleet.rebuild()
         world.time.turn()
         assert limited == expected
+
+
+def test_a_request_waits_if_other_routers_have_filled_its_replica_since_the_last_grant() -> None:
+    """Before the fix, the gate was open as after the grant, and one more request was sent."""
+    world = World(1, queue=Queue())
+    others = Others("own", world.fleet)
+
+    def told(number: int, load: int) -> None:
+        row = Row("r0", load, load, 1_000_000 * load)
+        others.hear(Message(VERSION, "other", number, (row,), True, ()), world.time.at)
+
+    told(1, 9)
+    world.arrives("a")
+    told(2, 0)
+    world.time.turn()
+    assert world.said == ["queue a", "grant a", "send a to r0"]
+    told(3, 9)
+    world.said.clear()
+    world.arrives("b")
+    assert world.said == ["queue b"]
