@@ -11,6 +11,7 @@ from router.share.messages import VERSION, Message, Row
 from router.share.others import Others
 from tests.addons.needed import needs
 from tests.dispatch.driven import Driven, World
+from tests.share.limits_helpers import unlimited
 
 
 @needs("preemption")
@@ -82,9 +83,9 @@ def test_changed_context_lengths_are_applied_once_to_waiting_requests(
 
 
 def test_a_request_waits_if_other_routers_have_filled_its_replica_since_the_last_grant() -> None:
-    """Before the fix, the gate was open as after the grant, and one more request was sent."""
+    """The gate must not stay open as it was after the last grant."""
     world = World(1, queue=Queue())
-    others = Others("own", world.fleet)
+    others = Others("own", world.fleet, unlimited())
 
     def told(number: int, load: int) -> None:
         row = Row("r0", load, load, 1_000_000 * load)
