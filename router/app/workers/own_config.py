@@ -16,14 +16,17 @@ def own_config(config: Config, worker: Worker) -> Config:
     """
     workers = len(worker.doors)
     limits, log = config.limits, config.access_log
+
+    def part(total: int) -> int:  # The largest body must fit.
+        return min(total, max(limits.body, total // workers))
+
+    waiting = config.queue.limits
+    queue = replace(config.queue, limits=replace(waiting, bytes=part(waiting.bytes)))
     limits = replace(
         limits,
-        bodies_total=max(limits.body, limits.bodies_total // workers),
+        bodies_total=part(limits.bodies_total),
         connections=-(-limits.connections // workers),
     )
     if not (log.salt or config.share.url):
         log = replace(log, salt=worker.salt)
-    waiting = config.queue.limits
-    waiting = replace(waiting, bytes=max(limits.body, waiting.bytes // workers))
-    queue = replace(config.queue, limits=waiting)
     return replace(config, limits=limits, queue=queue, access_log=log)

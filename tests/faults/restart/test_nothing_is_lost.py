@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.needed import needs
 from tests.faults.restart.prover import Trial, prove
 from tests.harness.running import long_scenario
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=needs("share"))])
 @long_scenario
 async def test_two_restarts_under_load_lose_nothing(tmp_path: Path, workers: int) -> None:
     trial = Trial(workers=workers)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from router.config.keys import hash_of
+from tests.addons.needed import needs
 from tests.faults.restart.helpers import is_alive
 from tests.faults.restart.load import slow_stream
 from tests.harness.behaviours import chat_either
@@ -23,6 +24,7 @@ from tests.harness.reading import Response
 from tests.harness.replica import Behaviour, HostileReplica, eventually
 from tests.harness.running import long_scenario
 
+pytestmark = needs("share")
 EXTRA = "workers: 2\ndrain: {lame_duck: 0, grace: 30}\n"
 
 
