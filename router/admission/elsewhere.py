@@ -13,8 +13,11 @@ A request goes before a ticket of this router
 - or within one class, if the order policy says so (`OrderPolicy.yields`);
 - or if it has waited for `_OLDER_S` longer, with a policy that orders by arrival.
 
-A critical ticket waits for nobody. A class whose oldest ticket is starved waits for at most every
-other slot.
+A class whose oldest request is starved goes before the other classes, but gets at most every other
+slot of a replica. So a starved class of this router waits for requests of other routers at every
+other slot only, and this router leaves every other slot free for a starved class of another router.
+
+A critical ticket waits for no other request.
 
 Must never: keep a replica free for longer than `patience_s` if no other router takes it.
 """
@@ -77,20 +80,34 @@ class Elsewhere:
         `level`, `is_starved`: the aged level of the ticket's class queue, and whether its oldest
         ticket is starved.
         """
-        if is_starved and self._was_taken:
+        # Only the load of other routers: this router may send other requests to the replica.
+        load = gate.facts.foreign_load - gate.facts.untold_load
+        if is_starved and (self._was_taken or load < gate.kept_load):
             self._was_taken = False
+            gate.kept_load = load
             return False
         if now < gate.waits_again_at:
             return False
         first = self._first(gate, ticket, level, rules, stride, pool, now)
+        alternates = is_starved
+        # With turns by weight, two starved classes need no other turns.
+        if first == CLASSES and (rules.mode == STRICT or not is_starved):
+            first = self._starved(gate, ticket, rules, pool, now)
+            alternates = True
         if first == CLASSES:
             return False
-        # Only the load of other routers: this router may send other requests to the replica.
-        load, until = gate.facts.foreign_load - gate.facts.untold_load, gate.kept_until
+        if alternates and gate.has_left and now >= gate.kept_until:
+            gate.has_left = False
+            return False
+        until = gate.kept_until
         is_taken = load > gate.kept_load and now <= until + self.patience_s
         if is_taken:
             self._was_taken = True
         gate.kept_load = load
+        if is_taken and alternates and not is_starved:
+            gate.has_left = False
+            gate.kept_until = -INFINITY
+            return False
         # An urgent request waits for a free slot, so it cannot come before there is one.
         if first <= HIGH and gate.facts.needs_slot():
             gate.kept_until = -INFINITY
@@ -99,6 +116,7 @@ class Elsewhere:
             until = gate.kept_until = now + self.patience_s
         if now >= until:
             gate.waits_again_at = now + _PAUSE_S
+        gate.has_left = alternates and now < until
         return now < until
 
     def _first(
@@ -121,6 +139,19 @@ class Elsewhere:
                 return urgency
         return CLASSES
 
+    def _starved(
+        self, gate: CachedGate, ticket: Ticket, rules: Rules, pool: Pool, now: float
+    ) -> int:
+        """Return a class that is starved at another router, apart from that of a ticket;
+        `CLASSES`: there is none."""
+        if ticket.urgency == CRITICAL:
+            return CLASSES
+        for model, by_class in self._since.items():
+            urgency = _starved_of(by_class, ticket.urgency, rules, now)
+            if urgency < CLASSES and pool.serves(gate.place, model):
+                return urgency
+        return CLASSES
+
     def is_behind(
         self, ticket: Ticket, level: float, rules: Rules, stride: Stride, now: float
     ) -> bool:
@@ -129,6 +160,8 @@ class Elsewhere:
             return False
         for by_class in self._since.values():
             if self._first_of(by_class, ticket, level, rules, stride, now) < CLASSES:
+                return True
+            if _starved_of(by_class, ticket.urgency, rules, now) < CLASSES:
                 return True
         return False
 
@@ -173,3 +206,12 @@ class Elsewhere:
         except Exception as err:
             self._failures.add("yields", err)
             return False
+
+
+def _starved_of(by_class: list[float], own: int, rules: Rules, now: float) -> int:
+    """Return a class of one model that is starved, apart from critical and the class `own`;
+    `CLASSES`: there is none."""
+    for urgency in range(HIGH, CLASSES):
+        if urgency != own and now >= by_class[urgency] + rules.classes[urgency].promote_s:
+            return urgency
+    return CLASSES
