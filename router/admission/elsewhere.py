@@ -33,7 +33,7 @@ from router.admission.gates.gate_cache import CachedGate
 from router.admission.pool import Pool
 from router.admission.rules import STRICT, TOGETHER, Rules
 from router.admission.waiting.stride import Stride
-from router.core.urgency import CRITICAL, HIGH
+from router.core.urgency import BATCH, CRITICAL, HIGH
 
 _PAUSE_S: Final = 1.0
 _OLDER_S: Final = 0.25
@@ -62,6 +62,15 @@ class Elsewhere:
             by_class[urgency] = min(by_class[urgency], arrival)
         self._since = since
         self.waits = bool(since)
+
+    def may_use(self, gate: CachedGate, most: int, pool: Pool) -> bool:
+        """Whether a request of one of the classes 0 to `most` waits at another router and may be
+        sent to a replica now."""
+        for model, by_class in self._since.items():
+            for urgency in range(most + 1):
+                if by_class[urgency] < INFINITY and gate.mask & (1 << urgency):
+                    return pool.serves(gate.place, model)
+        return False
 
     def holds(
         self,
@@ -99,6 +108,9 @@ class Elsewhere:
         if alternates and gate.has_left and now >= gate.kept_until:
             gate.has_left = False
             return False
+        # Class batch is asked before a slot is free, because it has turns. The time begins later.
+        if ticket.urgency == BATCH and not is_starved and not gate.mask & (1 << first | 1 << BATCH):
+            return True
         until = gate.kept_until
         is_taken = load > gate.kept_load and now <= until + self.patience_s
         if is_taken:

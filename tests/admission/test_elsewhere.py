@@ -232,3 +232,14 @@ def test_a_starved_ticket_takes_a_slot_that_another_router_has_left_to_it() -> N
     others_counted(spot, 0, 3, 0)
     world.free(spot)
     assert [ticket.state for ticket in tickets].count(SENT) == 1
+
+
+def test_a_request_elsewhere_may_use_a_replica_whose_gate_is_open_to_its_class() -> None:
+    world, spot, elsewhere = place()
+    gate = world.queue.gates.of(spot)
+    elsewhere.adopt([("", NORMAL, world.now)])
+    assert elsewhere.may_use(gate, NORMAL, world.pool)
+    assert not elsewhere.may_use(gate, HIGH, world.pool)
+    spot.limit = 0
+    world.free(spot)
+    assert not elsewhere.may_use(gate, NORMAL, world.pool)
