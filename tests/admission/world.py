@@ -73,6 +73,7 @@ class Spot(ReplicaLoad):
         engine_slots: int | None = None,
         lag_s: float = 0.0,
         together: bool = False,
+        kv_tokens: int | None = None,
     ) -> None:
         """`slots`: number reported to the queue. `lag_s`: age of a poll's figures.
 
@@ -83,6 +84,7 @@ class Spot(ReplicaLoad):
         self.together = together
         self.limit = limit
         self.slots = slots
+        self.kv_tokens = kv_tokens
         # The spot that has the engine; another one if several routers have a spot of this replica.
         self.engine = self
         self.learned = LearnedCapacity()

@@ -210,6 +210,6 @@ class Routers:
 
 def _seen(engine: Spot) -> Spot:
     """A router's view of a replica."""
-    spot = Spot(engine.id, slots=engine.slots, limit=engine.limit)
+    spot = Spot(engine.id, slots=engine.slots, limit=engine.limit, kv_tokens=engine.kv_tokens)
     spot.engine = engine
     return spot
