@@ -13,8 +13,11 @@ A request goes before a ticket of this router
 - or within one class, if the order policy says so (`OrderPolicy.yields`);
 - or if it has waited for `_OLDER_S` longer, with a policy that orders by arrival.
 
-A critical ticket waits for nobody. A class whose oldest ticket is starved waits for at most every
-other slot.
+A class whose oldest request is starved goes before the other classes, but gets at most every other
+slot of a replica. So a starved class of this router waits for requests of other routers at every
+other slot only, and this router leaves every other slot free for a starved class of another router.
+
+A critical ticket waits for no other request.
 
 Must never: keep a replica free for longer than `patience_s` if no other router takes it.
 """
@@ -31,7 +34,7 @@ from router.admission.pool import Pool
 from router.admission.rules import STRICT, TOGETHER, Rules
 from router.admission.waiting.stride import Stride
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import CRITICAL, HIGH
+from router.core.urgency import BATCH, CRITICAL, HIGH
 
 _PAUSE_S: Final = 1.0
 _OLDER_S: Final = 0.25
@@ -90,21 +93,38 @@ class Yielding:
         `is_starved`: whether the oldest ticket of the class queue is starved.
         """
         elsewhere = self._elsewhere
-        if is_starved and elsewhere.was_taken:
+        # Only the load of other routers: this router may send other requests to the replica.
+        load = gate.facts.foreign_load - gate.facts.untold_load
+        if is_starved and (elsewhere.was_taken or load < gate.kept_load):
             elsewhere.was_taken = False
+            gate.kept_load = load
             return False
         if now < gate.waits_again_at:
             return False
         first = self._first(ticket, level, gate.place, now)
+        alternates = is_starved
+        # With turns by weight, two starved classes need no other turns.
+        if first == CLASSES and (self._rules.mode == STRICT or not is_starved):
+            first = self._starved(ticket, gate.place, now)
+            alternates = True
         if first == CLASSES:
             return False
-        # Only the load of other routers: this router may send other requests to the replica.
-        load, until = gate.facts.foreign_load - gate.facts.untold_load, gate.kept_until
+        if alternates and gate.has_left and now >= gate.kept_until:
+            gate.has_left = False
+            return False
+        # Class batch is asked before a slot is free, because it has turns. The time begins later.
+        if ticket.urgency == BATCH and not is_starved and not gate.mask & (1 << first | 1 << BATCH):
+            return True
+        until = gate.kept_until
         latest = until + elsewhere.patience_s
         is_taken = load > gate.kept_load and now <= latest
         if is_taken:
             elsewhere.was_taken = True
         gate.kept_load = load
+        if is_taken and alternates and not is_starved:
+            gate.has_left = False
+            gate.kept_until = -INFINITY
+            return False
         # An urgent request waits for a free slot, so it cannot come before there is one.
         if first <= HIGH and gate.facts.needs_slot():
             gate.kept_until = -INFINITY
@@ -113,11 +133,14 @@ class Yielding:
             until = gate.kept_until = now + elsewhere.patience_s
         if now >= until:
             gate.waits_again_at = now + _PAUSE_S
+        gate.has_left = alternates and now < until
         return now < until
 
     def is_behind(self, ticket: Ticket, level: float, now: float) -> bool:
         """Whether a request of another router goes before a ticket at any replica."""
-        return self._first(ticket, level, None, now) < CLASSES
+        if self._first(ticket, level, None, now) < CLASSES:
+            return True
+        return self._starved(ticket, None, now) < CLASSES
 
     def _first(self, ticket: Ticket, level: float, place: ReplicaLoad | None, now: float) -> int:
         """Return the class of a request of another router that goes before a ticket; `CLASSES`:
@@ -129,6 +152,30 @@ class Yielding:
             if urgency < CLASSES and (place is None or self._pool.serves(place, model)):
                 return urgency
         return CLASSES
+
+    def _starved(self, ticket: Ticket, place: ReplicaLoad | None, now: float) -> int:
+        """Return a class that is starved at another router, apart from critical and the class of a
+        ticket; `CLASSES`: there is none. `place`: as in `_first`."""
+        if ticket.urgency == CRITICAL:
+            return CLASSES
+        classes = self._rules.classes
+        for model, by_class in self._elsewhere.since.items():
+            for urgency in range(HIGH, CLASSES):
+                is_starved = now >= by_class[urgency] + classes[urgency].promote_s
+                if is_starved and urgency != ticket.urgency:
+                    if place is None or self._pool.serves(place, model):
+                        return urgency
+                    break
+        return CLASSES
+
+    def may_use(self, gate: CachedGate, most: int) -> bool:
+        """Whether a request of one of the classes 0 to `most` waits at another router and may be
+        sent to a replica now."""
+        for model, by_class in self._elsewhere.since.items():
+            for urgency in range(most + 1):
+                if by_class[urgency] < INFINITY and gate.mask & (1 << urgency):
+                    return self._pool.serves(gate.place, model)
+        return False
 
     def _first_of(self, by_class: list[float], ticket: Ticket, level: float, now: float) -> int:
         """Return the class of a request of one model that goes before a ticket; `CLASSES`: there is

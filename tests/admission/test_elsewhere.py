@@ -219,3 +219,46 @@ def test_a_starved_class_waits_for_every_other_slot_only() -> None:
     assert [ticket.state for ticket in tickets].count(SENT) == 0
     world.free(spot)
     assert [ticket.state for ticket in tickets].count(SENT) == 1
+
+
+def test_every_other_slot_is_left_to_a_class_that_is_starved_elsewhere() -> None:
+    world, spot, elsewhere = place(order="strict", classes={"low": {"starvation_s": 4.0}})
+    elsewhere.adopt([("", LOW, world.now - 2.9)])
+    assert come(world, HIGH).state == SENT
+    elsewhere.adopt([("", LOW, world.now - 3.1)])
+    ticket = come(world, HIGH)
+    assert ticket.state == WAITING
+    others_counted(spot, 0, 1, 0)  # taken
+    world.free(spot)
+    assert ticket.state == SENT
+    assert come(world, CRITICAL).state == SENT
+    ticket = come(world, HIGH)
+    assert ticket.state == WAITING
+    world.run(PATIENCE_S * 1.1)
+    assert ticket.state == SENT  # the other router has not come
+    assert come(world, HIGH).state == SENT  # and is not waited for again
+
+
+def test_a_starved_ticket_takes_a_slot_that_another_router_has_left_to_it() -> None:
+    classes = {"normal": {"starvation_s": 4.0}}
+    world, spot, elsewhere = place(order="strict", classes=classes, gates={"waiting": 1})
+    elsewhere.adopt([("", HIGH, world.now)])
+    others_counted(spot, 4, 4, 0)
+    world.free(spot)
+    tickets = [come(world, NORMAL) for _ in range(2)]
+    world.run(3.5)  # starved
+    world.queue.gates.of(spot).kept_load = 4
+    others_counted(spot, 0, 3, 0)
+    world.free(spot)
+    assert [ticket.state for ticket in tickets].count(SENT) == 1
+
+
+def test_a_request_elsewhere_may_use_a_replica_whose_gate_is_open_to_its_class() -> None:
+    world, spot, elsewhere = place()
+    gate = world.queue.gates.of(spot)
+    elsewhere.adopt([("", NORMAL, world.now)])
+    assert world.queue.yielding.may_use(gate, NORMAL)
+    assert not world.queue.yielding.may_use(gate, HIGH)
+    spot.limit = 0
+    world.free(spot)
+    assert not world.queue.yielding.may_use(gate, NORMAL)

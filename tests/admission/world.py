@@ -5,6 +5,9 @@ depends on its tokens. Waiting requests at a replica are counted by the real lea
 follows the queue's contract and checks the invariants after every event.
 """
 
+from __future__ import annotations
+
+import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -70,6 +73,7 @@ class Spot(ReplicaLoad):
         engine_slots: int | None = None,
         lag_s: float = 0.0,
         together: bool = False,
+        kv_tokens: int | None = None,
     ) -> None:
         """`slots`: number reported to the queue. `lag_s`: age of a poll's figures.
 
@@ -80,6 +84,9 @@ class Spot(ReplicaLoad):
         self.together = together
         self.limit = limit
         self.slots = slots
+        self.kv_tokens = kv_tokens
+        # The spot that has the engine; another one if several routers have a spot of this replica.
+        self.engine = self
         self.learned = LearnedCapacity()
         self.engine_slots = engine_slots or slots or 64
         self.prefill_rate = prefill_rate
@@ -96,7 +103,8 @@ class Spot(ReplicaLoad):
 class Job:
     """One ticket at a replica."""
 
-    def __init__(self, ticket: Ticket, spot: Spot, lease: Lease) -> None:
+    def __init__(self, world: World, ticket: Ticket, spot: Spot, lease: Lease) -> None:
+        self.world = world  # The router that has sent it.
         self.ticket = ticket
         self.spot = spot
         self.lease = lease
@@ -175,7 +183,7 @@ class World:
         self.on_sent: Callable[[Ticket, Spot], None] = _ignore
         self.on_polled: Callable[[Spot], None] = _ignore_poll  # early polls, requested by the queue
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = 0
+        self._numbers = itertools.count()
         self._tick_s = tick_s
         self._tick_at = float("inf")
         for spot in spots:
@@ -186,8 +194,7 @@ class World:
     # -- time ---------------------------------------------------------------------------------
 
     def at(self, when: float, act: Callable[[], None]) -> None:
-        self._count += 1
-        heappush(self._heap, (when, self._count, act))
+        heappush(self._heap, (when, next(self._numbers), act))
 
     def after(self, seconds: float, act: Callable[[], None]) -> None:
         self.at(self.now + seconds, act)
@@ -295,7 +302,8 @@ class World:
         self._after_event()
 
     def _lease(self, ticket: Ticket, spot: Spot) -> Job:
-        job = Job(ticket, spot, Lease(spot, ticket.view.prompt_tokens, ticket.view.stream))
+        lease = Lease(spot, ticket.view.prompt_tokens, ticket.view.stream)
+        job = Job(self, ticket, spot, lease)
         self.jobs[ticket] = job
         return job
 
@@ -314,8 +322,8 @@ class World:
         self.started.setdefault(ticket, self.now)
         self.order.append(ticket)
         self.on_sent(ticket, job.spot)
-        job.spot.fifo.append(job)
-        self._serve(job.spot)
+        job.spot.engine.fifo.append(job)
+        self._serve(job.spot.engine)
 
     def _put_back(self, ticket: Ticket, *, is_preempted: bool = False) -> None:
         job = self.jobs[ticket]
@@ -338,17 +346,18 @@ class World:
         if spot.together:
             self._serve(spot)
         self.after(
-            0.001 + job.ticket.view.prompt_tokens / spot.prefill_rate, partial(self._prefilled, job)
+            0.001 + job.ticket.view.prompt_tokens / spot.prefill_rate,
+            partial(job.world._prefilled, job),
         )
 
     def _prefilled(self, job: Job) -> None:
-        spot, ticket = job.spot, job.ticket
-        spot.prefills = False
-        self._serve(spot)
+        spot, engine, ticket = job.spot, job.spot.engine, job.ticket
+        engine.prefills = False
+        self._serve(engine)
         if job.gone:
             return
         output = self.truth.get(ticket, max(ticket.view.output_tokens, 1))
-        self.after(output * spot.engine_tpot_s, partial(self._finished, job, output))
+        self.after(output * engine.engine_tpot_s, partial(self._finished, job, output))
         if ticket.view.stream:
             self.first.setdefault(ticket, self.now)
             job.lease.begun()
@@ -370,9 +379,10 @@ class World:
         job.gone = True
         job.lease.release()
         del self.jobs[job.ticket]
+        engine = job.spot.engine
         if job.runs:
-            job.spot.running -= 1
-        self._serve(job.spot)
+            engine.running -= 1
+        self._serve(engine)
 
     def _ended(self, ticket: Ticket) -> None:
         self.ends[ticket] = self.ends.get(ticket, 0) + 1
@@ -388,8 +398,9 @@ class World:
 
     def gauged(self, spot: Spot) -> Gauges:
         """The current values of its metrics page."""
-        waiting = sum(1 for job in spot.fifo if not job.gone)
-        return spot.gauges.read(Gauges(spot.running, waiting, 0.0), self.now)
+        engine = spot.engine
+        waiting = sum(1 for job in engine.fifo if not job.gone)
+        return engine.gauges.read(Gauges(engine.running, waiting, 0.0), self.now)
 
     def blinded(self, spot: Spot) -> None:
         """From now on, polls of this replica fail."""
@@ -403,6 +414,14 @@ class World:
         self.after(seconds, partial(self.poll_every, seconds))
 
     # -- what is left -------------------------------------------------------------------------
+
+    @property
+    def depth(self) -> list[int]:
+        """The number of waiting requests, by class."""
+        return [*self.queue.depth]
+
+    def waiting(self) -> list[Ticket]:
+        return [*self.queue.wait_lists.tickets()]
 
     def assert_empty(self, *, fails: bool = False) -> None:
         """Nothing waits, nothing runs, and every ticket ended exactly once. `fails`: the order

@@ -45,6 +45,7 @@ class CachedGate:
 
     __slots__ = (
         "facts",
+        "has_left",
         "is_kept",
         "is_shut",
         "kept_away",
@@ -83,6 +84,9 @@ class CachedGate:
         # `elsewhere.py`.
         self.kept_until = -INFINITY
         self.kept_load = 0
+        # The last free slot was left to another router because of a starved class, so the next slot
+        # is not.
+        self.has_left = False
         self.waits_again_at = -INFINITY  # When it may be left free again.
         self.learned: AimdLimit | None = None  # The AIMD limit of a replica without metrics.
         self.poll_at = -INFINITY  # When the next early poll may be requested.

@@ -11,9 +11,10 @@ ticket.
    Class batch has limits of its own: the headroom (`headroom.py`), and few waiting requests at a
    replica. If only these limits close the gate, class batch still has a *turn* in these cases
    (`_batch_turn`), in which the limit of waiting requests is that of the other classes:
-   - A ticket of another class may go to the replica, too. The replica gets one more request in both
-     cases, so the headroom is not kept free. If the classes have no turns by weight, this applies
-     only to a critical or high ticket, and to slots of the headroom.
+   - A ticket of another class may go to the replica, too, or a request of another router. The
+     replica gets one more request in both cases, so the headroom is not kept free. If the classes
+     have no turns by weight, this applies only to a critical or high request, and to slots of the
+     headroom.
    - The classes have turns by weight, and class batch is behind its share. Requests of other
      classes that are sent without a wait count for the shares.
    - The oldest batch ticket is as old as a ticket of class low.
@@ -287,8 +288,12 @@ class Choice:
         class_queues, classes = self._class_queues, self._rules.classes
         is_contested = class_queues[CRITICAL] is not None or class_queues[HIGH] is not None
         is_weighted = self._rules.mode == WEIGHTED
+        most = HIGH
         if is_weighted or gate.is_kept:
             is_contested = any(class_queues[:BATCH])
+            most = LOW
+        if self._elsewhere.waits and not is_contested:
+            is_contested = self.yielding.may_use(gate, most)
         is_due = is_contested or level < LOW + 0.5
         if not is_due:
             is_due = is_weighted and self.stride.is_behind(BATCH)

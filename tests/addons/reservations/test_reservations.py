@@ -17,6 +17,8 @@ from router.core.urgency import NORMAL
 from tests.admission.extras import held_tokens, reservations, used_tokens
 from tests.admission.world import Spot, Stand, World, config
 from tests.examples import examples
+from tests.fleet.conftest import _closes_tables as _closes_tables
+from tests.share.routers import over, world as fleet
 from tests.tickets import make_ticket
 
 SHARES = (0.1, 0.3, 0.4, 0.15, 0.05)
@@ -254,3 +256,21 @@ def test_what_a_full_replica_has_shown_moves_with_it_to_another_queue() -> None:
     assert other.capacity == 700.0
     table.ticks(0.0)
     assert (table.capacity, table._peaks) == (0.0, {})
+
+
+@over
+def test_each_router_counts_the_tokens_that_it_has_sent(routers: int) -> None:
+    """With `strict`, a class may use its share at each router."""
+    classes = {"low": {"share": 0.25}, "high": {"share": 0.75}}
+    rules = config(
+        reservations={"enabled": True, "strict": True},
+        classes=classes,
+        gates={"prefill_tokens": 0},
+    )
+    spot = Spot("a", slots=64, kv_tokens=8000)
+    ours = fleet(routers, [spot], rules)
+    ours.run(2.0)
+    for _ in range(100):
+        ours.come(number=3.0, tokens=100, output=100)
+    ours.run(1.5)
+    assert sum(ticket.reserved for ticket in ours.jobs) == routers * 0.25 * 8000

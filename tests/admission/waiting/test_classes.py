@@ -4,28 +4,34 @@ import pytest
 
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import Ticket
+from router.admission.elsewhere import _PAUSE_S
 from tests.admission.world import Spot, World, config
 from tests.examples import ALL
+from tests.share.routers import Routers, over, world
 
 NARROW = {"prefill_tokens": 0}
 
 
-def saturated(world: World, seconds: float, *, number: float = 1.0, every_s: float = 0.05) -> None:
+def saturated(
+    ours: World | Routers, seconds: float, *, number: float = 1.0, every_s: float = 0.05
+) -> None:
     """Add more requests of a class than the fleet can serve in this time."""
-    world.come_often(every_s, int(seconds / every_s), number=number, tokens=1000, output=100)
+    ours.come_often(every_s, int(seconds / every_s), number=number, tokens=1000, output=100)
 
 
-def test_a_chat_request_does_not_wait_for_ten_thousand_batch_requests() -> None:
-    world = World([Spot("a", slots=8)])
-    for _ in range(10_000):
-        world.come(number=4.0, key="batch", tokens=4000, output=50)
-    world.run(30.0)
-    before = len(world.order)
-    chat = world.come(number=1.0, key="chat", tokens=100, output=50)
-    world.run(5.0)
+@over
+def test_a_chat_request_does_not_wait_for_ten_thousand_batch_requests(routers: int) -> None:
+    """The chat request comes to a router without a batch request."""
+    ours = world(routers, [Spot("a", slots=8)], deal=lambda ticket: len(ticket.flow.account))
+    for _ in range(10_000 if routers == 1 else 1000):
+        ours.come(number=4.0, key="batch", tokens=4000, output=50)
+    ours.run(30.0)
+    before = len(ours.order)
+    chat = ours.come(number=1.0, key="chat", tokens=100, output=50)
+    ours.run(5.0)
     # Requests that already wait at the replica are served first, then none from the queue.
-    assert world.order.index(chat) == before
-    assert world.first[chat] - chat.arrival < 1.5
+    assert ours.order.index(chat) == before
+    assert ours.first[chat] - chat.arrival < 1.5
 
 
 @pytest.mark.parametrize("becomes_normal_s", [0.0, 600.0, 20.0] if ALL else [600.0])
@@ -58,6 +64,38 @@ def test_under_endless_high_load_every_batch_request_starts_within_its_bound(
     assert world.queue.depth[1] > 0
     waits = [world.started[ticket] - ticket.arrival for ticket in late]
     assert max(waits) <= bound_s
+
+
+@over
+@pytest.mark.parametrize("order", ["strict", "weighted"])
+def test_a_request_starts_within_its_bound_at_whichever_router_it_waits(
+    order: str, routers: int
+) -> None:
+    """All requests of class high come to one router, and wait for longer than their own bound.
+
+    The excess of several routers is one pause of `elsewhere.py`, after a slot that none has used.
+    """
+    bound_s = 12.0
+    rules = config(
+        order=order,
+        classes={
+            "high": {"wait_s": 30.0},
+            "batch": {"starvation_s": bound_s},
+            "low": {"starvation_s": bound_s},
+        },
+    )
+    spots = [Spot("a", slots=8), Spot("b", slots=8)]
+    ours = world(routers, spots, rules, lambda ticket: ticket.urgency)
+    saturated(ours, 40.0)
+    ours.run(7.0)
+    late: list[Ticket] = []
+    for number in range(8):
+        late.append(ours.come(number=3.0 + number % 2, key=f"k{number}", tokens=1000, output=50))
+        ours.run(1.0)
+    ours.run(bound_s)
+    assert ours.depth[1] > 0
+    waits = [ours.started[ticket] - ticket.arrival for ticket in late]
+    assert max(waits) <= bound_s + _PAUSE_S * (routers > 1)
 
 
 def test_the_longest_wait_and_the_number_of_skips_are_reported() -> None:

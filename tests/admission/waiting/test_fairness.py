@@ -11,6 +11,7 @@ from policies.queueing.ticket import Ticket
 from router.admission.runs import MOST_PREDICTED
 from router.config.model import Config
 from tests.admission.world import Spot, World, config
+from tests.share.routers import Deal, over, world
 from tests.tickets import make_ticket
 
 FAIR = [name for name in order_names() if make_order(name).is_fair]
@@ -21,20 +22,32 @@ PATIENT = {
 NARROW = {"gates": {"prefill_tokens": 0}}
 
 
+def by_account(ticket: Ticket) -> int:
+    """All requests of an account come to one router; those of ten tenants to all routers."""
+    return sum(ticket.flow.account.encode())
+
+
+@over
 @pytest.mark.parametrize("name", FAIR)
 @pytest.mark.parametrize("key", ["single", "burst"])
-def test_one_request_waits_at_most_a_service_turn_behind_ten_thousand(name: str, key: str) -> None:
-    """The single request has another key, or the same key and another user."""
-    world = World([Spot("a", slots=4)], config(policy=name, **PATIENT, **NARROW))
-    for _ in range(10_000):
-        world.come(key="burst", tokens=2000, output=20)
-    world.run(20.0)
-    before = len(world.order)
-    single = world.come(key=key, user="single", tokens=2000, output=20)
-    world.run(20.0)
+def test_one_request_waits_at_most_a_service_turn_behind_ten_thousand(
+    name: str, key: str, routers: int
+) -> None:
+    """The single request has another key, or the same key and another user.
+
+    With several routers, the users of one key share only within a router, and each of the two
+    others may use one slot first.
+    """
+    ours = world(routers, [Spot("a", slots=4)], config(policy=name, **PATIENT, **NARROW))
+    for _ in range(10_000 if routers == 1 else 1000):
+        ours.come(key="burst", tokens=2000, output=20)
+    ours.run(20.0)
+    before = len(ours.order)
+    single = ours.come(key=key, user="single", tokens=2000, output=20)
+    ours.run(20.0)
     # A turn is one request; dlpm and drr give a flow a whole quantum.
     turn = {"drr": 3, "dlpm": 17}.get(name, 1)
-    assert world.order.index(single) - before <= turn
+    assert ours.order.index(single) - before <= turn + routers - 1
 
 
 def test_requests_for_many_long_answers_delay_no_other_account_for_long() -> None:
@@ -63,13 +76,17 @@ def jain(served: list[float]) -> float:
     return sum(served) ** 2 / (len(served) * sum(each * each for each in served))
 
 
+@over
 @pytest.mark.parametrize("name", ["fair", "drr", "dlpm"])
-def test_ten_tenants_that_always_wait_share_the_tokens(name: str) -> None:
-    """The shares are equal for different request sizes and numbers of waiting requests."""
+def test_ten_tenants_that_always_wait_share_the_tokens(name: str, routers: int) -> None:
+    """The shares are equal for different request sizes and numbers of waiting requests, and if all
+    requests of a tenant come to one router."""
     options = {"fair": {"width": 2048.0}, "drr": {}, "dlpm": {"quantum": 8192.0}}[name]
-    world = World(
+    ours = world(
+        routers,
         [Spot("a", slots=8), Spot("b", slots=8)],
         config(policy=name, options=options, **PATIENT, **NARROW),
+        by_account,
     )
     rng = Random(4)
     for tenant in range(10):
@@ -77,36 +94,43 @@ def test_ten_tenants_that_always_wait_share_the_tokens(name: str) -> None:
         # Enough requests of each for the measured time; every second tenant has three times as
         # many.
         for _ in range(1000 // (tenant + 1) * (3 if tenant % 2 else 1)):
-            world.come(key=f"k{tenant}", tokens=rng.randrange(1, 2 * mean), output=10)
-    world.run(60.0)
+            ours.come(key=f"k{tenant}", tokens=rng.randrange(1, 2 * mean), output=10)
+    ours.run(60.0 / routers)
     served: Counter[str] = Counter()
-    for ticket in world.order:
+    for ticket in ours.order:
         served[ticket.flow.account] += ticket.view.prompt_tokens + (2 * 10 if name != "drr" else 0)
     assert len(served) == 10
-    assert world.queue.wait_lists.holders.by_flow().keys() == {
-        (f"k{n}", "") for n in range(10)
-    }  # all still wait
+    assert {ticket.flow.account for ticket in ours.waiting()} == served.keys()
     assert jain([float(each) for each in served.values()]) >= 0.95
 
 
-def test_tenants_of_batch_share_its_turns_while_every_class_waits() -> None:
-    """With default settings. The first tenant has three times as many requests as each other."""
-    world = World([Spot("a", slots=8), Spot("b", slots=8)], Config())
+@pytest.mark.parametrize(
+    ("routers", "deal", "least"), [(1, None, 0.98), (3, None, 0.95), (3, by_account, 0.85)]
+)
+def test_tenants_of_batch_share_its_turns_while_every_class_waits(
+    routers: int, deal: Deal | None, least: float
+) -> None:
+    """With default settings. The first tenant has three times as many requests as each other.
+
+    With several routers, the tenants may differ by the `width` of the policy: seven requests.
+    """
+    ours = world(routers, [Spot("a", slots=8), Spot("b", slots=8)], Config(), deal)
     for _ in range(1200):
-        world.come(number=1.0, key="urgent", tokens=1000, output=50)
-        world.come(number=2.0, key="normal", tokens=1000, output=50)
+        ours.come(number=1.0, key="urgent", tokens=1000, output=50)
+        ours.come(number=2.0, key="normal", tokens=1000, output=50)
     for number in range(600):
-        world.come(number=4.0, key=f"k{max(0, number % 6 - 2)}", tokens=1000, output=50)
-    world.run(60.0)
-    assert all(world.queue.depth[urgency] for urgency in (1, 2, 4))
-    served = Counter(ticket.flow.account for ticket in world.order if ticket.urgency == 4)
+        ours.come(number=4.0, key=f"k{max(0, number % 6 - 2)}", tokens=1000, output=50)
+    ours.run(60.0)
+    assert all(ours.depth[urgency] for urgency in (1, 2, 4))
+    served = Counter(ticket.flow.account for ticket in ours.order if ticket.urgency == 4)
     assert len(served) == 4
-    assert jain([float(count) for count in served.values()]) >= 0.98
-    share = served.total() / len(world.order)
+    assert jain([float(count) for count in served.values()]) >= least
+    share = served.total() / len(ours.order)
     assert share == pytest.approx(1 / (1 + 4 + 8), abs=0.03)
 
 
-def test_the_bound_of_vtc_holds_while_many_run_and_predictions_are_wrong() -> None:
+@over
+def test_the_bound_of_vtc_holds_while_many_run_and_predictions_are_wrong(routers: int) -> None:
     """The service of two flows that always wait differs by at most VTC's bound at every moment.
 
     The bound is 2 * max(w_p * L_input, w_q * M), M being the tokens in parallel. Predicted charges
@@ -115,26 +139,26 @@ def test_the_bound_of_vtc_holds_while_many_run_and_predictions_are_wrong() -> No
     rng = Random(8)
     longest, talk = 3000, 600
     spots = [Spot("a", slots=4), Spot("b", slots=4)]
-    world = World(spots, config(options={"width": 0.0}, **PATIENT, **NARROW))
+    ours = world(routers, spots, config(options={"width": 0.0}, **PATIENT, **NARROW))
     for number in range(5 * 300):
         key = number % 5
-        ticket = world.come(key=f"k{key}", tokens=rng.randrange(1, longest))
-        world.truth[ticket] = rng.randrange(1, talk if key % 2 else 60)
+        ticket = ours.come(key=f"k{key}", tokens=rng.randrange(1, longest))
+        ours.truth[ticket] = rng.randrange(1, talk if key % 2 else 60)
     at_once = 2 * (4 + 3)
     bound = 2 * max(longest, 2 * at_once * talk)
     served: Counter[str] = Counter()
     for _ in range(300):
-        world.run(0.25)
-        if rng.random() < 0.2 and world.jobs:
-            ticket = rng.choice(list(world.jobs))
-            world.truth[ticket] = 0
-            world.leave(ticket)
+        ours.run(0.25)
+        if rng.random() < 0.2 and ours.jobs:
+            ticket = rng.choice(list(ours.jobs))
+            ours.truth[ticket] = 0
+            ours.leave(ticket)
         served.clear()
-        for ticket in world.order:
-            served[ticket.flow.account] += ticket.view.prompt_tokens + 2 * world.truth[ticket]
+        for ticket in ours.order:
+            served[ticket.flow.account] += ticket.view.prompt_tokens + 2 * ours.truth[ticket]
         if len(served) == 5:
             assert max(served.values()) - min(served.values()) <= bound
-    assert len({ticket.flow.account for ticket in world.queue.wait_lists.tickets()}) == 5
+    assert len({ticket.flow.account for ticket in ours.waiting()}) == 5
     assert min(served.values()) > 3 * bound
 
 
