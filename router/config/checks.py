@@ -7,6 +7,7 @@ checks. Those of larger sections are in files of their own, such as `admin_check
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from ipaddress import ip_network
 from pathlib import Path
@@ -55,6 +56,8 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     _check_classes(config, problems)
     _check_slos(config, problems)
     _check_tokenizers(config, problems)
+    if config.workers > 1 and problems.reads_files and sys.platform != "linux":
+        problems.add("workers", "more than one needs Linux")
     if config.share.url:
         problems.parsed("share.url", check_store_url, config.share.url)
     check_addons(config, problems)

@@ -74,14 +74,14 @@ class Worker(msgspec.Struct, frozen=True):
     channel: int  # the worker's end of the connection to the parent
     door: int  # where it gets connections of clients from the other workers
     doors: tuple[int, ...]  # where each worker gets them, by slot
-    counts: int  # memory with the number of connections of each worker
+    shared: int  # memory of all workers (`workers/balance.py`)
     salt: str  # for hashes that workers tell each other
     is_first: bool  # No worker has served yet.
     emulated: tuple[Replica, ...] = ()  # the fleet of `--emulate`, which the parent runs
 
     @property
     def fds(self) -> tuple[int, ...]:
-        return (self.channel, self.door, *self.doors, self.counts)
+        return (self.channel, self.door, *self.doors, self.shared)
 
 
 class Begin(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from router.app.restart.notify import Notifier
 from router.app.restart.predecessor import Abandoned, Predecessor
 from router.app.restart.successor import RestartFailed, Successor
 from router.app.workers import frames
-from router.app.workers.balance import AWAY, counts_in, make_counts
+from router.app.workers.balance import AWAY, make_shared, shared_in
 from router.app.workers.frames import PARENT, Answer, Ask, Frame, Order, Present, Told, encoded
 from router.app.workers.link import Link
 from router.app.workers.siblings import ANSWER_S
@@ -73,8 +73,8 @@ class Parent:
         self._notifier = Notifier(os.environ)
         self._handover = Handover(self, self._notifier)
         self._slots = [_Slot(number) for number in range(config.workers)]
-        self._counts_fd = make_counts(config.workers)
-        self._counts = counts_in(self._counts_fd, config.workers)
+        self._shared = make_shared(config.workers)
+        self._counts, _ = shared_in(self._shared, config.workers)
         self._salt = token_hex(16)
         self._fleet: EmulatedFleet | None = None
         self._emulated: tuple[Replica, ...] = ()
@@ -173,7 +173,7 @@ class Parent:
                 theirs.fileno(),
                 slot.theirs.fileno(),
                 tuple(each.ours.fileno() for each in self._slots),
-                self._counts_fd,
+                self._shared,
                 self._salt,
                 not self._has_served,
                 self._emulated,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from router.app.restart.messages import Worker
-from router.app.workers.balance import Balance, counts_in
+from router.app.workers.balance import Balance
 from router.app.workers.frames import Answer, Ask, Frame, Order, Present, Told
 from router.app.workers.link import Link
 
@@ -70,7 +70,7 @@ class Siblings:
             worker = self._worker
             self._balance = Balance(
                 worker.slot,
-                counts_in(worker.counts, self.count),
+                worker.shared,
                 socket.socket(fileno=worker.door),
                 [socket.socket(fileno=door) for door in worker.doors],
             )

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from router.app.workers.balance import HUNG_S
 from router.config.keys import hash_of
 from tests.addons.needed import needs
 from tests.faults.restart.helpers import is_alive
@@ -232,14 +233,11 @@ async def test_a_frozen_process_does_not_stop_the_others(tmp_path: Path, who: st
                 assert [await one.ask() for _ in range(20)] == [200] * 20
                 assert (await one.admin("/fleet")).status == 200
             else:
-                # What the frozen worker has accepted waits for it; the rest is served.
+                await asyncio.sleep(2 * HUNG_S)  # Until then it may be passed connections.
                 answers = [asyncio.ensure_future(one.ask()) for _ in range(20)]
-                done, _ = await asyncio.wait(answers, timeout=5.0)
-                assert len(done) >= 8
+                assert await asyncio.gather(*answers) == [200] * 20
         finally:
             os.kill(pid, signal.SIGCONT)
-        if who == "worker":
-            assert await asyncio.gather(*answers) == [200] * 20
         await eventually_true(one.both)
 
 
