@@ -292,8 +292,9 @@ class Choice:
         if is_weighted or gate.is_kept:
             is_contested = any(class_queues[:BATCH])
             most = LOW
-        if self._elsewhere.waits and not is_contested:
-            is_contested = self.yielding.may_use(gate, most)
+        if self._elsewhere.waits and not is_contested and is_weighted:
+            # By weight over all routers; otherwise each of them would take the turn.
+            is_contested = self.stride.is_behind(BATCH) and self.yielding.may_use(gate, most)
         is_due = is_contested or level < LOW + 0.5
         if not is_due:
             is_due = is_weighted and self.stride.is_behind(BATCH)
