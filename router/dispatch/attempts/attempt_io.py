@@ -169,7 +169,7 @@ class AttemptIO(Owner, EnginePort):
         self._looked = 0  # Number of parts of the response body that were examined.
         self._held = 0  # Total bytes of the parts of the response body that were examined.
 
-    def start(self, fresh: bool) -> None:
+    def open(self, fresh: bool) -> None:
         conn = self.attempt.at.pool.acquire(self, fresh=fresh)
         if conn is None:
             self._waiting = True
@@ -200,7 +200,7 @@ class AttemptIO(Owner, EnginePort):
         if conn is not None:
             conn.cancel()
 
-    def cancel(self) -> None:
+    def drop(self) -> None:
         """Give up the connection, or the place in the queue for one. No more callbacks follow."""
         if self._waiting:
             self._waiting = False
@@ -217,7 +217,7 @@ class AttemptIO(Owner, EnginePort):
         else:
             conn.cancel()
 
-    def finish(self) -> None:
+    def free_connection(self) -> None:
         """Release the connection for reuse: the response is complete and was relayed."""
         conn, self.conn = self.conn, None
         if conn is not None:
@@ -475,7 +475,7 @@ class AttemptIO(Owner, EnginePort):
 
     def _give_up(self, reason: Reason) -> bool:
         """Fail the attempt because its answer cannot be used. Always returns False."""
-        self.cancel()
+        self.drop()
         failed(self._driver, self.attempt, reason, reused=False, received=True)
         return False
 

@@ -94,24 +94,27 @@ class Step:
 
 @trait
 class EnginePort(ABC):
-    """What the driver does with one attempt at its engine (`AttemptIO`, or a simulated engine)."""
+    """What the driver does with one attempt at its engine (`AttemptIO`, or a simulated engine).
+
+    The driver calls the methods of the same names of `Request`.
+    """
 
     __slots__ = ()
 
     @abstractmethod
-    def start(self, fresh: bool) -> None:
+    def open(self, fresh: bool) -> None:
         """Send the attempt; it may have ended at the return. `fresh`: use a new connection."""
 
     @abstractmethod
-    def cancel(self) -> None:
-        """Cancel the attempt, also at its engine. No more events of the attempt follow."""
+    def drop(self) -> None:
+        """Cancel the attempt, also at its engine. Later events of the attempt have no effect."""
 
     @abstractmethod
     def discard(self) -> None:
         """Cancel the attempt after its engine has refused it, so the engine needs no abort."""
 
     @abstractmethod
-    def finish(self) -> None:
+    def free_connection(self) -> None:
         """Release the connection for reuse: the attempt's response is complete."""
 
 

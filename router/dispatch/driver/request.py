@@ -304,27 +304,20 @@ class Request(ABC):
     def attach(self, attempt: Attempt) -> None:
         """Set `attempt.io` of a new attempt, whose lease is taken."""
 
-    def open(self, attempt: Attempt, fresh: bool) -> None:
-        """Send the attempt to its replica (in the proxy `AttemptIO.start`).
+    # The next four methods call the `EnginePort` of an attempt. A request of a test replaces them:
+    # no class of a test can implement a compiled trait.
 
-        The attempt may have ended when `open` returns. `fresh`: use a new connection.
-        """
-        engine_of(attempt).start(fresh)
+    def open(self, attempt: Attempt, fresh: bool) -> None:
+        engine_of(attempt).open(fresh)
 
     def drop(self, attempt: Attempt) -> None:
-        """Cancel the attempt, also at its engine (in the proxy `AttemptIO.cancel`).
-
-        No more events of the attempt follow.
-        """
-        engine_of(attempt).cancel()
+        engine_of(attempt).drop()
 
     def discard(self, attempt: Attempt) -> None:
-        """Cancel the attempt after its engine has refused it, so the engine needs no abort."""
         engine_of(attempt).discard()
 
     def free_connection(self, attempt: Attempt) -> None:
-        """Release the connection for reuse: the attempt's response is complete."""
-        engine_of(attempt).finish()
+        engine_of(attempt).free_connection()
 
     @abstractmethod
     def last_content_at(self) -> float:

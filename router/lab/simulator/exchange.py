@@ -82,18 +82,18 @@ class SimulatedAttempt(EngineAttempt, EnginePort):
     def identity(self) -> tuple[int, int]:
         return self.exchange.arrival.number, self.attempt.index
 
-    def start(self, fresh: bool) -> None:
+    def open(self, fresh: bool) -> None:
         self.engine.send(self)
 
-    def cancel(self) -> None:
+    def drop(self) -> None:
         if self.attempt is self.exchange.driver.state.winner:
             self.made = self.engine.generated(self)
         self.engine.cancel(self)
 
     def discard(self) -> None:
-        self.cancel()
+        self.drop()
 
-    def finish(self) -> None:
+    def free_connection(self) -> None:
         return
 
     def connected(self) -> None:
