@@ -304,7 +304,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         reply = self.reply
         if not reply.is_complete:  # The stream reported a failure, which is withheld.
             self.free_connection(attempt)
-            failed(self.driver, attempt, Reason.STREAM_ERROR, reused=False, received=True)
+            failed(self.driver, attempt, Reason.STREAM_ERROR)
             return
         self._end_whole(attempt, head.status, now)
         client = self.client

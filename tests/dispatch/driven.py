@@ -271,7 +271,7 @@ class Driven(Request):
         self.note(f"{verb} {self.name} to {attempt.replica_id}{suffix}")
         self.opened.add(attempt)
         if attempt.replica_id in self.world.refusing:
-            self.fails(attempt, Reason.CONNECT_FAILED, received=False)
+            self.fails(attempt, Reason.CONNECT_FAILED)
 
     def drop(self, attempt: Attempt) -> None:
         self._gives_back("drop", attempt)
@@ -327,7 +327,7 @@ class Driven(Request):
             self.opened.remove(attempt)
         barred = driver.barred(attempt)
         if barred is not None:
-            failed(driver, attempt, barred, reused=False, received=False)
+            failed(driver, attempt, barred)
             return False
         driver.connected(attempt)
         self.received.append((attempt.at.region, self.view.allowed))
@@ -405,12 +405,10 @@ class Driven(Request):
         if not ask_without_priority(self.driver, attempt):
             self.answers(attempt, Reason.REPLICA_REFUSED)
 
-    def fails(
-        self, attempt: Attempt, reason: Reason, *, reused: bool = False, received: bool = True
-    ) -> None:
+    def fails(self, attempt: Attempt, reason: Reason, *, unread: bool = False) -> None:
         self.attached.remove(attempt)
         self.opened.remove(attempt)
-        failed(self.driver, attempt, reason, reused=reused, received=received)
+        failed(self.driver, attempt, reason, unread=unread)
 
     def _completes(self, attempt: Attempt, reason: Reason) -> None:
         self.driver.completed(attempt, reason, self.world.time.at)

@@ -181,7 +181,7 @@ class AttemptIO(Owner, EnginePort):
         request, attempt, driver = self._request, self.attempt, self._driver
         barred = driver.barred(attempt)
         if barred is not None:
-            failed(driver, attempt, barred, reused=False, received=False)
+            failed(driver, attempt, barred)
             conn.cancel()
             return
         self.conn = conn
@@ -237,11 +237,11 @@ class AttemptIO(Owner, EnginePort):
 
     def on_connect_failed(self, reason: Reason, detail: str) -> None:
         self._waiting = False
-        self._failed(reason, reused=False, received=False)
+        self._failed(reason)
 
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
         self.conn = None
-        self._failed(reason, reused=conn.reused, received=conn.received)
+        self._failed(reason, unread=conn.reused and not conn.received)
 
     def on_sent(self) -> None:
         self._owner.body_sent()
@@ -258,9 +258,9 @@ class AttemptIO(Owner, EnginePort):
         except Exception as err:
             self._request.crashed(err)
 
-    def _failed(self, reason: Reason, *, reused: bool, received: bool) -> None:
+    def _failed(self, reason: Reason, *, unread: bool = False) -> None:
         try:
-            failed(self._driver, self.attempt, reason, reused=reused, received=received)
+            failed(self._driver, self.attempt, reason, unread=unread)
         except Exception as err:
             self._request.crashed(err)
 
@@ -403,9 +403,7 @@ class AttemptIO(Owner, EnginePort):
         if whole:
             self.conn = None
             conn.release()
-            failed(
-                self._driver, self.attempt, Reason.EMPTY_STREAM, reused=conn.reused, received=True
-            )
+            failed(self._driver, self.attempt, Reason.EMPTY_STREAM)
             return False
         return too_much
 
@@ -476,7 +474,7 @@ class AttemptIO(Owner, EnginePort):
     def _give_up(self, reason: Reason) -> bool:
         """Fail the attempt because its answer cannot be used. Always returns False."""
         self.drop()
-        failed(self._driver, self.attempt, reason, reused=False, received=True)
+        failed(self._driver, self.attempt, reason)
         return False
 
     def _is_refused(self, reader: ResponseReader) -> bool:

@@ -445,12 +445,14 @@ class AttemptState:
         reason: Reason,
         now: float,
         *,
-        reused: bool,
-        received: bool,
+        unread: bool = False,
         repeatable: bool,
         known_dead: bool,
     ) -> int:
-        """End a failed attempt, release its lease, and return the next `Step`."""
+        """End a failed attempt, release its lease, and return the next `Step`.
+
+        `unread`, `repeatable`: see `judge`.
+        """
         if attempt.phase == Phase.ENDED:
             return Step.NOTHING
         self._end(attempt, now, reason)
@@ -463,13 +465,7 @@ class AttemptState:
             return Step.NOTHING
         if self.kept_error is not None:
             return Step.KEPT_ERROR
-        verdict = judge(
-            reason,
-            reused=reused,
-            received=received,
-            repeatable=repeatable,
-            known_dead=known_dead,
-        )
+        verdict = judge(reason, unread=unread, repeatable=repeatable, known_dead=known_dead)
         if verdict == RetryChoice.NO:
             return Step.ANSWER
         if verdict == RetryChoice.HERE:

@@ -138,7 +138,7 @@ def falls_back_from(driver: RequestDriver, attempt: Attempt, reason: Reason) -> 
     if index < 0:
         return False
     driver.request.discard(attempt)
-    driver.end_attempt(attempt, reason, reused=False, received=True)
+    driver.end_attempt(attempt, reason)
     return _falls_to(driver, index, reason)
 
 

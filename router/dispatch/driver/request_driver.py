@@ -350,8 +350,11 @@ class RequestDriver(Sender):
             if not fleet.suspects.is_empty:
                 fleet.suspects.answered(request.digest())
 
-    def end_attempt(self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool) -> int:
-        """End an attempt that gave no complete response. Returns the next `Step`."""
+    def end_attempt(self, attempt: Attempt, reason: Reason, *, unread: bool = False) -> int:
+        """End an attempt that gave no complete response. Returns the next `Step`.
+
+        `unread`: see `judge`.
+        """
         request, context = self.request, self.context
         replica = attempt.at
         shows_nothing = self.state.winner is not attempt
@@ -364,8 +367,7 @@ class RequestDriver(Sender):
             attempt,
             reason,
             now,
-            reused=reused,
-            received=received,
+            unread=unread,
             repeatable=request.route.repeatable,
             known_dead=replica.health.known_dead,
         )

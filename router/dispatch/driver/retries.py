@@ -31,12 +31,12 @@ _NOTICE_S: Final = 0.1  # Seconds in which the death of an engine is mostly noti
 
 
 def failed(
-    driver: RequestDriver, attempt: Attempt, reason: Reason, *, reused: bool, received: bool
+    driver: RequestDriver, attempt: Attempt, reason: Reason, *, unread: bool = False
 ) -> None:
-    """Handle the end of an attempt that gave no complete response."""
+    """Handle the end of an attempt that gave no complete response. `unread`: see `judge`."""
     if attempt not in driver.state.live:
         return
-    step = driver.end_attempt(attempt, reason, reused=reused, received=received)
+    step = driver.end_attempt(attempt, reason, unread=unread)
     request, context = driver.request, driver.context
     if step == Step.NOTHING:
         return
@@ -107,7 +107,7 @@ def _retries_elsewhere(driver: RequestDriver, attempt: Attempt, reason: Reason) 
     if others is None or not (is_free or driver.take_budget()):
         return False
     request.discard(attempt)
-    driver.end_attempt(attempt, reason, reused=False, received=True)
+    driver.end_attempt(attempt, reason)
     if is_refused:
         _retry_now(driver, reason)
     else:
@@ -133,7 +133,7 @@ def ask_without_priority(driver: RequestDriver, attempt: Attempt) -> bool:
     driver.priority_rejected_by = replica
     attempt.error_status = 0
     request.free_connection(attempt)
-    driver.end_attempt(attempt, Reason.REPLICA_REFUSED, reused=False, received=True)
+    driver.end_attempt(attempt, Reason.REPLICA_REFUSED)
     driver.context.metrics.retries(Reason.REPLICA_REFUSED)
     driver.begin(replica, driver.context.scheduler.now())
     return True
@@ -345,7 +345,7 @@ def _resume(driver: RequestDriver, attempt: Attempt, reason: Reason, now: float)
         return False
     if attempt in driver.state.live:
         request.drop(attempt)
-        driver.end_attempt(attempt, reason, reused=False, received=True)
+        driver.end_attempt(attempt, reason)
     others, body = rest
     replica = context.chooser.choose(request.view, others, now)
     following = driver.prepare(replica, now, rest=body)

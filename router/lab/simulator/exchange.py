@@ -119,9 +119,7 @@ class SimulatedAttempt(EngineAttempt, EnginePort):
         if self.attempt not in self.exchange.driver.state.live:
             return
         self.exchange.see_work(self.attempt)
-        # Each simulated connection counts as new, so `reused` is False. vLLM sends the response
-        # head at once, so `received` is True.
-        failed(self.exchange.driver, self.attempt, reason, reused=False, received=True)
+        failed(self.exchange.driver, self.attempt, reason)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
