@@ -191,12 +191,6 @@ def _aims_at(driver: RequestDriver, index: int, reason: Reason) -> bool:
     return True
 
 
-def give_up(driver: RequestDriver, reason: Reason) -> None:
-    """End the request without another attempt at its model."""
-    if not replaces_error(driver, reason):
-        answer_failure(driver, reason)
-
-
 def answer(driver: RequestDriver, err: RouterError) -> None:
     """End the request with an error of the router.
 
@@ -208,7 +202,7 @@ def answer(driver: RequestDriver, err: RouterError) -> None:
 
 
 def answer_failure(driver: RequestDriver, reason: Reason) -> None:
-    """End the request because every attempt failed or a time limit passed."""
+    """End the request because every attempt failed, none may follow, or a time limit passed."""
     retry_after = 2 if reason.status == 503 else None
     answer(driver, RouterError(reason, MESSAGES[reason], retry_after_s=retry_after))
 

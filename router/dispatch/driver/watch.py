@@ -13,7 +13,7 @@ from typing import Final
 from router.core.errors import Reason, RouterError
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.deadlines import Passed
-from router.dispatch.driver.placing import answer, give_up
+from router.dispatch.driver.placing import answer, answer_failure
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.retries import failed, retry
 from router.dispatch.messages import MESSAGES
@@ -140,4 +140,4 @@ def timed_out(driver: RequestDriver, reason: Reason) -> None:
         failed(driver, attempt, reason)
     if not live:
         driver.clear_alarm()
-        give_up(driver, reason)
+        answer_failure(driver, reason)
