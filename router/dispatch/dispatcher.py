@@ -268,7 +268,7 @@ class Dispatcher(Handler, ExchangeOwner):
             exchange.answer(err)
             return
         self._write_common_lines(asked, client.peer)
-        self._sweeper.add(exchange.deadlines)
+        self._sweeper.add(exchange)
         self.placement.begin(exchange, body)
 
     def _fields_of(self, head: RequestHead, body: list[bytes], size: int) -> Fields:
@@ -490,7 +490,7 @@ class Dispatcher(Handler, ExchangeOwner):
     ) -> None:
         """Forget a request that has ended, release its tenant's limits, and log the request."""
         self.exchanges.discard(exchange)
-        self._sweeper.discard(exchange.deadlines)
+        self._sweeper.discard(exchange)
         try:
             self._settle(exchange, client, reason, now)
         except Exception as err:

@@ -59,7 +59,6 @@ from router.dispatch.relaying import (
 from router.dispatch.reply import Reply
 from router.dispatch.restored_name import RestoredName
 from router.dispatch.resumption import Rest
-from router.dispatch.rules import Times
 from router.dispatch.tenants import models_of
 from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_estimate import (
@@ -72,7 +71,7 @@ from router.fleet.names import Target
 from router.fleet.prefix.response_affinity import response_id
 from router.fleet.replica import Replica
 from router.fleet.suspects import digest_of
-from router.intake.routes import STORED_PREFIX, Route, has_judged_body
+from router.intake.routes import STORED_PREFIX, has_judged_body
 from router.wire.client import ClientConnection, ClientExchange
 from router.wire.http1.error_shapes import ErrorFacts, of_router
 from router.wire.http1.heads import ResponseHead
@@ -95,38 +94,11 @@ class ExchangeOwner(ABC):
         """Forget a request that has ended, and log it. Called once per request."""
 
 
-class SweptDeadlines(Deadlines):
-    """The time limits of a request in the proxy; a party of the sweep."""
-
-    __slots__ = ("_exchange",)
-    __deletable__ = ("_exchange",)  # Lets compiled code delete the attribute.
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        times: Times,
-        route: Route,
-        arrived: float,
-        streams: bool,
-        most: int,
-    ) -> None:
-        super().__init__(times, route, arrived, streams=streams, most=most)
-        self._exchange = exchange
-
-    def on_deadline(self, now: float) -> None:
-        exchange = self._exchange
-        try:
-            check(exchange.driver, now)
-        except Exception as err:
-            exchange.crashed(err)
-
-    def end(self) -> None:
-        """Break the reference cycle, so that no garbage collection is needed."""
-        del self._exchange
-
-
 class Exchange(Request, ClientExchange, AttemptOwner):
-    """A client's request in the proxy, until it ends. Times are monotonic seconds."""
+    """A client's request in the proxy, until it ends. Times are monotonic seconds.
+
+    It is a party of the sweep (`wire/sweep.py`), which checks its time limits.
+    """
 
     __slots__ = ("_digest", "_owner", "asked", "client", "context", "driver", "question", "reply")
 
@@ -145,7 +117,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         """`target`: the model that the client's name stands for; `None`: the name means itself."""
         rules, fleet, route = context.rules, context.fleet, asked.route
         times = rules.times_of(urgency.stated)
-        deadlines = SweptDeadlines(self, times, route, arrived, asked.streamed, rules.attempts)
+        deadlines = Deadlines(times, route, arrived, streams=asked.streamed, most=rules.attempts)
         models = fleet.models
         model = models.routed(asked.model) if target is None else models.routed_target(target)
         view = RequestView(route.kind, model, asked.streamed, asked.body_bytes)
@@ -392,6 +364,19 @@ class Exchange(Request, ClientExchange, AttemptOwner):
     def stalled(self) -> None:
         self.client.abort(Reason.WRITE_TIMEOUT)
 
+    # -- the sweep --------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float:
+        """The time at which the sweep calls `on_deadline`."""
+        return self.deadlines.next_check
+
+    def on_deadline(self, now: float) -> None:
+        try:
+            check(self.driver, now)
+        except Exception as err:
+            self.crashed(err)
+
     # -- what the client's connection reports -----------------------------------------------------
 
     def client_gone(self, reason: Reason) -> None:
@@ -507,7 +492,6 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         except Exception as err:
             self.context.log_defect(err)
         self._owner.finished(self, self.client, reason, now)
-        self.deadlines.end()
 
     def _count_tokens(self, is_whole: bool) -> None:
         """Set the token counts of a request that has ended. `is_whole`: its answer is complete."""

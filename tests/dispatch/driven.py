@@ -167,9 +167,10 @@ class RingDeadlines(Deadlines):
         self.ring = request.world.time.alarm(self._look)
         super().__init__(times, route, now, streams=streamed, most=rules.attempts)
 
-    def moved(self, due: float) -> None:
-        if due < self.ring.due:
-            self.ring.set(due)
+    def update(self) -> None:
+        super().update()
+        if self.next_check < self.ring.due:
+            self.ring.set(self.next_check)
 
     def _look(self) -> None:
         check(self.request.driver, self.request.world.time.at)

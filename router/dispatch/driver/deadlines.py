@@ -9,16 +9,19 @@
                      deadline                        request is queued (the queue checks it then),
                                                      and after the first content
     the comment      the arrival, `commented`        -
-    of each attempt  `began`: its connection, sign   first content and sign of work: from `paused`
-                     of work and first content       until the client reads again
+    of each attempt  `began`: its connection, sign   first content: while the client does not read;
+                     of work and first content       sign of work: from `paused` until the client
+                                                     reads again, of the attempts that then run
 
-Not here: the time limits of the queue (`admission/timers.py`), of a connect (`wire/pool.py`) and of
-the wait for a first probe (`first_probes.py`), and the alarm of a hedge or of a pause before a
-retry (`request_driver.py`).
+Not here: the time limits of the queue (`admission/timers.py`), of a connect by the pool
+(`wire/pool.py`; a shorter connect timeout of the request's class is here) and of the wait for a
+first probe (`first_probes.py`), and the alarm of a hedge or of a pause before a retry
+(`request_driver.py`).
 
-Each event is one method, which keeps `deadline` up to date. So `deadline` is never later than a
-limit that is checked. A token is no event: the time of the last content is read when the silence is
-examined (`is_silent`). `watch.py` acts on the limits that have passed.
+Each event is one method. An event that may bring a limit forward updates `next_check`. So
+`next_check` is never later than a limit that is checked. A token is no event: the time of the last
+content is read when the silence is examined (`is_silent`). `watch.py` acts on the limits that have
+passed.
 
 Pure: the times are monotonic seconds, and are passed in. Must never: end an attempt or a request.
 """
@@ -50,7 +53,7 @@ class Passed:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Deadlines:
-    """The time limits of one request. A subclass checks them at `deadline`."""
+    """The time limits of one request. Its owner calls `check` of `watch.py` at `next_check`."""
 
     __slots__ = (
         "_arrived",
@@ -60,7 +63,7 @@ class Deadlines:
         "_silence_due",
         "_streams",
         "_waited_s",
-        "deadline",
+        "next_check",
         "state",
         "times",
         "waits_since",
@@ -85,7 +88,7 @@ class Deadlines:
         self.wanted_until = NEVER
         self.waits_since = NOT_SINCE  # Time since which the request waits in the queue.
         self._waited_s = 0.0  # Total seconds of the earlier waits in the queue.
-        self.deadline = self.next_due()
+        self.next_check = self.next_due()
 
     @property
     def total_due(self) -> float:
@@ -136,21 +139,11 @@ class Deadlines:
         return self._comment_due <= now
 
     def update(self) -> None:
-        """Set `deadline`. Called at the end of each event, and after each check."""
-        due = self.deadline = self.next_due()
-        self.moved(due)
+        """Set `next_check`. Called after an event that sets or moves a limit, and by each check.
 
-    def on_deadline(self, now: float) -> None:
-        """Called by the sweep when `deadline` has passed."""
-        return
-
-    def end(self) -> None:
-        """Release what the subclass holds, because the request has ended."""
-        return
-
-    def moved(self, due: float) -> None:
-        """Called when `deadline` has been set. The proxy's sweep reads `deadline` instead."""
-        return
+        The simulator overrides it, to set its timer; the proxy's sweep reads `next_check`.
+        """
+        self.next_check = self.next_due()
 
     # -- before the answer ------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ The facts, by who writes them:
   reload `view.allowed`.
 - what was decided (`rules`, `target`, `next_fallback`, `pinned`, `hedges_as`, `estimate`): the
   driver, and `routing_facts.py`.
-- what the request holds: its attempts and time limits (`deadlines`: the driver), the place in the
-  queue (`ticket`, `concurrency`, `is_counted`, `order`, `unreached_since`: the queue driver), the
-  share of its tenant's limits (`tenant_share`: the dispatcher), and its `body`.
+- what the request holds: its attempts and time limits (`state`, `deadlines`: the driver), the
+  place in the queue (`ticket`, `concurrency`, `is_counted`, `order`, `unreached_since`: the queue
+  driver), the share of its tenant's limits (`tenant_share`: the dispatcher), and its `body`.
 - what came of it (`work`).
 
 The ports are abstract methods. The request driver sends and ends attempts, and answers the client,
@@ -153,6 +153,7 @@ class Request(ABC):
         "route",
         "rules",
         "sender",
+        "state",
         "target",
         "tenant_share",
         "ticket",
@@ -188,6 +189,7 @@ class Request(ABC):
         # The client's body; `None`: it is not kept, so the request cannot be sent again.
         self.body: list[bytes] | None = body
         self.deadlines = deadlines
+        self.state = deadlines.state  # The request's attempts.
         self.sender: Sender  # Set by the request's driver.
         self.work = Work()
         # The estimated time to first token, made at the arrival; `None`: nothing was known, or the

@@ -56,7 +56,7 @@ class RequestDriver(Sender):
         self.request = request
         request.sender = self
         self.context = context
-        self.state = request.deadlines.state
+        self.state = request.state
         # A replica that seems to reject the `priority` field. That replica gets this request
         # without the field.
         self.priority_rejected_by: Replica | None = None

@@ -102,7 +102,7 @@ def _tpot_s(request: Request, events: int, now: float) -> float:
         return -1.0
     if request.work.replica is None or not (usage.exact or events >= 0):
         return -1.0
-    for attempt in request.deadlines.state.attempts:
+    for attempt in request.state.attempts:
         if not attempt.is_timed:
             return -1.0
     return max(0.0, (now - request.work.first_at) / (output - 1))
@@ -146,7 +146,7 @@ def _learn(
         if tpot_s >= 0.0 and output is not None:
             context.metrics.paced(label, tpot_s)
             # The pause of a stream that broke would falsify the measured speed of both replicas.
-            if request.deadlines.state.resumptions == 0:
+            if request.state.resumptions == 0:
                 context.fleet.outcomes.paced(replica, tpot_s)
                 if is_exact and events > 0:
                     replica.learned.cadence.learn(output, events)

@@ -162,8 +162,9 @@ class ClockDeadlines(Deadlines):
         self._timer = inf  # When the router next checks the deadlines of this request.
         super().__init__(times, route, arrival.at, streams=streams, most=most)
 
-    def moved(self, due: float) -> None:
-        due = min(due, self._leaves_at)
+    def update(self) -> None:
+        super().update()
+        due = min(self.next_check, self._leaves_at)
         if due < self._timer:
             self._timer = due
             self._port.call_at(due, self._number)

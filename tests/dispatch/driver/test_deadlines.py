@@ -1,4 +1,4 @@
-"""The deadline of a request is never later than a limit that must be checked."""
+"""The next check of a request's time limits is never later than a limit."""
 
 import pytest
 from hypothesis import strategies as st
@@ -182,9 +182,9 @@ class Limits(RuleBasedStateMachine):
         dues = [due for name, due in self.active.items() if name not in suspended]
         dues += [*self.first.values(), *self.connect.values()]
         dues += [attempt.work_due for attempt in self.live]
-        assert self.deadlines.deadline <= min(dues, default=NEVER)
+        assert self.deadlines.next_check <= min(dues, default=NEVER)
         self.deadlines.update()
-        assert self.deadlines.deadline == self.deadlines.next_due() == min(dues, default=NEVER)
+        assert self.deadlines.next_check == self.deadlines.next_due() == min(dues, default=NEVER)
 
 
 def attempt_limit(deadlines: Deadlines) -> float:
@@ -243,9 +243,9 @@ def test_bytes_move_the_end_of_a_silence() -> None:
 
 def test_the_first_content_sets_the_deadline() -> None:
     deadlines = deadlines_of(streams=False)
-    assert deadlines.deadline == 30.0
+    assert deadlines.next_check == 30.0
     deadlines.content(1.0, False)
-    assert deadlines.deadline == 3.0
+    assert deadlines.next_check == 3.0
 
 
 def test_an_early_200_that_was_postponed_in_the_queue_is_due_after_the_wait() -> None:
