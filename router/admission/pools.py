@@ -301,12 +301,11 @@ class Pools:
         return queue.allows_early_status(ticket)
 
     def tick(self, now: float) -> Ticked:
-        """Call `tick` of all queues, and join the results."""
+        """Call `tick` of all queues, and join the results, except `Ticked.next_at`."""
         found = Ticked()
         for queue in self.queues:
             if queue.waiting:
                 ticked = queue.tick(now)
-                found.next_at = min(found.next_at, queue.next_at)
                 found.expired += ticked.expired
                 found.granted += ticked.granted
                 found.preempt += ticked.preempt

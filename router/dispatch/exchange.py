@@ -40,7 +40,6 @@ from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.deadlines import Deadlines
 from router.dispatch.driver.placing import answer
 from router.dispatch.driver.reports import refusal_shown
-from router.dispatch.driver.request import Request
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.driver.retries import failed
@@ -94,7 +93,7 @@ class ExchangeOwner(ABC):
         """Forget a request that has ended, and log it. Called once per request."""
 
 
-class Exchange(Request, ClientExchange, AttemptOwner):
+class Exchange(AttemptOwner, ClientExchange):
     """A client's request in the proxy, until it ends. Times are monotonic seconds.
 
     It is a party of the sweep (`wire/sweep.py`), which checks its time limits.

@@ -18,11 +18,10 @@ Must never: choose a replica, write to the client, or decide whether another att
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Final
 
 import msgspec
-from mypy_extensions import trait
 
 from router.core.clock import monotonic
 from router.core.errors import Reason
@@ -32,6 +31,7 @@ from router.dispatch.attempts.sending import head_and_body
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt, Commit, EnginePort
 from router.dispatch.driver.placing import falls_back_from
+from router.dispatch.driver.request import Request
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.retries import (
     ask_without_priority,
@@ -68,9 +68,11 @@ _E: Final = 0x65
 EVENT_BYTES: Final = 32 * 1024
 
 
-@trait
-class AttemptOwner(ABC):
-    """What an `AttemptIO` reports to its request (`Exchange`)."""
+class AttemptOwner(Request):
+    """A request whose attempts are sent over connections (`Exchange`).
+
+    The methods are what an `AttemptIO` reports.
+    """
 
     __slots__ = ()
 
@@ -111,7 +113,6 @@ class AttemptIO(Owner, EnginePort):
         "_holds",
         "_looked",
         "_may_be_events",
-        "_owner",
         "_passes",
         "_quiet",
         "_reply",
@@ -131,11 +132,9 @@ class AttemptIO(Owner, EnginePort):
     )
 
     def __init__(
-        self, owner: AttemptOwner, driver: RequestDriver, asked: ClientRequest, attempt: Attempt
+        self, request: AttemptOwner, driver: RequestDriver, asked: ClientRequest, attempt: Attempt
     ) -> None:
-        """`owner`: the driver's request."""
-        self._owner = owner
-        self._request = request = driver.request
+        self._request = request
         self._asked = asked
         self._driver = driver
         self.attempt = attempt
@@ -192,7 +191,7 @@ class AttemptIO(Owner, EnginePort):
         self.abort_rule = attempt.at.descriptor.abort if self.rid else None
         conn.send(self, head, body, for_head=self._asked.head.method == b"HEAD")
         if request.is_sent_once():
-            self._owner.release_body()
+            self._request.release_body()
 
     def discard(self) -> None:
         """Close the connection of an attempt that its engine has refused."""
@@ -244,7 +243,7 @@ class AttemptIO(Owner, EnginePort):
         self._failed(reason, unread=conn.reused and not conn.received)
 
     def on_sent(self) -> None:
-        self._owner.body_sent()
+        self._request.body_sent()
 
     def on_data(self, conn: ReplicaConnection) -> None:
         try:
@@ -254,7 +253,7 @@ class AttemptIO(Owner, EnginePort):
             if reply is None:
                 self._examine(conn)
             elif reply.relay(reader):
-                self._owner.completed(self.attempt, reader, monotonic())
+                self._request.completed(self.attempt, reader, monotonic())
         except Exception as err:
             self._request.crashed(err)
 
@@ -271,7 +270,7 @@ class AttemptIO(Owner, EnginePort):
         if interim is not None:
             reader.interim = None
             at, secret = self.attempt.at, self._secret
-            self._owner.interim([shown_head(head, at, secret) for head in interim])
+            self._request.interim([shown_head(head, at, secret) for head in interim])
         if reader.head is None:
             return
         if not self._seen_head and not self._examine_head(reader):
@@ -279,13 +278,13 @@ class AttemptIO(Owner, EnginePort):
         if self._holds and not self._examine_body(conn):
             return
         now = monotonic()
-        self._reply = reply = self._owner.content(self.attempt, reader, now)
+        self._reply = reply = self._request.content(self.attempt, reader, now)
         if reply is None:
             return
         self._quiet = self.quiet_events
         self._scanner = None
         if reply.relay(reader):
-            self._owner.completed(self.attempt, reader, now)
+            self._request.completed(self.attempt, reader, now)
 
     def _hide(self, hidden: HiddenSecret, reader: ResponseReader) -> None:
         """Hide the replica's credential in the parts of the body that were just received."""

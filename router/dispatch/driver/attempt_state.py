@@ -401,12 +401,11 @@ class AttemptState:
             self.commit = Commit.CONTENT
         return self.winner is attempt
 
-    def outrun(self, now: float) -> list[Attempt]:
-        """End all attempts except the winner. Returns the ended attempts."""
-        losers = [attempt for attempt in self.live if attempt is not self.winner]
-        for attempt in losers:
-            self._end(attempt, now, Reason.HEDGE_LOST)
-        return losers
+    def outrun(self, now: float) -> None:
+        """End all attempts except the winner."""
+        for attempt in [*self.live]:
+            if attempt is not self.winner:
+                self._end(attempt, now, Reason.HEDGE_LOST)
 
     def recalled(self, now: float) -> None:
         """End all running attempts because the request goes back to the queue.
@@ -486,16 +485,11 @@ class AttemptState:
             return Step.ANSWER
         return Step.ELSEWHERE if verdict == RetryChoice.ELSEWHERE else Step.BUDGET
 
-    def end(self, reason: Reason, now: float) -> list[Attempt]:
-        """End the request because the client left or the router answered.
-
-        Returns the attempts that were running.
-        """
+    def end(self, reason: Reason, now: float) -> None:
+        """End the request because the client left or the router answered."""
         self.over = True
-        ended = [attempt for attempt in self.attempts if attempt.phase != Phase.ENDED]
-        for attempt in ended:
+        for attempt in self.attempts:
             self._end(attempt, now, reason)
-        return ended
 
     @property
     def blame(self) -> Reason:

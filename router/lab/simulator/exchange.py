@@ -86,8 +86,11 @@ class SimulatedAttempt(EngineAttempt, EnginePort):
         self.engine.send(self)
 
     def drop(self) -> None:
-        if self.attempt is self.exchange.driver.state.winner:
+        winner = self.exchange.state.winner
+        if self.attempt is winner:
             self.made = self.engine.generated(self)
+        elif winner is not None:  # Another attempt was faster.
+            self.exchange.outcome.wasted_tokens += self.engine.computed(self)
         self.engine.cancel(self)
 
     def discard(self) -> None:
@@ -327,23 +330,15 @@ class SimulatedExchange(Request):
     def content(self, io: SimulatedAttempt, now: float) -> None:
         """Process the arrival of an attempt's first token."""
         attempt, driver = io.attempt, self.driver
-        if attempt not in driver.state.live or not self._wins(attempt, now):
+        if attempt not in driver.state.live or not driver.won(attempt, now):
             return
+        self._record_attempt(attempt)
         self.outcome.first = now
         ttft_s = now - attempt.began if self.view.stream else None
         if self.view.stream:
             self.work.flows(attempt.at.learned.cadence, now)
             io.relayed = 1
         content_shown(self, self.context, attempt, ttft_s, now)
-
-    def _wins(self, attempt: Attempt, now: float) -> bool:
-        losers = [other for other in self.driver.state.live if other is not attempt]
-        wasted = sum(self.computed_tokens(other) for other in losers)
-        if not self.driver.won(attempt, now):
-            return False
-        self._record_attempt(attempt)
-        self.outcome.wasted_tokens += wasted
-        return True
 
     def _record_attempt(self, attempt: Attempt) -> None:
         """Record an attempt in the outcome, instead of an attempt that was recorded before."""
@@ -376,7 +371,8 @@ class SimulatedExchange(Request):
             self.see_work(attempt)
             keep_error(driver, attempt, reason)
             return
-        self._wins(attempt, now)
+        driver.won(attempt, now)
+        self._record_attempt(attempt)
         refusal_shown(self, self.context, attempt, now)
         driver.completed(attempt, reason, now)
         self._finish(reason, now, io)

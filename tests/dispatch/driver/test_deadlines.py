@@ -122,7 +122,9 @@ class Limits(RuleBasedStateMachine):
             return
         self.deadlines.won(attempt)
         self.deadlines.content(self.now, has_comments)
-        for loser in state.outrun(self.now):
+        losers = [other for other in self.live if other is not attempt]
+        state.outrun(self.now)
+        for loser in losers:
             self.first.pop(loser, None)
             self.connect.pop(loser, None)
         self.first.pop(attempt, None)
