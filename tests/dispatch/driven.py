@@ -257,6 +257,7 @@ class Driven(Request):
     def attach(self, attempt: Attempt) -> None:
         assert attempt.held
         self.attached.add(attempt)
+        self._breaks("attach", attempt)
 
     @property
     def running(self) -> list[Attempt]:
@@ -271,6 +272,7 @@ class Driven(Request):
         suffix = " on a new connection" if fresh and attempt.rest is None else ""
         self.note(f"{verb} {self.name} to {attempt.replica_id}{suffix}")
         self.opened.add(attempt)
+        self._breaks("open", attempt)
         if attempt.replica_id in self.world.refusing:
             self.fails(attempt, Reason.CONNECT_FAILED)
 
@@ -282,6 +284,14 @@ class Driven(Request):
 
     def free_connection(self, attempt: Attempt) -> None:
         self._gives_back("release", attempt)
+
+    def see_work_of(self, pool: Sequence[Replica]) -> None:
+        if self.world.broken == "see_work_of":
+            raise RuntimeError(self.world.broken)
+
+    def _breaks(self, call: str, attempt: Attempt) -> None:
+        if self.world.broken == call and attempt.kind == "hedge":
+            raise RuntimeError(call)
 
     def last_content_at(self) -> float:
         return self.shown_at
@@ -488,6 +498,7 @@ class World:
         self.all: list[Driven] = []
         self.policy = InOrder()
         self.refusing: set[str] = set()  # replicas that refuse connections before `open` returns
+        self.broken = ""  # the method of the port that raises an error for a copy
         self.concurrency = Concurrency(1)  # concurrency limit of a key that tests may use
         self._most = most
         self._regions = regions

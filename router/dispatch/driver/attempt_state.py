@@ -47,6 +47,9 @@ UNREACHED: Final = UNSENT | {
     Reason.SUSPECT_REQUEST,
 }
 
+# The replica has no part in the end of an attempt for one of these reasons.
+_NOT_FAILED: Final = frozenset({Reason.PREEMPTED, Reason.INTERNAL})
+
 
 # The classes below are not enums, because access to an enum member costs a class lookup in compiled
 # code.
@@ -311,12 +314,13 @@ class AttemptState:
         return sum(1 for a in self.attempts if a.rest is not None)
 
     def tried(self, besides: Attempt | None = None) -> list[Replica]:
-        """Return the replicas where the request failed; a preempted attempt has not failed.
+        """Return the replicas where the request failed.
 
-        `besides`: an attempt that has not failed either, because it is still running.
+        An attempt that was preempted or withdrawn has not failed. `besides`: an attempt that has
+        not failed either, because it is still running.
         """
         recent = self.recent
-        return [a.at for a in recent if a is not besides and a.reason is not Reason.PREEMPTED]
+        return [a.at for a in recent if a is not besides and a.reason not in _NOT_FAILED]
 
     def is_contested(self, attempt: Attempt) -> bool:
         """Whether this attempt and at least one other are still running."""
@@ -407,6 +411,10 @@ class AttemptState:
             if attempt is not self.winner:
                 self._end(attempt, now, Reason.HEDGE_LOST)
 
+    def withdrawn(self, attempt: Attempt, now: float) -> None:
+        """End an attempt that could not be sent because of a defect in the router."""
+        self._end(attempt, now, Reason.INTERNAL)
+
     def recalled(self, now: float) -> None:
         """End all running attempts because the request goes back to the queue.
 
@@ -496,9 +504,9 @@ class AttemptState:
         """Return why the request failed, after all attempts have failed.
 
         The reason is that of the last attempt. If the last attempt was a hedge, and the attempt
-        before the hedge reached a replica, the reason is that of the attempt before the hedge. The
-        same applies if the last attempt could not connect to a replica that had just lost the
-        request.
+        before the hedge reached a replica or the hedge was withdrawn, the reason is that of the
+        attempt before the hedge. The same applies if the last attempt could not connect to a
+        replica that had just lost the request.
         """
         last = self.attempts[-1]
         if last.reason is Reason.CONNECT_FAILED and last.index:
@@ -507,7 +515,7 @@ class AttemptState:
                 return before.reason
         if last.kind == Kind.HEDGE:
             first = self.attempts[last.index - 1]
-            if first.reason not in UNSENT:
+            if first.reason not in UNSENT or last.reason is Reason.INTERNAL:
                 return first.reason
         return last.reason
 

@@ -313,7 +313,9 @@ class Request(ABC):
         engine_of(attempt).open(fresh)
 
     def drop(self, attempt: Attempt) -> None:
-        engine_of(attempt).drop()
+        io = attempt.io
+        if io is not None:  # `None`: `attach` has failed.
+            io.drop()
 
     def discard(self, attempt: Attempt) -> None:
         engine_of(attempt).discard()

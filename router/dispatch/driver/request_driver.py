@@ -194,9 +194,17 @@ class RequestDriver(Sender):
             return
         if self.state.kept_error is not None:
             return  # The attempt only compares answers; the request may be the cause of the error.
-        request, context = self.request, self.context
         first = self.state.live[0]
-        now = context.scheduler.now()
+        try:
+            self._send_hedge(first, self.context.scheduler.now())
+        except Exception as err:  # Without a hedge, the request can still be answered.
+            if first not in self.state.live:
+                raise
+            self._drop_hedge(first)
+            self.context.log_defect(err)
+
+    def _send_hedge(self, first: Attempt, now: float) -> None:
+        request, context = self.request, self.context
         # The list of all replicas of the model is not copied; in a large fleet the hedger checks
         # only a few of them.
         view = request.view
@@ -216,6 +224,15 @@ class RequestDriver(Sender):
         hedge = self.prepare(replica, now, hedge=True)
         context.hedger.sent(view, hedge, now)
         request.open(hedge, False)
+
+    def _drop_hedge(self, first: Attempt) -> None:
+        """End the hedge that could not be sent, if it has a lease. The first attempt goes on."""
+        now = self.context.scheduler.now()
+        for hedge in [*self.state.live]:
+            if hedge is not first:
+                self.state.withdrawn(hedge, now)
+                self.request.drop(hedge)
+                self._report_cancelled([hedge], now)
 
     def won(self, attempt: Attempt, now: float, has_comments: bool = False) -> bool:
         """Handle the first content of an attempt, or its error answer that is relayed.
