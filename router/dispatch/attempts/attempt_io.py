@@ -180,8 +180,8 @@ class AttemptIO(Owner, EnginePort):
         request, attempt, driver = self._request, self.attempt, self._driver
         barred = driver.barred(attempt)
         if barred is not None:
-            failed(driver, attempt, barred)
             conn.cancel()
+            failed(driver, attempt, barred)
             return
         self.conn = conn
         driver.connected(attempt)
