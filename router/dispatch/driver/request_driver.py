@@ -176,6 +176,20 @@ class RequestDriver(Sender):
             return False
         return queue.pools.allows_early_status(ticket)
 
+    def allow_hedge(self, header: bytes | None, may_ask: bool, for_choices: bool = True) -> None:
+        """Set `Request.hedges_as`, the class under which the request may be hedged.
+
+        It stays "" if a second copy could do harm, or if the request is not kept. `header`,
+        `may_ask`: see `Hedger.hedges_as`. `for_choices`: a request for several choices may be
+        hedged, too.
+        """
+        request = self.request
+        route = request.route
+        is_safe = route.is_known and not route.light and request.may_move()
+        if is_safe and (for_choices or request.view.choices <= 1):
+            stated = request.urgency.stated
+            request.hedges_as = self.context.hedger.hedges_as(stated, header, may_ask)
+
     def can_send_again(self) -> bool:
         """Whether the request may be sent to another replica, too."""
         request = self.request

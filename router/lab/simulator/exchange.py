@@ -102,6 +102,8 @@ class SimulatedAttempt(EngineAttempt, EnginePort):
     def connected(self) -> None:
         if self.attempt in self.exchange.driver.state.live:
             self.exchange.driver.connected(self.attempt)
+            if self.exchange.is_sent_once():
+                self.exchange.body = None
 
     def first_token(self, now: float) -> None:
         self.exchange.content(self, now)
@@ -234,9 +236,7 @@ class SimulatedExchange(Request):
         self.context = context
         self.driver = RequestDriver(self, context)
         self._clock = clock
-        if route.repeatable:
-            header = _X_HEDGE.get(arrival.hedging)
-            self.hedges_as = context.hedger.hedges_as(urgency.stated, header, may_ask)
+        self.driver.allow_hedge(_X_HEDGE.get(arrival.hedging), may_ask)
         self._port = port
         self.router = router
         self.number = number  # number of the request within the router
