@@ -39,7 +39,6 @@ from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.deadlines import Deadlines
 from router.dispatch.driver.placing import answer
-from router.dispatch.driver.reports import refusal_shown
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.driver.retries import failed
@@ -245,8 +244,7 @@ class Exchange(AttemptOwner, ClientExchange):
             reason = error_of(head.status)
             if reason is Reason.OK:
                 reason = Reason.BAD_RESPONSE
-            refusal_shown(self, self.context, attempt, now)
-            self.driver.completed(attempt, reason, now)
+            self.driver.refused(attempt, reason, now)
             self._send_error_event(facts_of(reader, reason), reason)
             return None
         reply.last_at = now  # From now on, each token changes only this time.

@@ -38,7 +38,7 @@ from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit, Phase
 from router.dispatch.driver.deadlines import Deadlines
 from router.dispatch.driver.placing import answer, place
-from router.dispatch.driver.reports import content_shown, refusal_shown
+from router.dispatch.driver.reports import content_shown
 from router.dispatch.driver.request import Request
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.request_end import end_request
@@ -389,8 +389,8 @@ class Driven(Request):
         now = self.world.time.at
         assert driver.won(attempt, now)
         self.won.add(attempt)
-        refusal_shown(self, self.context, attempt, now)
-        self._completes(attempt, reason)
+        driver.refused(attempt, reason, now)
+        self._ends(f"end {self.name}: {reason}", reason)
 
     def _keeps(self, attempt: Attempt, reason: Reason) -> None:
         self.attached.remove(attempt)

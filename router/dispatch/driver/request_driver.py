@@ -30,7 +30,13 @@ from router.core.scheduling import Alarm
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.deadlines import NOT_SINCE
-from router.dispatch.driver.reports import answered_badly, blame, contradicted, ended_unshown
+from router.dispatch.driver.reports import (
+    answered_badly,
+    blame,
+    contradicted,
+    ended_unshown,
+    refusal_shown,
+)
 from router.dispatch.driver.request import Request, Sender
 from router.dispatch.driver.speed_samples import sample_dispatched
 from router.fleet.replica import Replica
@@ -380,6 +386,11 @@ class RequestDriver(Sender):
             fleet.outcomes.succeeded(attempt.at, attempt.began, content=generates)
             if not fleet.suspects.is_empty:
                 fleet.suspects.answered(request.digest())
+
+    def refused(self, attempt: Attempt, reason: Reason, now: float) -> None:
+        """End the winner, whose whole answer is an error, so that nothing is relayed later."""
+        refusal_shown(self.request, self.context, attempt, now)
+        self.completed(attempt, reason, now)
 
     def end_attempt(self, attempt: Attempt, reason: Reason, *, unread: bool = False) -> int:
         """End an attempt that gave no complete response. Returns the next `Step`.

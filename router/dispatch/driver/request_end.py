@@ -75,6 +75,22 @@ def end_request(
         metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason, attempt.at.removed)
 
 
+def release_share(
+    request: Request, context: Context, charge: int, now: float, is_work: bool = False
+) -> None:
+    """Release a request's share of its tenant's limits, after its end.
+
+    `charge`: what the tenant pays. `is_work`: an engine has worked for the request, also if it
+    reported no tokens. A request that the engine refused costs no tokens, but it counts as a
+    request.
+    """
+    share, usage = request.tenant_share, request.work.usage
+    if share is not None:
+        share.leave(usage, is_work or usage is not UNKNOWN, charge, now)
+        if context.queue is not None:
+            context.queue.wake()
+
+
 def status_of(sent: int, reason: Reason) -> int:
     """Return the status for counters and the log. `sent`: see `end_request`."""
     if reason is Reason.CLIENT_GONE:

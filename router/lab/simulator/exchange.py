@@ -23,7 +23,7 @@ from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, EnginePort, Kind
 from router.dispatch.driver.deadlines import Deadlines
 from router.dispatch.driver.placing import answer, place
-from router.dispatch.driver.reports import content_shown, refusal_shown
+from router.dispatch.driver.reports import content_shown
 from router.dispatch.driver.request import Request
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.request_end import end_request
@@ -373,8 +373,7 @@ class SimulatedExchange(Request):
             return
         driver.won(attempt, now)
         self._record_attempt(attempt)
-        refusal_shown(self, self.context, attempt, now)
-        driver.completed(attempt, reason, now)
+        driver.refused(attempt, reason, now)
         self._finish(reason, now, io)
 
     # -- the clock ----------------------------------------------------------------------------
