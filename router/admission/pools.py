@@ -262,7 +262,7 @@ class Pools:
 
         `place`: the replica that sent the content. If this replica served a second copy of the
         request, the ticket moves to this replica, and nothing is learned from the time of the first
-        content. `prefill_s`: see `Queue.first_content`.
+        content. `prefill_s`: see `Runs.first_content`.
         """
         if ticket.state == SENT:
             if ticket.place is place:

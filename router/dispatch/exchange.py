@@ -352,7 +352,7 @@ class Exchange(AttemptOwner, ClientExchange):
         deadlines.commented(now)
         if state.commit == Commit.NOTHING:
             if not self.driver.may_commit_early(self.client.front.draining):
-                return  # The next check of the deadlines tries again.
+                return  # The next comment that is due tries again.
             state.committed_status()
             name_estimate(self, self.asked, self.reply)
             self.context.metrics.streams_committed_early += 1

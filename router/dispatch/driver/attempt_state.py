@@ -213,7 +213,7 @@ class Attempt(Lease):
         self.is_timed = True
         # True if no other request waited at the replica when this attempt was sent.
         self.is_alone = False
-        # The time limits that `Deadlines` sets; infinity: none.
+        # The time limits, which `Deadlines` and `watch.py` set; infinity: none.
         self.first_due = inf  # Time at which the first content is due.
         # Time at which the first sign of work for the attempt may be overdue.
         self.overdue_due = inf
