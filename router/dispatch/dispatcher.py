@@ -463,7 +463,7 @@ class Dispatcher(Handler, ExchangeOwner):
         ):
             timeout_s = sdk_timeout_s
         if timeout_s <= 0.0:
-            exchange.deadlines.wanted_until = arrived  # The access log contains this deadline.
+            exchange.deadlines.client_deadline = arrived  # The access log contains this deadline.
             reason = Reason.DEADLINE_PASSED
             raise RouterError(reason, MESSAGES[reason], retry_after_s=1)
         if timeout_s != inf:

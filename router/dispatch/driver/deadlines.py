@@ -5,8 +5,8 @@
     reading          `paused`: the client stops      -
     the silence      `content`, at the first one     while the client does not read, or while
                                                      another replica is asked for the rest
-    the beginning    `limited`: the client's own     while the client does not read, while the
-                     deadline                        request is queued (the queue checks it then),
+    the client's     `limited`                       while the client does not read, while the
+    own deadline                                     request is queued (the queue checks it then),
                                                      and after the first content
     the comment      the arrival, `commented`        -
     of each attempt  `began`: its connection, sign   first content: while the client does not read;
@@ -48,7 +48,7 @@ class Passed:
     TOTAL: Final = 1
     READING: Final = 2
     SILENCE: Final = 3
-    BEGINNING: Final = 4
+    DEADLINE: Final = 4
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -63,11 +63,11 @@ class Deadlines:
         "_silence_due",
         "_streams",
         "_waited_s",
+        "client_deadline",
         "next_check",
         "state",
         "times",
         "waits_since",
-        "wanted_until",
     )
 
     def __init__(
@@ -85,7 +85,7 @@ class Deadlines:
         if times.commit_after_s and streams and route.streams_events:
             self._comment_due = arrived + times.commit_after_s
         # The client's own deadline; an answer that begins later is useless to the client.
-        self.wanted_until = NEVER
+        self.client_deadline = NEVER
         self.waits_since = NOT_SINCE  # Time since which the request waits in the queue.
         self._waited_s = 0.0  # Total seconds of the earlier waits in the queue.
         self.next_check = self.next_due()
@@ -109,18 +109,18 @@ class Deadlines:
         if not self.waits_for_whole:
             return self.times.first_token_s
         # There is no limit if the client waits for a whole answer and has sent its own timeout.
-        return self.times.whole_s if self.wanted_until == NEVER else NEVER
+        return self.times.whole_s if self.client_deadline == NEVER else NEVER
 
-    def _begin_due(self) -> float:
+    def _deadline_due(self) -> float:
         if self.waits_since >= 0.0 or self.state.commit == Commit.CONTENT:
             return NEVER
-        return self.wanted_until
+        return self.client_deadline
 
     def next_due(self) -> float:
         """Return the earliest time at which a limit may pass."""
         due = min(self.total_due, min(self._comment_due, self._read_due))
         if self._read_due == NEVER:
-            due = min(due, min(self._silence_due, self._begin_due()))
+            due = min(due, min(self._silence_due, self._deadline_due()))
         for attempt in self.state.live:
             due = min(due, min(attempt.first_due, min(attempt.work_due, attempt.connect_due)))
         return due
@@ -133,7 +133,7 @@ class Deadlines:
             return Passed.READING if self._read_due <= now else Passed.NOTHING
         if self._silence_due <= now:
             return Passed.SILENCE
-        return Passed.BEGINNING if self._begin_due() <= now else Passed.NOTHING
+        return Passed.DEADLINE if self._deadline_due() <= now else Passed.NOTHING
 
     def needs_comment(self, now: float) -> bool:
         return self._comment_due <= now
@@ -149,7 +149,7 @@ class Deadlines:
 
     def limited(self, until: float) -> None:
         """The client wants the answer to begin until a time. Called before the first attempt."""
-        self.wanted_until = until
+        self.client_deadline = until
         self.update()
 
     def queued(self, now: float) -> None:

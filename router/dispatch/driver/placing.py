@@ -92,7 +92,7 @@ def start(driver: RequestDriver, replica: Replica, now: float) -> None:
         request.estimate = estimate
         if estimate is not None and request.rules.refuses_late[request.urgency.rank]:
             # The end of the TTFT SLO, or the client's own deadline if that is earlier.
-            due = min(view.arrived + view.ttft_slo_s, request.deadlines.wanted_until)
+            due = min(view.arrived + view.ttft_slo_s, request.deadlines.client_deadline)
             if estimate.is_late(due, now):
                 estimate.void()
                 if context.queue is not None:

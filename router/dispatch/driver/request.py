@@ -283,7 +283,7 @@ class Request(ABC):
             lane=lane,
             number=self.urgency.number,
             arrival=self.arrived,
-            deadline=self.deadlines.wanted_until,
+            deadline=self.deadlines.client_deadline,
             concurrency=self.concurrency,
         )
 

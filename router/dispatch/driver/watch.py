@@ -36,7 +36,7 @@ def check(driver: RequestDriver, now: float) -> None:
         request.stalled()
     elif passed == Passed.SILENCE:
         timed_out(driver, Reason.TOKEN_GAP_TIMEOUT)
-    elif passed == Passed.BEGINNING:
+    elif passed == Passed.DEADLINE:
         # The client's deadline has passed, which is not a failure of the replica.
         reason = Reason.DEADLINE_PASSED
         request.estimate_work(now)

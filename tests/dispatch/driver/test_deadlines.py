@@ -193,7 +193,7 @@ def attempt_limit(deadlines: Deadlines) -> float:
     """Seconds to the first content, by the rules of `timeouts`."""
     if not deadlines.waits_for_whole:
         return deadlines.times.first_token_s
-    return deadlines.times.whole_s if deadlines.wanted_until == NEVER else NEVER
+    return deadlines.times.whole_s if deadlines.client_deadline == NEVER else NEVER
 
 
 Limits.TestCase.settings = examples(200, steps=30)
@@ -205,7 +205,7 @@ TestLimits = Limits.TestCase
     [
         ("", 29.9, Passed.NOTHING),
         ("", 30.0, Passed.TOTAL),
-        ("limited", 2.0, Passed.BEGINNING),
+        ("limited", 2.0, Passed.DEADLINE),
         ("content", 3.0, Passed.SILENCE),
         ("content paused", 5.5, Passed.NOTHING),
         ("content paused", 6.0, Passed.READING),
