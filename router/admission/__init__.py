@@ -43,11 +43,11 @@ How the driver calls the queue
 3. Time passes: the driver calls `tick(now)`, at `next_at` at the latest. The queue returns expired
    tickets with the errors for their clients, tickets to send (as `freed` does), running requests to
    preempt (only with the extra preemption), and replicas to poll at once.
-4. A request that was sent ends: the driver calls `settle(ticket, tokens, output, now)` with the
-   true cost of the request, once, however it ended. The call comes after the lease is released and
-   before `freed`. Before `settle`, the driver calls `shown(ticket)` at the first content and
-   `moved` when a retry goes to another replica. The driver calls `requeue` instead of `settle` if
-   the request was preempted.
+4. A request that was sent ends: the driver calls `Queue.runs.settle(ticket, tokens, output, now)`
+   with the true cost of the request, once, however it ended. The call comes after the lease is
+   released and before `freed`. Before `settle`, the driver calls `Pools.shown` at the first content
+   and `Pools.moved` when a retry goes to another replica. The driver calls `requeue` instead of
+   `settle` if the request was preempted.
 5. A client disconnects: the driver calls `leave(ticket)`, at any time. A waiting ticket is removed
    at once. The driver also calls `leave` if it does not send a request after `offer` returned
    replicas.

@@ -41,11 +41,11 @@ class Ticked:
     __slots__ = ("error", "expired", "granted", "next_at", "polls", "preempt")
 
     def __init__(self) -> None:
-        self.expired: list[Expired] = []  # Expired tickets: the driver answers their clients.
         # Granted tickets: the driver sends each to its `place`, as after `freed`.
         self.granted: list[Ticket] = []
+        self.expired: list[Expired] = []  # Expired tickets: the driver answers their clients.
         # Tickets to preempt: the driver cancels each at its `place`, then calls `requeue` or
-        # `settle`.
+        # `Queue.runs.settle`.
         self.preempt: list[Ticket] = []
         # Replicas to poll now, because a waiting request may fit there.
         self.polls: list[ReplicaLoad] = []

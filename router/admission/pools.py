@@ -262,7 +262,7 @@ class Pools:
 
         `place`: the replica that sent the content. If this replica served a second copy of the
         request, the ticket moves to this replica, and nothing is learned from the time of the first
-        content. `prefill_s`: see `Queue.first_content`.
+        content. `prefill_s`: see `Runs.first_content`.
         """
         if ticket.state == SENT:
             if ticket.place is place:
@@ -301,12 +301,11 @@ class Pools:
         return queue.allows_early_status(ticket)
 
     def tick(self, now: float) -> Ticked:
-        """Call `tick` of all queues, and join the results."""
+        """Call `tick` of all queues, and join the results, except `Ticked.next_at`."""
         found = Ticked()
         for queue in self.queues:
             if queue.waiting:
                 ticked = queue.tick(now)
-                found.next_at = min(found.next_at, queue.next_at)
                 found.expired += ticked.expired
                 found.granted += ticked.granted
                 found.preempt += ticked.preempt

@@ -323,7 +323,7 @@ class Queue(QueueState):
         """Remove the ticket of a client that has disconnected, if it waits.
 
         Returns True if it waited. Returns False if the ticket had ended, was never queued, or was
-        sent (then the driver must call `settle`).
+        sent (then the driver must call `runs.settle`).
         """
         if ticket.state == WAITING:
             self.wait_lists.drop(ticket, ENDED)

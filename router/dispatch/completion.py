@@ -250,8 +250,8 @@ def _add_stated(more: dict[str, object], x: Exchange) -> None:
     routing, key = asked.head.routing, asked.key
     if urgency.unstepped != float(urgency.rank):
         more["number"] = urgency.unstepped
-    if x.deadlines.wanted_until != NEVER:
-        more["deadline_ms"] = milliseconds(x.deadlines.wanted_until - x.arrived)
+    if x.deadlines.client_deadline != NEVER:
+        more["deadline_ms"] = milliseconds(x.deadlines.client_deadline - x.arrived)
     if routing.hedge is not None:
         more["hedge"] = _HEDGE.get(routing.hedge, "")
     ttft_slo_s, tpot_slo_s = routing.ttft_slo_s, routing.tpot_slo_s

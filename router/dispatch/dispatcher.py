@@ -27,6 +27,7 @@ from router.dispatch.charges import ChargeRules
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
 from router.dispatch.context import Context
+from router.dispatch.driver.request_end import release_share
 from router.dispatch.ending import revoke
 from router.dispatch.exchange import Exchange, ExchangeOwner
 from router.dispatch.local_answers import answer_health, answer_locally, answer_models
@@ -36,7 +37,6 @@ from router.dispatch.recurring import Recurring
 from router.dispatch.routing_facts import RoutingFacts, salt_of, session_in
 from router.dispatch.rules import ArrivalRules
 from router.dispatch.tenants import Tenants, check_model
-from router.dispatch.usage.token_counts import UNKNOWN as NO_USAGE
 from router.fleet.dialects import UNKNOWN
 from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
@@ -268,7 +268,7 @@ class Dispatcher(Handler, ExchangeOwner):
             exchange.answer(err)
             return
         self._write_common_lines(asked, client.peer)
-        self._sweeper.add(exchange.deadlines)
+        self._sweeper.add(exchange)
         self.placement.begin(exchange, body)
 
     def _fields_of(self, head: RequestHead, body: list[bytes], size: int) -> Fields:
@@ -463,7 +463,7 @@ class Dispatcher(Handler, ExchangeOwner):
         ):
             timeout_s = sdk_timeout_s
         if timeout_s <= 0.0:
-            exchange.deadlines.wanted_until = arrived  # The access log contains this deadline.
+            exchange.deadlines.client_deadline = arrived  # The access log contains this deadline.
             reason = Reason.DEADLINE_PASSED
             raise RouterError(reason, MESSAGES[reason], retry_after_s=1)
         if timeout_s != inf:
@@ -490,7 +490,7 @@ class Dispatcher(Handler, ExchangeOwner):
     ) -> None:
         """Forget a request that has ended, release its tenant's limits, and log the request."""
         self.exchanges.discard(exchange)
-        self._sweeper.discard(exchange.deadlines)
+        self._sweeper.discard(exchange)
         try:
             self._settle(exchange, client, reason, now)
         except Exception as err:
@@ -505,12 +505,7 @@ class Dispatcher(Handler, ExchangeOwner):
         if accounts is not None:
             accounts.release(exchange)
         charge = self.charges.cost(exchange, now) if exchange.route.inference else 0
-        share, usage, queue = exchange.tenant_share, exchange.work.usage, self._context.queue
-        if share is not None:
-            # A request that the engine refused costs no tokens, but it counts as a request.
-            share.leave(usage, exchange.reply.is_work or usage is not NO_USAGE, charge, now)
-            if queue is not None:
-                queue.wake()
+        release_share(exchange, self._context, charge, now, exchange.reply.is_work)
         kept = exchange.driver.state.kept_error
         if replica is None and kept is not None:
             replica = kept.at  # The client got an error of this replica.

@@ -39,8 +39,6 @@ from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.deadlines import Deadlines
 from router.dispatch.driver.placing import answer
-from router.dispatch.driver.reports import refusal_shown
-from router.dispatch.driver.request import Request
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.driver.retries import failed
@@ -59,7 +57,6 @@ from router.dispatch.relaying import (
 from router.dispatch.reply import Reply
 from router.dispatch.restored_name import RestoredName
 from router.dispatch.resumption import Rest
-from router.dispatch.rules import Times
 from router.dispatch.tenants import models_of
 from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_estimate import (
@@ -72,7 +69,7 @@ from router.fleet.names import Target
 from router.fleet.prefix.response_affinity import response_id
 from router.fleet.replica import Replica
 from router.fleet.suspects import digest_of
-from router.intake.routes import STORED_PREFIX, Route, has_judged_body
+from router.intake.routes import STORED_PREFIX, has_judged_body
 from router.wire.client import ClientConnection, ClientExchange
 from router.wire.http1.error_shapes import ErrorFacts, of_router
 from router.wire.http1.heads import ResponseHead
@@ -95,38 +92,11 @@ class ExchangeOwner(ABC):
         """Forget a request that has ended, and log it. Called once per request."""
 
 
-class SweptDeadlines(Deadlines):
-    """The time limits of a request in the proxy; a party of the sweep."""
+class Exchange(AttemptOwner, ClientExchange):
+    """A client's request in the proxy, until it ends. Times are monotonic seconds.
 
-    __slots__ = ("_exchange",)
-    __deletable__ = ("_exchange",)  # Lets compiled code delete the attribute.
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        times: Times,
-        route: Route,
-        arrived: float,
-        streams: bool,
-        most: int,
-    ) -> None:
-        super().__init__(times, route, arrived, streams=streams, most=most)
-        self._exchange = exchange
-
-    def on_deadline(self, now: float) -> None:
-        exchange = self._exchange
-        try:
-            check(exchange.driver, now)
-        except Exception as err:
-            exchange.crashed(err)
-
-    def end(self) -> None:
-        """Break the reference cycle, so that no garbage collection is needed."""
-        del self._exchange
-
-
-class Exchange(Request, ClientExchange, AttemptOwner):
-    """A client's request in the proxy, until it ends. Times are monotonic seconds."""
+    It is a party of the sweep (`wire/sweep.py`), which checks its time limits.
+    """
 
     __slots__ = ("_digest", "_owner", "asked", "client", "context", "driver", "question", "reply")
 
@@ -145,7 +115,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         """`target`: the model that the client's name stands for; `None`: the name means itself."""
         rules, fleet, route = context.rules, context.fleet, asked.route
         times = rules.times_of(urgency.stated)
-        deadlines = SweptDeadlines(self, times, route, arrived, asked.streamed, rules.attempts)
+        deadlines = Deadlines(times, route, arrived, streams=asked.streamed, most=rules.attempts)
         models = fleet.models
         model = models.routed(asked.model) if target is None else models.routed_target(target)
         view = RequestView(route.kind, model, asked.streamed, asked.body_bytes)
@@ -274,8 +244,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
             reason = error_of(head.status)
             if reason is Reason.OK:
                 reason = Reason.BAD_RESPONSE
-            refusal_shown(self, self.context, attempt, now)
-            self.driver.completed(attempt, reason, now)
+            self.driver.refused(attempt, reason, now)
             self._send_error_event(facts_of(reader, reason), reason)
             return None
         reply.last_at = now  # From now on, each token changes only this time.
@@ -304,7 +273,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         reply = self.reply
         if not reply.is_complete:  # The stream reported a failure, which is withheld.
             self.free_connection(attempt)
-            failed(self.driver, attempt, Reason.STREAM_ERROR, reused=False, received=True)
+            failed(self.driver, attempt, Reason.STREAM_ERROR)
             return
         self._end_whole(attempt, head.status, now)
         client = self.client
@@ -383,7 +352,7 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         deadlines.commented(now)
         if state.commit == Commit.NOTHING:
             if not self.driver.may_commit_early(self.client.front.draining):
-                return  # The next check of the deadlines tries again.
+                return  # The next comment that is due tries again.
             state.committed_status()
             name_estimate(self, self.asked, self.reply)
             self.context.metrics.streams_committed_early += 1
@@ -391,6 +360,19 @@ class Exchange(Request, ClientExchange, AttemptOwner):
 
     def stalled(self) -> None:
         self.client.abort(Reason.WRITE_TIMEOUT)
+
+    # -- the sweep --------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float:
+        """The time at which the sweep calls `on_deadline`."""
+        return self.deadlines.next_check
+
+    def on_deadline(self, now: float) -> None:
+        try:
+            check(self.driver, now)
+        except Exception as err:
+            self.crashed(err)
 
     # -- what the client's connection reports -----------------------------------------------------
 
@@ -507,7 +489,6 @@ class Exchange(Request, ClientExchange, AttemptOwner):
         except Exception as err:
             self.context.log_defect(err)
         self._owner.finished(self, self.client, reason, now)
-        self.deadlines.end()
 
     def _count_tokens(self, is_whole: bool) -> None:
         """Set the token counts of a request that has ended. `is_whole`: its answer is complete."""

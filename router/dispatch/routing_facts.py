@@ -54,7 +54,7 @@ class RoutingFacts:
         """Compute the facts of a request, and store them in its view and in the exchange."""
         view, asked = exchange.view, exchange.asked
         head, fields, body_bytes = asked.head, asked.fields, asked.body_bytes
-        exchange.hedges_as = self._hedges_as(exchange, rules)
+        exchange.driver.allow_hedge(head.routing.hedge, may_hedge(asked.key), rules.hedges_choices)
         route = asked.route
         media = _NO_MEDIA
         # A body that is smaller than one block may only refer to media.
@@ -101,20 +101,3 @@ class RoutingFacts:
             if most > levels.shortest:
                 view.bounded_bytes = bounded_bytes(view.kind, fields, view.prompt_bytes)
         view.session = session_in(head, fields)
-
-    def _hedges_as(self, exchange: Exchange, rules: ArrivalRules) -> str:
-        """Return the class under which the request may be hedged.
-
-        Returns "" if a second copy could do harm, or if neither the class's settings nor the client
-        asks for a copy.
-        """
-        asked = exchange.asked
-        route = asked.route
-        if not route.is_known or not route.repeatable or route.light:
-            return ""
-        if asked.body_bytes > self._context.rules.retry_body:
-            return ""  # The body is not kept, so it cannot be sent a second time.
-        if asked.choices > 1 and not rules.hedges_choices:
-            return ""
-        header = asked.head.routing.hedge
-        return self._context.hedger.hedges_as(exchange.urgency.stated, header, may_hedge(asked.key))

@@ -64,8 +64,9 @@ def kind_of(status: int) -> int:
 class ErrorAnswers:
     """The recent error answers of one replica. `kind`: an `ErrorKind`.
 
-    Only results of requests write it: `table/outcomes.py`, and the driver and the dispatcher, which
-    compare answers.
+    Results of requests write it: `table/outcomes.py`, and the driver and the dispatcher, which
+    compare answers. `table/poll_results.py`, after a restart, and `Replica.adopt` allow priorities
+    again.
     """
 
     __slots__ = (

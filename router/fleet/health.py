@@ -92,7 +92,9 @@ BREAKERS: Final = ("closed", "suspect", "half_open", "open")
 class Health:
     """The health state of one replica. `now` is in monotonic seconds.
 
-    Only the results in `table/` (`outcomes.py`, `probe_results.py`) and the table itself write it.
+    The results in `table/` (`outcomes.py`, `probe_results.py`, `poll_results.py`), the checks of
+    `table/table.py`, and `table/fleet.py` at the end of an attempt write it. `Replica` gives it
+    other rules, and the state of a replica that it continues.
     """
 
     __slots__ = (
@@ -296,7 +298,7 @@ class Health:
             self.refusals = 0
 
     def begins_slowly(self, now: float) -> None:
-        """Begin a slow start: the engine has restarted, or the replica was just added."""
+        """Begin a slow start, because the engine has restarted."""
         self.warm_since = now
 
     def _is_trial(self, dispatched: float | None) -> bool:

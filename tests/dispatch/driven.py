@@ -38,7 +38,7 @@ from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit, Phase
 from router.dispatch.driver.deadlines import Deadlines
 from router.dispatch.driver.placing import answer, place
-from router.dispatch.driver.reports import content_shown, refusal_shown
+from router.dispatch.driver.reports import content_shown
 from router.dispatch.driver.request import Request
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.request_end import end_request
@@ -167,9 +167,10 @@ class RingDeadlines(Deadlines):
         self.ring = request.world.time.alarm(self._look)
         super().__init__(times, route, now, streams=streamed, most=rules.attempts)
 
-    def moved(self, due: float) -> None:
-        if due < self.ring.due:
-            self.ring.set(due)
+    def update(self) -> None:
+        super().update()
+        if self.next_check < self.ring.due:
+            self.ring.set(self.next_check)
 
     def _look(self) -> None:
         check(self.request.driver, self.request.world.time.at)
@@ -256,6 +257,7 @@ class Driven(Request):
     def attach(self, attempt: Attempt) -> None:
         assert attempt.held
         self.attached.add(attempt)
+        self._breaks("attach", attempt)
 
     @property
     def running(self) -> list[Attempt]:
@@ -270,8 +272,9 @@ class Driven(Request):
         suffix = " on a new connection" if fresh and attempt.rest is None else ""
         self.note(f"{verb} {self.name} to {attempt.replica_id}{suffix}")
         self.opened.add(attempt)
+        self._breaks("open", attempt)
         if attempt.replica_id in self.world.refusing:
-            self.fails(attempt, Reason.CONNECT_FAILED, received=False)
+            self.fails(attempt, Reason.CONNECT_FAILED)
 
     def drop(self, attempt: Attempt) -> None:
         self._gives_back("drop", attempt)
@@ -281,6 +284,14 @@ class Driven(Request):
 
     def free_connection(self, attempt: Attempt) -> None:
         self._gives_back("release", attempt)
+
+    def see_work_of(self, pool: Sequence[Replica]) -> None:
+        if self.world.broken == "see_work_of":
+            raise RuntimeError(self.world.broken)
+
+    def _breaks(self, call: str, attempt: Attempt) -> None:
+        if self.world.broken == call and attempt.kind == "hedge":
+            raise RuntimeError(call)
 
     def last_content_at(self) -> float:
         return self.shown_at
@@ -327,7 +338,7 @@ class Driven(Request):
             self.opened.remove(attempt)
         barred = driver.barred(attempt)
         if barred is not None:
-            failed(driver, attempt, barred, reused=False, received=False)
+            failed(driver, attempt, barred)
             return False
         driver.connected(attempt)
         self.received.append((attempt.at.region, self.view.allowed))
@@ -378,8 +389,8 @@ class Driven(Request):
         now = self.world.time.at
         assert driver.won(attempt, now)
         self.won.add(attempt)
-        refusal_shown(self, self.context, attempt, now)
-        self._completes(attempt, reason)
+        driver.refused(attempt, reason, now)
+        self._ends(f"end {self.name}: {reason}", reason)
 
     def _keeps(self, attempt: Attempt, reason: Reason) -> None:
         self.attached.remove(attempt)
@@ -405,12 +416,10 @@ class Driven(Request):
         if not ask_without_priority(self.driver, attempt):
             self.answers(attempt, Reason.REPLICA_REFUSED)
 
-    def fails(
-        self, attempt: Attempt, reason: Reason, *, reused: bool = False, received: bool = True
-    ) -> None:
+    def fails(self, attempt: Attempt, reason: Reason, *, unread: bool = False) -> None:
         self.attached.remove(attempt)
         self.opened.remove(attempt)
-        failed(self.driver, attempt, reason, reused=reused, received=received)
+        failed(self.driver, attempt, reason, unread=unread)
 
     def _completes(self, attempt: Attempt, reason: Reason) -> None:
         self.driver.completed(attempt, reason, self.world.time.at)
@@ -489,6 +498,7 @@ class World:
         self.all: list[Driven] = []
         self.policy = InOrder()
         self.refusing: set[str] = set()  # replicas that refuse connections before `open` returns
+        self.broken = ""  # the method of the port that raises an error for a copy
         self.concurrency = Concurrency(1)  # concurrency limit of a key that tests may use
         self._most = most
         self._regions = regions

@@ -58,6 +58,6 @@ def test_an_error_that_was_too_long_to_keep_is_blamed_after_a_copy() -> None:
     request = world.of("a")
     first, copy = request.driver.state.live
     request.fails(first, Reason.SERVER_ERROR)
-    request.fails(copy, Reason.CONNECT_FAILED, received=False)
+    request.fails(copy, Reason.CONNECT_FAILED)
     assert world.said[-1] == f"answer a: {Reason.SERVER_ERROR}"
     assert Reason.SERVER_ERROR in MESSAGES

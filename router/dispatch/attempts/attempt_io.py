@@ -18,11 +18,10 @@ Must never: choose a replica, write to the client, or decide whether another att
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Final
 
 import msgspec
-from mypy_extensions import trait
 
 from router.core.clock import monotonic
 from router.core.errors import Reason
@@ -32,6 +31,7 @@ from router.dispatch.attempts.sending import head_and_body
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt, Commit, EnginePort
 from router.dispatch.driver.placing import falls_back_from
+from router.dispatch.driver.request import Request
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.retries import (
     ask_without_priority,
@@ -68,9 +68,11 @@ _E: Final = 0x65
 EVENT_BYTES: Final = 32 * 1024
 
 
-@trait
-class AttemptOwner(ABC):
-    """What an `AttemptIO` reports to its request (`Exchange`)."""
+class AttemptOwner(Request):
+    """A request whose attempts are sent over connections (`Exchange`).
+
+    The methods are what an `AttemptIO` reports.
+    """
 
     __slots__ = ()
 
@@ -111,7 +113,6 @@ class AttemptIO(Owner, EnginePort):
         "_holds",
         "_looked",
         "_may_be_events",
-        "_owner",
         "_passes",
         "_quiet",
         "_reply",
@@ -131,11 +132,9 @@ class AttemptIO(Owner, EnginePort):
     )
 
     def __init__(
-        self, owner: AttemptOwner, driver: RequestDriver, asked: ClientRequest, attempt: Attempt
+        self, request: AttemptOwner, driver: RequestDriver, asked: ClientRequest, attempt: Attempt
     ) -> None:
-        """`owner`: the driver's request."""
-        self._owner = owner
-        self._request = request = driver.request
+        self._request = request
         self._asked = asked
         self._driver = driver
         self.attempt = attempt
@@ -169,7 +168,7 @@ class AttemptIO(Owner, EnginePort):
         self._looked = 0  # Number of parts of the response body that were examined.
         self._held = 0  # Total bytes of the parts of the response body that were examined.
 
-    def start(self, fresh: bool) -> None:
+    def open(self, fresh: bool) -> None:
         conn = self.attempt.at.pool.acquire(self, fresh=fresh)
         if conn is None:
             self._waiting = True
@@ -181,8 +180,8 @@ class AttemptIO(Owner, EnginePort):
         request, attempt, driver = self._request, self.attempt, self._driver
         barred = driver.barred(attempt)
         if barred is not None:
-            failed(driver, attempt, barred, reused=False, received=False)
             conn.cancel()
+            failed(driver, attempt, barred)
             return
         self.conn = conn
         driver.connected(attempt)
@@ -192,7 +191,7 @@ class AttemptIO(Owner, EnginePort):
         self.abort_rule = attempt.at.descriptor.abort if self.rid else None
         conn.send(self, head, body, for_head=self._asked.head.method == b"HEAD")
         if request.is_sent_once():
-            self._owner.release_body()
+            self._request.release_body()
 
     def discard(self) -> None:
         """Close the connection of an attempt that its engine has refused."""
@@ -200,7 +199,7 @@ class AttemptIO(Owner, EnginePort):
         if conn is not None:
             conn.cancel()
 
-    def cancel(self) -> None:
+    def drop(self) -> None:
         """Give up the connection, or the place in the queue for one. No more callbacks follow."""
         if self._waiting:
             self._waiting = False
@@ -217,7 +216,7 @@ class AttemptIO(Owner, EnginePort):
         else:
             conn.cancel()
 
-    def finish(self) -> None:
+    def free_connection(self) -> None:
         """Release the connection for reuse: the response is complete and was relayed."""
         conn, self.conn = self.conn, None
         if conn is not None:
@@ -237,14 +236,14 @@ class AttemptIO(Owner, EnginePort):
 
     def on_connect_failed(self, reason: Reason, detail: str) -> None:
         self._waiting = False
-        self._failed(reason, reused=False, received=False)
+        self._failed(reason)
 
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
         self.conn = None
-        self._failed(reason, reused=conn.reused, received=conn.received)
+        self._failed(reason, unread=conn.reused and not conn.received)
 
     def on_sent(self) -> None:
-        self._owner.body_sent()
+        self._request.body_sent()
 
     def on_data(self, conn: ReplicaConnection) -> None:
         try:
@@ -254,13 +253,13 @@ class AttemptIO(Owner, EnginePort):
             if reply is None:
                 self._examine(conn)
             elif reply.relay(reader):
-                self._owner.completed(self.attempt, reader, monotonic())
+                self._request.completed(self.attempt, reader, monotonic())
         except Exception as err:
             self._request.crashed(err)
 
-    def _failed(self, reason: Reason, *, reused: bool, received: bool) -> None:
+    def _failed(self, reason: Reason, *, unread: bool = False) -> None:
         try:
-            failed(self._driver, self.attempt, reason, reused=reused, received=received)
+            failed(self._driver, self.attempt, reason, unread=unread)
         except Exception as err:
             self._request.crashed(err)
 
@@ -271,7 +270,7 @@ class AttemptIO(Owner, EnginePort):
         if interim is not None:
             reader.interim = None
             at, secret = self.attempt.at, self._secret
-            self._owner.interim([shown_head(head, at, secret) for head in interim])
+            self._request.interim([shown_head(head, at, secret) for head in interim])
         if reader.head is None:
             return
         if not self._seen_head and not self._examine_head(reader):
@@ -279,13 +278,13 @@ class AttemptIO(Owner, EnginePort):
         if self._holds and not self._examine_body(conn):
             return
         now = monotonic()
-        self._reply = reply = self._owner.content(self.attempt, reader, now)
+        self._reply = reply = self._request.content(self.attempt, reader, now)
         if reply is None:
             return
         self._quiet = self.quiet_events
         self._scanner = None
         if reply.relay(reader):
-            self._owner.completed(self.attempt, reader, now)
+            self._request.completed(self.attempt, reader, now)
 
     def _hide(self, hidden: HiddenSecret, reader: ResponseReader) -> None:
         """Hide the replica's credential in the parts of the body that were just received."""
@@ -403,9 +402,7 @@ class AttemptIO(Owner, EnginePort):
         if whole:
             self.conn = None
             conn.release()
-            failed(
-                self._driver, self.attempt, Reason.EMPTY_STREAM, reused=conn.reused, received=True
-            )
+            failed(self._driver, self.attempt, Reason.EMPTY_STREAM)
             return False
         return too_much
 
@@ -475,8 +472,8 @@ class AttemptIO(Owner, EnginePort):
 
     def _give_up(self, reason: Reason) -> bool:
         """Fail the attempt because its answer cannot be used. Always returns False."""
-        self.cancel()
-        failed(self._driver, self.attempt, reason, reused=False, received=True)
+        self.drop()
+        failed(self._driver, self.attempt, reason)
         return False
 
     def _is_refused(self, reader: ResponseReader) -> bool:

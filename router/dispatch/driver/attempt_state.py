@@ -47,6 +47,9 @@ UNREACHED: Final = UNSENT | {
     Reason.SUSPECT_REQUEST,
 }
 
+# The replica has no part in the end of an attempt for one of these reasons.
+_NOT_FAILED: Final = frozenset({Reason.PREEMPTED, Reason.INTERNAL})
+
 
 # The classes below are not enums, because access to an enum member costs a class lookup in compiled
 # code.
@@ -94,24 +97,27 @@ class Step:
 
 @trait
 class EnginePort(ABC):
-    """What the driver does with one attempt at its engine (`AttemptIO`, or a simulated engine)."""
+    """What the driver does with one attempt at its engine (`AttemptIO`, or a simulated engine).
+
+    The driver calls the methods of the same names of `Request`.
+    """
 
     __slots__ = ()
 
     @abstractmethod
-    def start(self, fresh: bool) -> None:
+    def open(self, fresh: bool) -> None:
         """Send the attempt; it may have ended at the return. `fresh`: use a new connection."""
 
     @abstractmethod
-    def cancel(self) -> None:
-        """Cancel the attempt, also at its engine. No more events of the attempt follow."""
+    def drop(self) -> None:
+        """Cancel the attempt, also at its engine. Later events of the attempt have no effect."""
 
     @abstractmethod
     def discard(self) -> None:
         """Cancel the attempt after its engine has refused it, so the engine needs no abort."""
 
     @abstractmethod
-    def finish(self) -> None:
+    def free_connection(self) -> None:
         """Release the connection for reuse: the attempt's response is complete."""
 
 
@@ -207,7 +213,7 @@ class Attempt(Lease):
         self.is_timed = True
         # True if no other request waited at the replica when this attempt was sent.
         self.is_alone = False
-        # The time limits that `Deadlines` sets; infinity: none.
+        # The time limits, which `Deadlines` and `watch.py` set; infinity: none.
         self.first_due = inf  # Time at which the first content is due.
         # Time at which the first sign of work for the attempt may be overdue.
         self.overdue_due = inf
@@ -308,12 +314,13 @@ class AttemptState:
         return sum(1 for a in self.attempts if a.rest is not None)
 
     def tried(self, besides: Attempt | None = None) -> list[Replica]:
-        """Return the replicas where the request failed; a preempted attempt has not failed.
+        """Return the replicas where the request failed.
 
-        `besides`: an attempt that has not failed either, because it is still running.
+        An attempt that was preempted or withdrawn has not failed. `besides`: an attempt that has
+        not failed either, because it is still running.
         """
         recent = self.recent
-        return [a.at for a in recent if a is not besides and a.reason is not Reason.PREEMPTED]
+        return [a.at for a in recent if a is not besides and a.reason not in _NOT_FAILED]
 
     def is_contested(self, attempt: Attempt) -> bool:
         """Whether this attempt and at least one other are still running."""
@@ -398,12 +405,15 @@ class AttemptState:
             self.commit = Commit.CONTENT
         return self.winner is attempt
 
-    def outrun(self, now: float) -> list[Attempt]:
-        """End all attempts except the winner. Returns the ended attempts."""
-        losers = [attempt for attempt in self.live if attempt is not self.winner]
-        for attempt in losers:
-            self._end(attempt, now, Reason.HEDGE_LOST)
-        return losers
+    def outrun(self, now: float) -> None:
+        """End all attempts except the winner."""
+        for attempt in [*self.live]:
+            if attempt is not self.winner:
+                self._end(attempt, now, Reason.HEDGE_LOST)
+
+    def withdrawn(self, attempt: Attempt, now: float) -> None:
+        """End an attempt that could not be sent because of a defect in the router."""
+        self._end(attempt, now, Reason.INTERNAL)
 
     def recalled(self, now: float) -> None:
         """End all running attempts because the request goes back to the queue.
@@ -442,12 +452,14 @@ class AttemptState:
         reason: Reason,
         now: float,
         *,
-        reused: bool,
-        received: bool,
+        unread: bool = False,
         repeatable: bool,
         known_dead: bool,
     ) -> int:
-        """End a failed attempt, release its lease, and return the next `Step`."""
+        """End a failed attempt, release its lease, and return the next `Step`.
+
+        `unread`, `repeatable`: see `judge`.
+        """
         if attempt.phase == Phase.ENDED:
             return Step.NOTHING
         self._end(attempt, now, reason)
@@ -460,13 +472,7 @@ class AttemptState:
             return Step.NOTHING
         if self.kept_error is not None:
             return Step.KEPT_ERROR
-        verdict = judge(
-            reason,
-            reused=reused,
-            received=received,
-            repeatable=repeatable,
-            known_dead=known_dead,
-        )
+        verdict = judge(reason, unread=unread, repeatable=repeatable, known_dead=known_dead)
         if verdict == RetryChoice.NO:
             return Step.ANSWER
         if verdict == RetryChoice.HERE:
@@ -487,25 +493,20 @@ class AttemptState:
             return Step.ANSWER
         return Step.ELSEWHERE if verdict == RetryChoice.ELSEWHERE else Step.BUDGET
 
-    def end(self, reason: Reason, now: float) -> list[Attempt]:
-        """End the request because the client left or the router answered.
-
-        Returns the attempts that were running.
-        """
+    def end(self, reason: Reason, now: float) -> None:
+        """End the request because the client left or the router answered."""
         self.over = True
-        ended = [attempt for attempt in self.attempts if attempt.phase != Phase.ENDED]
-        for attempt in ended:
+        for attempt in self.attempts:
             self._end(attempt, now, reason)
-        return ended
 
     @property
     def blame(self) -> Reason:
         """Return why the request failed, after all attempts have failed.
 
         The reason is that of the last attempt. If the last attempt was a hedge, and the attempt
-        before the hedge reached a replica, the reason is that of the attempt before the hedge. The
-        same applies if the last attempt could not connect to a replica that had just lost the
-        request.
+        before the hedge reached a replica or the hedge was withdrawn, the reason is that of the
+        attempt before the hedge. The same applies if the last attempt could not connect to a
+        replica that had just lost the request.
         """
         last = self.attempts[-1]
         if last.reason is Reason.CONNECT_FAILED and last.index:
@@ -514,7 +515,7 @@ class AttemptState:
                 return before.reason
         if last.kind == Kind.HEDGE:
             first = self.attempts[last.index - 1]
-            if first.reason not in UNSENT:
+            if first.reason not in UNSENT or last.reason is Reason.INTERNAL:
                 return first.reason
         return last.reason
 

@@ -5,20 +5,23 @@
     reading          `paused`: the client stops      -
     the silence      `content`, at the first one     while the client does not read, or while
                                                      another replica is asked for the rest
-    the beginning    `limited`: the client's own     while the client does not read, while the
-                     deadline                        request is queued (the queue checks it then),
+    the client's     `limited`                       while the client does not read, while the
+    own deadline                                     request is queued (the queue checks it then),
                                                      and after the first content
     the comment      the arrival, `commented`        -
-    of each attempt  `began`: its connection, sign   first content and sign of work: from `paused`
-                     of work and first content       until the client reads again
+    of each attempt  `began`: its connection, sign   first content: while the client does not read;
+                     of work and first content       sign of work: from `paused` until the client
+                                                     reads again, of the attempts that then run
 
-Not here: the time limits of the queue (`admission/timers.py`), of a connect (`wire/pool.py`) and of
-the wait for a first probe (`first_probes.py`), and the alarm of a hedge or of a pause before a
-retry (`request_driver.py`).
+Not here: the time limits of the queue (`admission/timers.py`), of a connect by the pool
+(`wire/pool.py`; a shorter connect timeout of the request's class is here) and of the wait for a
+first probe (`first_probes.py`), and the alarm of a hedge or of a pause before a retry
+(`request_driver.py`).
 
-Each event is one method, which keeps `deadline` up to date. So `deadline` is never later than a
-limit that is checked. A token is no event: the time of the last content is read when the silence is
-examined (`is_silent`). `watch.py` acts on the limits that have passed.
+Each event is one method. An event that may bring a limit forward updates `next_check`. So
+`next_check` is never later than a limit that is checked. A token is no event: the time of the last
+content is read when the silence is examined (`is_silent`). `watch.py` acts on the limits that have
+passed.
 
 Pure: the times are monotonic seconds, and are passed in. Must never: end an attempt or a request.
 """
@@ -45,12 +48,12 @@ class Passed:
     TOTAL: Final = 1
     READING: Final = 2
     SILENCE: Final = 3
-    BEGINNING: Final = 4
+    DEADLINE: Final = 4
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Deadlines:
-    """The time limits of one request. A subclass checks them at `deadline`."""
+    """The time limits of one request. Its owner calls `check` of `watch.py` at `next_check`."""
 
     __slots__ = (
         "_arrived",
@@ -60,11 +63,11 @@ class Deadlines:
         "_silence_due",
         "_streams",
         "_waited_s",
-        "deadline",
+        "client_deadline",
+        "next_check",
         "state",
         "times",
         "waits_since",
-        "wanted_until",
     )
 
     def __init__(
@@ -82,10 +85,10 @@ class Deadlines:
         if times.commit_after_s and streams and route.streams_events:
             self._comment_due = arrived + times.commit_after_s
         # The client's own deadline; an answer that begins later is useless to the client.
-        self.wanted_until = NEVER
+        self.client_deadline = NEVER
         self.waits_since = NOT_SINCE  # Time since which the request waits in the queue.
         self._waited_s = 0.0  # Total seconds of the earlier waits in the queue.
-        self.deadline = self.next_due()
+        self.next_check = self.next_due()
 
     @property
     def total_due(self) -> float:
@@ -106,18 +109,18 @@ class Deadlines:
         if not self.waits_for_whole:
             return self.times.first_token_s
         # There is no limit if the client waits for a whole answer and has sent its own timeout.
-        return self.times.whole_s if self.wanted_until == NEVER else NEVER
+        return self.times.whole_s if self.client_deadline == NEVER else NEVER
 
-    def _begin_due(self) -> float:
+    def _deadline_due(self) -> float:
         if self.waits_since >= 0.0 or self.state.commit == Commit.CONTENT:
             return NEVER
-        return self.wanted_until
+        return self.client_deadline
 
     def next_due(self) -> float:
         """Return the earliest time at which a limit may pass."""
         due = min(self.total_due, min(self._comment_due, self._read_due))
         if self._read_due == NEVER:
-            due = min(due, min(self._silence_due, self._begin_due()))
+            due = min(due, min(self._silence_due, self._deadline_due()))
         for attempt in self.state.live:
             due = min(due, min(attempt.first_due, min(attempt.work_due, attempt.connect_due)))
         return due
@@ -130,33 +133,23 @@ class Deadlines:
             return Passed.READING if self._read_due <= now else Passed.NOTHING
         if self._silence_due <= now:
             return Passed.SILENCE
-        return Passed.BEGINNING if self._begin_due() <= now else Passed.NOTHING
+        return Passed.DEADLINE if self._deadline_due() <= now else Passed.NOTHING
 
     def needs_comment(self, now: float) -> bool:
         return self._comment_due <= now
 
     def update(self) -> None:
-        """Set `deadline`. Called at the end of each event, and after each check."""
-        due = self.deadline = self.next_due()
-        self.moved(due)
+        """Set `next_check`. Called after an event that sets or moves a limit, and by each check.
 
-    def on_deadline(self, now: float) -> None:
-        """Called by the sweep when `deadline` has passed."""
-        return
-
-    def end(self) -> None:
-        """Release what the subclass holds, because the request has ended."""
-        return
-
-    def moved(self, due: float) -> None:
-        """Called when `deadline` has been set. The proxy's sweep reads `deadline` instead."""
-        return
+        The simulator overrides it, to set its timer; the proxy's sweep reads `next_check`.
+        """
+        self.next_check = self.next_due()
 
     # -- before the answer ------------------------------------------------------------------------
 
     def limited(self, until: float) -> None:
         """The client wants the answer to begin until a time. Called before the first attempt."""
-        self.wanted_until = until
+        self.client_deadline = until
         self.update()
 
     def queued(self, now: float) -> None:

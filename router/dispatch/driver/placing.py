@@ -92,7 +92,7 @@ def start(driver: RequestDriver, replica: Replica, now: float) -> None:
         request.estimate = estimate
         if estimate is not None and request.rules.refuses_late[request.urgency.rank]:
             # The end of the TTFT SLO, or the client's own deadline if that is earlier.
-            due = min(view.arrived + view.ttft_slo_s, request.deadlines.wanted_until)
+            due = min(view.arrived + view.ttft_slo_s, request.deadlines.client_deadline)
             if estimate.is_late(due, now):
                 estimate.void()
                 if context.queue is not None:
@@ -138,7 +138,7 @@ def falls_back_from(driver: RequestDriver, attempt: Attempt, reason: Reason) -> 
     if index < 0:
         return False
     driver.request.discard(attempt)
-    driver.end_attempt(attempt, reason, reused=False, received=True)
+    driver.end_attempt(attempt, reason)
     return _falls_to(driver, index, reason)
 
 
@@ -191,12 +191,6 @@ def _aims_at(driver: RequestDriver, index: int, reason: Reason) -> bool:
     return True
 
 
-def give_up(driver: RequestDriver, reason: Reason) -> None:
-    """End the request without another attempt at its model."""
-    if not replaces_error(driver, reason):
-        answer_failure(driver, reason)
-
-
 def answer(driver: RequestDriver, err: RouterError) -> None:
     """End the request with an error of the router.
 
@@ -208,7 +202,7 @@ def answer(driver: RequestDriver, err: RouterError) -> None:
 
 
 def answer_failure(driver: RequestDriver, reason: Reason) -> None:
-    """End the request because every attempt failed or a time limit passed."""
+    """End the request because every attempt failed, none may follow, or a time limit passed."""
     retry_after = 2 if reason.status == 503 else None
     answer(driver, RouterError(reason, MESSAGES[reason], retry_after_s=retry_after))
 

@@ -7,9 +7,9 @@ The facts, by who writes them:
   reload `view.allowed`.
 - what was decided (`rules`, `target`, `next_fallback`, `pinned`, `hedges_as`, `estimate`): the
   driver, and `routing_facts.py`.
-- what the request holds: its attempts and time limits (`deadlines`: the driver), the place in the
-  queue (`ticket`, `concurrency`, `is_counted`, `order`, `unreached_since`: the queue driver), the
-  share of its tenant's limits (`tenant_share`: the dispatcher), and its `body`.
+- what the request holds: its attempts and time limits (`state`, `deadlines`: the driver), the
+  place in the queue (`ticket`, `concurrency`, `is_counted`, `order`, `unreached_since`: the queue
+  driver), the share of its tenant's limits (`tenant_share`: the dispatcher), and its `body`.
 - what came of it (`work`).
 
 The ports are abstract methods. The request driver sends and ends attempts, and answers the client,
@@ -153,6 +153,7 @@ class Request(ABC):
         "route",
         "rules",
         "sender",
+        "state",
         "target",
         "tenant_share",
         "ticket",
@@ -188,6 +189,7 @@ class Request(ABC):
         # The client's body; `None`: it is not kept, so the request cannot be sent again.
         self.body: list[bytes] | None = body
         self.deadlines = deadlines
+        self.state = deadlines.state  # The request's attempts.
         self.sender: Sender  # Set by the request's driver.
         self.work = Work()
         # The estimated time to first token, made at the arrival; `None`: nothing was known, or the
@@ -281,7 +283,7 @@ class Request(ABC):
             lane=lane,
             number=self.urgency.number,
             arrival=self.arrived,
-            deadline=self.deadlines.wanted_until,
+            deadline=self.deadlines.client_deadline,
             concurrency=self.concurrency,
         )
 
@@ -304,27 +306,22 @@ class Request(ABC):
     def attach(self, attempt: Attempt) -> None:
         """Set `attempt.io` of a new attempt, whose lease is taken."""
 
-    def open(self, attempt: Attempt, fresh: bool) -> None:
-        """Send the attempt to its replica (in the proxy `AttemptIO.start`).
+    # The next four methods call the `EnginePort` of an attempt. A request of a test replaces them:
+    # no class of a test can implement a compiled trait.
 
-        The attempt may have ended when `open` returns. `fresh`: use a new connection.
-        """
-        engine_of(attempt).start(fresh)
+    def open(self, attempt: Attempt, fresh: bool) -> None:
+        engine_of(attempt).open(fresh)
 
     def drop(self, attempt: Attempt) -> None:
-        """Cancel the attempt, also at its engine (in the proxy `AttemptIO.cancel`).
-
-        No more events of the attempt follow.
-        """
-        engine_of(attempt).cancel()
+        io = attempt.io
+        if io is not None:  # `None`: `attach` has failed.
+            io.drop()
 
     def discard(self, attempt: Attempt) -> None:
-        """Cancel the attempt after its engine has refused it, so the engine needs no abort."""
         engine_of(attempt).discard()
 
     def free_connection(self, attempt: Attempt) -> None:
-        """Release the connection for reuse: the attempt's response is complete."""
-        engine_of(attempt).finish()
+        engine_of(attempt).free_connection()
 
     @abstractmethod
     def last_content_at(self) -> float:

@@ -30,7 +30,13 @@ from router.core.scheduling import Alarm
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.deadlines import NOT_SINCE
-from router.dispatch.driver.reports import answered_badly, blame, contradicted, ended_unshown
+from router.dispatch.driver.reports import (
+    answered_badly,
+    blame,
+    contradicted,
+    ended_unshown,
+    refusal_shown,
+)
 from router.dispatch.driver.request import Request, Sender
 from router.dispatch.driver.speed_samples import sample_dispatched
 from router.fleet.replica import Replica
@@ -56,7 +62,7 @@ class RequestDriver(Sender):
         self.request = request
         request.sender = self
         self.context = context
-        self.state = request.deadlines.state
+        self.state = request.state
         # A replica that seems to reject the `priority` field. That replica gets this request
         # without the field.
         self.priority_rejected_by: Replica | None = None
@@ -176,6 +182,20 @@ class RequestDriver(Sender):
             return False
         return queue.pools.allows_early_status(ticket)
 
+    def allow_hedge(self, header: bytes | None, may_ask: bool, for_choices: bool = True) -> None:
+        """Set `Request.hedges_as`, the class under which the request may be hedged.
+
+        It stays "" if a second copy could do harm, or if the request is not kept. `header`,
+        `may_ask`: see `Hedger.hedges_as`. `for_choices`: a request for several choices may be
+        hedged, too.
+        """
+        request = self.request
+        route = request.route
+        is_safe = route.is_known and not route.light and request.may_move()
+        if is_safe and (for_choices or request.view.choices <= 1):
+            stated = request.urgency.stated
+            request.hedges_as = self.context.hedger.hedges_as(stated, header, may_ask)
+
     def can_send_again(self) -> bool:
         """Whether the request may be sent to another replica, too."""
         request = self.request
@@ -194,9 +214,17 @@ class RequestDriver(Sender):
             return
         if self.state.kept_error is not None:
             return  # The attempt only compares answers; the request may be the cause of the error.
-        request, context = self.request, self.context
         first = self.state.live[0]
-        now = context.scheduler.now()
+        try:
+            self._send_hedge(first, self.context.scheduler.now())
+        except Exception as err:  # Without a hedge, the request can still be answered.
+            if first not in self.state.live:
+                raise
+            self._drop_hedge(first)
+            self.context.log_defect(err)
+
+    def _send_hedge(self, first: Attempt, now: float) -> None:
+        request, context = self.request, self.context
         # The list of all replicas of the model is not copied; in a large fleet the hedger checks
         # only a few of them.
         view = request.view
@@ -216,6 +244,15 @@ class RequestDriver(Sender):
         hedge = self.prepare(replica, now, hedge=True)
         context.hedger.sent(view, hedge, now)
         request.open(hedge, False)
+
+    def _drop_hedge(self, first: Attempt) -> None:
+        """End the hedge that could not be sent, if it has a lease. The first attempt goes on."""
+        now = self.context.scheduler.now()
+        for hedge in [*self.state.live]:
+            if hedge is not first:
+                self.state.withdrawn(hedge, now)
+                self.request.drop(hedge)
+                self._report_cancelled([hedge], now)
 
     def won(self, attempt: Attempt, now: float, has_comments: bool = False) -> bool:
         """Handle the first content of an attempt, or its error answer that is relayed.
@@ -350,8 +387,16 @@ class RequestDriver(Sender):
             if not fleet.suspects.is_empty:
                 fleet.suspects.answered(request.digest())
 
-    def end_attempt(self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool) -> int:
-        """End an attempt that gave no complete response. Returns the next `Step`."""
+    def refused(self, attempt: Attempt, reason: Reason, now: float) -> None:
+        """End the winner, whose whole answer is an error, so that nothing is relayed later."""
+        refusal_shown(self.request, self.context, attempt, now)
+        self.completed(attempt, reason, now)
+
+    def end_attempt(self, attempt: Attempt, reason: Reason, *, unread: bool = False) -> int:
+        """End an attempt that gave no complete response. Returns the next `Step`.
+
+        `unread`: see `judge`.
+        """
         request, context = self.request, self.context
         replica = attempt.at
         shows_nothing = self.state.winner is not attempt
@@ -364,8 +409,7 @@ class RequestDriver(Sender):
             attempt,
             reason,
             now,
-            reused=reused,
-            received=received,
+            unread=unread,
             repeatable=request.route.repeatable,
             known_dead=replica.health.known_dead,
         )

@@ -75,6 +75,22 @@ def end_request(
         metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason, attempt.at.removed)
 
 
+def release_share(
+    request: Request, context: Context, charge: int, now: float, is_work: bool = False
+) -> None:
+    """Release a request's share of its tenant's limits, after its end.
+
+    `charge`: what the tenant pays. `is_work`: an engine has worked for the request, also if it
+    reported no tokens. A request that the engine refused costs no tokens, but it counts as a
+    request.
+    """
+    share, usage = request.tenant_share, request.work.usage
+    if share is not None:
+        share.leave(usage, is_work or usage is not UNKNOWN, charge, now)
+        if context.queue is not None:
+            context.queue.wake()
+
+
 def status_of(sent: int, reason: Reason) -> int:
     """Return the status for counters and the log. `sent`: see `end_request`."""
     if reason is Reason.CLIENT_GONE:
@@ -102,7 +118,7 @@ def _tpot_s(request: Request, events: int, now: float) -> float:
         return -1.0
     if request.work.replica is None or not (usage.exact or events >= 0):
         return -1.0
-    for attempt in request.deadlines.state.attempts:
+    for attempt in request.state.attempts:
         if not attempt.is_timed:
             return -1.0
     return max(0.0, (now - request.work.first_at) / (output - 1))
@@ -146,7 +162,7 @@ def _learn(
         if tpot_s >= 0.0 and output is not None:
             context.metrics.paced(label, tpot_s)
             # The pause of a stream that broke would falsify the measured speed of both replicas.
-            if request.deadlines.state.resumptions == 0:
+            if request.state.resumptions == 0:
                 context.fleet.outcomes.paced(replica, tpot_s)
                 if is_exact and events > 0:
                     replica.learned.cadence.learn(output, events)

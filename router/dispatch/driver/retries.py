@@ -19,7 +19,12 @@ from typing import Final
 
 from router.core.errors import Reason, RouterError
 from router.dispatch.driver.attempt_state import Attempt, Step
-from router.dispatch.driver.placing import answer_failure, falls_back, falls_back_from, give_up
+from router.dispatch.driver.placing import (
+    answer_failure,
+    falls_back,
+    falls_back_from,
+    replaces_error,
+)
 from router.dispatch.driver.reports import blame
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.retry import LOST, PASSING, UNSENT
@@ -31,12 +36,12 @@ _NOTICE_S: Final = 0.1  # Seconds in which the death of an engine is mostly noti
 
 
 def failed(
-    driver: RequestDriver, attempt: Attempt, reason: Reason, *, reused: bool, received: bool
+    driver: RequestDriver, attempt: Attempt, reason: Reason, *, unread: bool = False
 ) -> None:
-    """Handle the end of an attempt that gave no complete response."""
+    """Handle the end of an attempt that gave no complete response. `unread`: see `judge`."""
     if attempt not in driver.state.live:
         return
-    step = driver.end_attempt(attempt, reason, reused=reused, received=received)
+    step = driver.end_attempt(attempt, reason, unread=unread)
     request, context = driver.request, driver.context
     if step == Step.NOTHING:
         return
@@ -107,7 +112,7 @@ def _retries_elsewhere(driver: RequestDriver, attempt: Attempt, reason: Reason) 
     if others is None or not (is_free or driver.take_budget()):
         return False
     request.discard(attempt)
-    driver.end_attempt(attempt, reason, reused=False, received=True)
+    driver.end_attempt(attempt, reason)
     if is_refused:
         _retry_now(driver, reason)
     else:
@@ -133,7 +138,7 @@ def ask_without_priority(driver: RequestDriver, attempt: Attempt) -> bool:
     driver.priority_rejected_by = replica
     attempt.error_status = 0
     request.free_connection(attempt)
-    driver.end_attempt(attempt, Reason.REPLICA_REFUSED, reused=False, received=True)
+    driver.end_attempt(attempt, Reason.REPLICA_REFUSED)
     driver.context.metrics.retries(Reason.REPLICA_REFUSED)
     driver.begin(replica, driver.context.scheduler.now())
     return True
@@ -245,8 +250,7 @@ def _send_kept_error(driver: RequestDriver) -> None:
     """Send the client the error answer that was kept, unless the request has a fallback."""
     kept = driver.state.kept_error
     assert kept is not None
-    if not falls_back(driver, kept.reason):
-        driver.request.send_kept_error()
+    replaces_error(driver, kept.reason)
 
 
 def retry(driver: RequestDriver, cause: Reason) -> None:
@@ -266,14 +270,14 @@ def retry(driver: RequestDriver, cause: Reason) -> None:
 
 def _retry_now(driver: RequestDriver, cause: Reason) -> None:
     if not driver.can_send_again():
-        give_up(driver, cause)
+        answer_failure(driver, cause)
         return
     others = driver.others()
     if others is not None:
         driver.context.first_probes.forget(driver.request)
         _go_on(driver, others, cause)
     elif not _wait_for_probe(driver, cause):
-        give_up(driver, cause)
+        answer_failure(driver, cause)
 
 
 def _go_on(driver: RequestDriver, others: Sequence[Replica], cause: Reason) -> None:
@@ -287,7 +291,7 @@ def _go_on(driver: RequestDriver, others: Sequence[Replica], cause: Reason) -> N
         try:
             replica = queue.retry(request, others, driver.state.tried())
         except RouterError:
-            give_up(driver, driver.state.blame)
+            answer_failure(driver, driver.state.blame)
             return
         context.metrics.retries(cause)
         if replica is not None:
@@ -297,7 +301,7 @@ def _go_on(driver: RequestDriver, others: Sequence[Replica], cause: Reason) -> N
         now = context.scheduler.now()
         driver.begin(context.chooser.choose(request.view, others, now), now)
     else:
-        give_up(driver, driver.state.blame)
+        answer_failure(driver, driver.state.blame)
 
 
 def _wait_for_probe(driver: RequestDriver, cause: Reason) -> bool:
@@ -305,7 +309,7 @@ def _wait_for_probe(driver: RequestDriver, cause: Reason) -> bool:
 
     Returns False if no first probe is pending, or if the probe cannot change the error.
     """
-    retry, late = partial(_retry_now, driver, cause), partial(give_up, driver, cause)
+    retry, late = partial(_retry_now, driver, cause), partial(answer_failure, driver, cause)
     holds = driver.context.first_probes.hold(driver.request, retry, late)
     if holds:
         driver.pause()
@@ -345,7 +349,7 @@ def _resume(driver: RequestDriver, attempt: Attempt, reason: Reason, now: float)
         return False
     if attempt in driver.state.live:
         request.drop(attempt)
-        driver.end_attempt(attempt, reason, reused=False, received=True)
+        driver.end_attempt(attempt, reason)
     others, body = rest
     replica = context.chooser.choose(request.view, others, now)
     following = driver.prepare(replica, now, rest=body)

@@ -74,12 +74,13 @@ LOST = frozenset(
 
 
 def judge(
-    reason: Reason, *, reused: bool, received: bool, repeatable: bool, known_dead: bool
+    reason: Reason, *, unread: bool = False, repeatable: bool, known_dead: bool
 ) -> RetryChoice:
     """Apply the table in the module's docstring.
 
-    `received`: at least one byte of the response has arrived. `repeatable`: repeating a request of
-    this route is safe.
+    `unread`: a reused connection was lost before any byte of the response arrived, so the replica
+    has probably closed it before it read the request. `repeatable`: repeating a request of this
+    route is safe.
     """
     if reason in UNEXECUTED:
         return RetryChoice.ELSEWHERE
@@ -87,7 +88,7 @@ def judge(
         return RetryChoice.BUDGET
     if reason not in LOST:
         return RetryChoice.NO
-    if reason is Reason.REPLICA_RESET and reused and not received:
+    if reason is Reason.REPLICA_RESET and unread:
         return RetryChoice.HERE
     if not repeatable:
         return RetryChoice.NO

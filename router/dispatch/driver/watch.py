@@ -13,7 +13,7 @@ from typing import Final
 from router.core.errors import Reason, RouterError
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.deadlines import Passed
-from router.dispatch.driver.placing import answer, give_up
+from router.dispatch.driver.placing import answer, answer_failure
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.retries import failed, retry
 from router.dispatch.messages import MESSAGES
@@ -36,7 +36,7 @@ def check(driver: RequestDriver, now: float) -> None:
         request.stalled()
     elif passed == Passed.SILENCE:
         timed_out(driver, Reason.TOKEN_GAP_TIMEOUT)
-    elif passed == Passed.BEGINNING:
+    elif passed == Passed.DEADLINE:
         # The client's deadline has passed, which is not a failure of the replica.
         reason = Reason.DEADLINE_PASSED
         request.estimate_work(now)
@@ -63,11 +63,11 @@ def _check_attempts(driver: RequestDriver, now: float) -> None:
         if attempt.connect_due <= now:
             attempt.connect_due = NEVER
             request.drop(attempt)
-            failed(driver, attempt, Reason.CONNECT_TIMEOUT, reused=False, received=False)
+            failed(driver, attempt, Reason.CONNECT_TIMEOUT)
         elif attempt.first_due <= now:
             attempt.first_due = NEVER
             request.drop(attempt)
-            failed(driver, attempt, _late(driver), reused=False, received=True)
+            failed(driver, attempt, _late(driver))
 
 
 def _check_work(driver: RequestDriver, attempt: Attempt, now: float) -> bool:
@@ -87,7 +87,7 @@ def _check_work(driver: RequestDriver, attempt: Attempt, now: float) -> bool:
     if is_comparison and (works_until <= now or outcomes.is_unfit(replica, attempt.began, now)):
         # The client gets the error answer that is known.
         request.drop(attempt)
-        failed(driver, attempt, Reason.REPLICA_STALLED, reused=False, received=True)
+        failed(driver, attempt, Reason.REPLICA_STALLED)
         return True
     if works_until <= now:
         # The replica is ejected as soon as other attempts count against it, too.
@@ -119,7 +119,7 @@ def _leave_stalled(driver: RequestDriver, attempt: Attempt) -> bool:
     if state.reached >= state.most or not driver.others() or not driver.take_budget():
         return False
     request.drop(attempt)
-    driver.end_attempt(attempt, Reason.REPLICA_STALLED, reused=False, received=True)
+    driver.end_attempt(attempt, Reason.REPLICA_STALLED)
     retry(driver, Reason.REPLICA_STALLED)
     return True
 
@@ -137,7 +137,7 @@ def timed_out(driver: RequestDriver, reason: Reason) -> None:
     for attempt in live:
         driver.request.drop(attempt)
     for attempt in live:
-        failed(driver, attempt, reason, reused=False, received=True)
+        failed(driver, attempt, reason)
     if not live:
         driver.clear_alarm()
-        give_up(driver, reason)
+        answer_failure(driver, reason)

@@ -167,7 +167,7 @@ class QueueDriver:
         ticket.order = x.order  # A retry comes before requests that arrived later.
         ticket.excluded = excluded
         forecast: WaitForecast | None = None
-        if x.deadlines.state.last is None:  # The wait is predicted at the arrival, not for a retry.
+        if x.state.last is None:  # The wait is predicted at the arrival, not for a retry.
             forecast = if_it_waits(x.view, self._chooser, self._fleet, now)
             ticket.forecast = forecast
         try:
@@ -258,7 +258,7 @@ class QueueDriver:
         elif reason in _NO_ROOM:
             end = REFUSED
         if ticket is None:
-            last = x.deadlines.state.last
+            last = x.state.last
             if last is not None:
                 flow = x.flow
                 view = x.view

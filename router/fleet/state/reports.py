@@ -19,7 +19,8 @@ MISSES: Final = 3
 class Reports:
     """The reported signals of one replica. Times are monotonic seconds.
 
-    Only `table/poll_results.py` writes it. `driver/request_end.py` counts the expected hits.
+    `table/poll_results.py` writes it, and `monitor/signal_changes.py` writes `apart` for it.
+    `driver/request_end.py` counts the expected hits. Whoever makes a replica calls `await_polls`.
     """
 
     __slots__ = (

@@ -23,7 +23,7 @@ from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, EnginePort, Kind
 from router.dispatch.driver.deadlines import Deadlines
 from router.dispatch.driver.placing import answer, place
-from router.dispatch.driver.reports import content_shown, refusal_shown
+from router.dispatch.driver.reports import content_shown
 from router.dispatch.driver.request import Request
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.request_end import end_request
@@ -82,23 +82,28 @@ class SimulatedAttempt(EngineAttempt, EnginePort):
     def identity(self) -> tuple[int, int]:
         return self.exchange.arrival.number, self.attempt.index
 
-    def start(self, fresh: bool) -> None:
+    def open(self, fresh: bool) -> None:
         self.engine.send(self)
 
-    def cancel(self) -> None:
-        if self.attempt is self.exchange.driver.state.winner:
+    def drop(self) -> None:
+        winner = self.exchange.state.winner
+        if self.attempt is winner:
             self.made = self.engine.generated(self)
+        elif winner is not None:  # Another attempt was faster.
+            self.exchange.outcome.wasted_tokens += self.engine.computed(self)
         self.engine.cancel(self)
 
     def discard(self) -> None:
-        self.cancel()
+        self.drop()
 
-    def finish(self) -> None:
+    def free_connection(self) -> None:
         return
 
     def connected(self) -> None:
         if self.attempt in self.exchange.driver.state.live:
             self.exchange.driver.connected(self.attempt)
+            if self.exchange.is_sent_once():
+                self.exchange.body = None
 
     def first_token(self, now: float) -> None:
         self.exchange.content(self, now)
@@ -119,9 +124,7 @@ class SimulatedAttempt(EngineAttempt, EnginePort):
         if self.attempt not in self.exchange.driver.state.live:
             return
         self.exchange.see_work(self.attempt)
-        # Each simulated connection counts as new, so `reused` is False. vLLM sends the response
-        # head at once, so `received` is True.
-        failed(self.exchange.driver, self.attempt, reason, reused=False, received=True)
+        failed(self.exchange.driver, self.attempt, reason)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -164,8 +167,9 @@ class ClockDeadlines(Deadlines):
         self._timer = inf  # When the router next checks the deadlines of this request.
         super().__init__(times, route, arrival.at, streams=streams, most=most)
 
-    def moved(self, due: float) -> None:
-        due = min(due, self._leaves_at)
+    def update(self) -> None:
+        super().update()
+        due = min(self.next_check, self._leaves_at)
         if due < self._timer:
             self._timer = due
             self._port.call_at(due, self._number)
@@ -232,9 +236,7 @@ class SimulatedExchange(Request):
         self.context = context
         self.driver = RequestDriver(self, context)
         self._clock = clock
-        if route.repeatable:
-            header = _X_HEDGE.get(arrival.hedging)
-            self.hedges_as = context.hedger.hedges_as(urgency.stated, header, may_ask)
+        self.driver.allow_hedge(_X_HEDGE.get(arrival.hedging), may_ask)
         self._port = port
         self.router = router
         self.number = number  # number of the request within the router
@@ -328,23 +330,15 @@ class SimulatedExchange(Request):
     def content(self, io: SimulatedAttempt, now: float) -> None:
         """Process the arrival of an attempt's first token."""
         attempt, driver = io.attempt, self.driver
-        if attempt not in driver.state.live or not self._wins(attempt, now):
+        if attempt not in driver.state.live or not driver.won(attempt, now):
             return
+        self._record_attempt(attempt)
         self.outcome.first = now
         ttft_s = now - attempt.began if self.view.stream else None
         if self.view.stream:
             self.work.flows(attempt.at.learned.cadence, now)
             io.relayed = 1
         content_shown(self, self.context, attempt, ttft_s, now)
-
-    def _wins(self, attempt: Attempt, now: float) -> bool:
-        losers = [other for other in self.driver.state.live if other is not attempt]
-        wasted = sum(self.computed_tokens(other) for other in losers)
-        if not self.driver.won(attempt, now):
-            return False
-        self._record_attempt(attempt)
-        self.outcome.wasted_tokens += wasted
-        return True
 
     def _record_attempt(self, attempt: Attempt) -> None:
         """Record an attempt in the outcome, instead of an attempt that was recorded before."""
@@ -377,9 +371,9 @@ class SimulatedExchange(Request):
             self.see_work(attempt)
             keep_error(driver, attempt, reason)
             return
-        self._wins(attempt, now)
-        refusal_shown(self, self.context, attempt, now)
-        driver.completed(attempt, reason, now)
+        driver.won(attempt, now)
+        self._record_attempt(attempt)
+        driver.refused(attempt, reason, now)
         self._finish(reason, now, io)
 
     # -- the clock ----------------------------------------------------------------------------

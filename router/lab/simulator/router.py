@@ -23,9 +23,9 @@ from router.core.errors import RouterError
 from router.core.urgency import BATCH, NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
+from router.dispatch.driver.request_end import release_share
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.tenants import Tenants, TenantShare, may_hedge
-from router.dispatch.usage.token_counts import UNKNOWN
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.names import Names, Target
@@ -277,11 +277,7 @@ class SimulatedRouter(RouterPort):
 
     def ended(self, exchange: SimulatedExchange) -> None:
         del self.exchanges[exchange.number]
-        share, usage = exchange.tenant_share, exchange.work.usage
-        if share is not None:
-            share.leave(usage, usage is not UNKNOWN, 0, self._clock.now)
-            if self.queue is not None:
-                self.queue.wake()
+        release_share(exchange, self.context, 0, self._clock.now)
         self._clock.unfinished -= 1
         self._on_end(exchange.outcome)
 

@@ -62,7 +62,7 @@ def test_a_retry_keeps_the_estimate_of_the_arrival() -> None:
     before = request.estimate
     (attempt,) = request.driver.state.live
     world.time.passes(1.0)
-    request.fails(attempt, Reason.CONNECT_FAILED, received=False)
+    request.fails(attempt, Reason.CONNECT_FAILED)
     answered(world, request, 0.0)
     assert request.estimate is before
     assert before is not None and before.is_judged and not before.is_kept

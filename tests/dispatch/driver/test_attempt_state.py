@@ -8,7 +8,7 @@ from tests.dispatch.replicas import bare
 
 
 def breaks(state: AttemptState, attempt: Attempt) -> int:
-    flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
+    flags = {"repeatable": True, "known_dead": False}
     return state.failed(attempt, Reason.REPLICA_RESET, 1.0, **flags)
 
 
@@ -81,9 +81,9 @@ def test_a_connection_was_not_stale_if_the_same_replica_then_refuses_one(
     replicas = {name: bare(name) for name in "ab"}
     state = AttemptState(3)
     first = state.begin(replicas["a"], 0.0)
-    flags = {"received": False, "repeatable": True, "known_dead": False}
-    assert state.failed(first, Reason.REPLICA_RESET, 1.0, reused=True, **flags) == Step.HERE
+    flags = {"repeatable": True, "known_dead": False}
+    assert state.failed(first, Reason.REPLICA_RESET, 1.0, unread=True, **flags) == Step.HERE
     assert first.stale
     second = state.begin(replicas[refusing], 1.0)
-    state.failed(second, Reason.CONNECT_FAILED, 2.0, reused=False, **flags)
+    state.failed(second, Reason.CONNECT_FAILED, 2.0, **flags)
     assert first.stale is is_stale

@@ -1,4 +1,4 @@
-"""The deadline of a request is never later than a limit that must be checked."""
+"""The next check of a request's time limits is never later than a limit."""
 
 import pytest
 from hypothesis import strategies as st
@@ -122,7 +122,9 @@ class Limits(RuleBasedStateMachine):
             return
         self.deadlines.won(attempt)
         self.deadlines.content(self.now, has_comments)
-        for loser in state.outrun(self.now):
+        losers = [other for other in self.live if other is not attempt]
+        state.outrun(self.now)
+        for loser in losers:
             self.first.pop(loser, None)
             self.connect.pop(loser, None)
         self.first.pop(attempt, None)
@@ -182,16 +184,16 @@ class Limits(RuleBasedStateMachine):
         dues = [due for name, due in self.active.items() if name not in suspended]
         dues += [*self.first.values(), *self.connect.values()]
         dues += [attempt.work_due for attempt in self.live]
-        assert self.deadlines.deadline <= min(dues, default=NEVER)
+        assert self.deadlines.next_check <= min(dues, default=NEVER)
         self.deadlines.update()
-        assert self.deadlines.deadline == self.deadlines.next_due() == min(dues, default=NEVER)
+        assert self.deadlines.next_check == self.deadlines.next_due() == min(dues, default=NEVER)
 
 
 def attempt_limit(deadlines: Deadlines) -> float:
     """Seconds to the first content, by the rules of `timeouts`."""
     if not deadlines.waits_for_whole:
         return deadlines.times.first_token_s
-    return deadlines.times.whole_s if deadlines.wanted_until == NEVER else NEVER
+    return deadlines.times.whole_s if deadlines.client_deadline == NEVER else NEVER
 
 
 Limits.TestCase.settings = examples(200, steps=30)
@@ -203,7 +205,7 @@ TestLimits = Limits.TestCase
     [
         ("", 29.9, Passed.NOTHING),
         ("", 30.0, Passed.TOTAL),
-        ("limited", 2.0, Passed.BEGINNING),
+        ("limited", 2.0, Passed.DEADLINE),
         ("content", 3.0, Passed.SILENCE),
         ("content paused", 5.5, Passed.NOTHING),
         ("content paused", 6.0, Passed.READING),
@@ -243,9 +245,9 @@ def test_bytes_move_the_end_of_a_silence() -> None:
 
 def test_the_first_content_sets_the_deadline() -> None:
     deadlines = deadlines_of(streams=False)
-    assert deadlines.deadline == 30.0
+    assert deadlines.next_check == 30.0
     deadlines.content(1.0, False)
-    assert deadlines.deadline == 3.0
+    assert deadlines.next_check == 3.0
 
 
 def test_an_early_200_that_was_postponed_in_the_queue_is_due_after_the_wait() -> None:

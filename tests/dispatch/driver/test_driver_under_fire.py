@@ -319,7 +319,7 @@ class Fire(RuleBasedStateMachine):
     @rule(late=st.sampled_from([11.0, 11.0, 61.0, 301.0]))
     def time_passes(self, late: float) -> None:
         if self.exchange in self.dispatcher.exchanges:
-            self.feed(self.exchange.deadlines.on_deadline, self.exchange.arrived + late)
+            self.feed(self.exchange.on_deadline, self.exchange.arrived + late)
 
     @rule()
     def client_leaves(self) -> None:

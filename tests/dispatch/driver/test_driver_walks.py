@@ -220,7 +220,7 @@ class Walk(RuleBasedStateMachine):
     def refuses(self, data: st.DataObject) -> None:
         request, attempt = self.any_attempt(data)
         if not attempt.is_sent:
-            request.fails(attempt, Reason.CONNECT_FAILED, received=False)
+            request.fails(attempt, Reason.CONNECT_FAILED)
 
     @sent
     @rule(data=st.data())
@@ -239,13 +239,12 @@ class Walk(RuleBasedStateMachine):
         reason=st.sampled_from(
             [Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.BAD_RESPONSE, Reason.NO_FILES]
         ),
-        reused=st.booleans(),
-        received=st.booleans(),
+        unread=st.booleans(),
         data=st.data(),
     )
-    def breaks(self, reason: Reason, reused: bool, received: bool, data: st.DataObject) -> None:
+    def breaks(self, reason: Reason, unread: bool, data: st.DataObject) -> None:
         request, attempt = self.any_attempt(data)
-        request.fails(attempt, reason, reused=reused, received=received)
+        request.fails(attempt, reason, unread=unread)
 
     @sent
     @rule(

@@ -77,7 +77,7 @@ def test_the_replicas_of_the_first_model_may_serve_the_fallback(queue: Queue) ->
             attempt = request.driver.state.live[0]
             request.driver.connected(attempt)
             request.drop(attempt)
-            failed(request.driver, attempt, Reason.TTFT_TIMEOUT, reused=False, received=True)
+            failed(request.driver, attempt, Reason.TTFT_TIMEOUT)
     assert request.ended is Reason.TTFT_TIMEOUT
     kinds = [attempt.kind for attempt in request.driver.state.attempts]
     assert kinds == [Kind.PRIMARY, Kind.FALLBACK, Kind.FALLBACK]
@@ -155,7 +155,7 @@ def test_a_request_that_crashes_replicas_reaches_two_of_them() -> None:
             attempt = request.driver.state.live[0]
             request.driver.connected(attempt)
             request.drop(attempt)
-            failed(request.driver, attempt, Reason.REPLICA_RESET, reused=False, received=True)
+            failed(request.driver, attempt, Reason.REPLICA_RESET)
         at.time.passes(0.5)
     assert request.ended is Reason.REPLICA_RESET
     assert len(request.driver.state.attempts) == 2

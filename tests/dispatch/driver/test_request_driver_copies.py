@@ -217,6 +217,45 @@ def test_hedges(table: str, settings: dict[str, Any]) -> None:
     run(table, {"hedging": HEDGED, **settings})
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("see_work_of", "nothing"),
+        ("attach", "drop a at r1"),
+        ("open", "copy a to r1; drop a at r1"),
+    ],
+)
+def test_a_copy_that_cannot_be_sent_does_not_end_its_request(call: str, said: str) -> None:
+    world = World(3, hedging=HEDGED)
+    found: list[Exception] = []
+    world.context.log_defect = found.append
+    world.broken = call
+    play(world, f"a arrives -> send a to r0\n1s passes -> {said}")
+    play(world, "9s passes -> nothing\nr0 ends a -> show a from r0; release a at r0; end a: ok")
+    assert [str(err) for err in found] == [call]
+    world.check_empty()
+
+
+def test_a_replica_whose_copy_was_not_sent_may_get_the_retry() -> None:
+    world = World(2, hedging=HEDGED)
+    world.context.log_defect = lambda _: None
+    world.broken = "attach"
+    play(world, "a arrives -> send a to r0\n1s passes -> drop a at r1")
+    play(world, "r0 resets a -> retry a to r1")
+    play(world, "r1 ends a -> show a from r1; release a at r1; end a: ok")
+    world.check_empty()
+
+
+def test_a_copy_that_was_not_sent_is_not_why_its_request_fails() -> None:
+    world = World(2, hedging=HEDGED)
+    world.context.log_defect = lambda _: None
+    world.broken = "attach"
+    play(world, "a arrives -> send a to r0\n1s passes -> drop a at r1")
+    world.goes_down("r1")
+    play(world, "r0 refuses a -> answer a: connect_failed")
+    world.check_empty()
+
+
 @pytest.mark.parametrize("had_connection", [False, True])
 @pytest.mark.parametrize("ends", ["r0 shows a", "a leaves", "r1 refuses a"])
 def test_a_copy_that_never_had_a_connection_is_refunded(had_connection: bool, ends: str) -> None:

@@ -110,6 +110,6 @@ def test_moves_take_no_attempt_from_a_request(queue: Queue) -> None:
     # It may still fail once: no failure was counted so far.
     for replica in world.replicas[:2]:
         world.fleet.set_duty(replica, Duty.IN_SERVICE)
-    request.fails(request.driver.state.live[0], Reason.CONNECT_FAILED, received=False)
+    request.fails(request.driver.state.live[0], Reason.CONNECT_FAILED)
     world.time.passes(0.5)
     assert world.said[-1] == "retry q to r0"

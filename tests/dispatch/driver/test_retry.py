@@ -11,8 +11,7 @@ from router.dispatch.driver.retry import Budget, RetryChoice, judge
 
 BOOLS = (False, True)
 COMBINATIONS = [
-    {"reused": a, "received": b, "repeatable": c, "known_dead": d}
-    for a, b, c, d in product(BOOLS, repeat=4)
+    {"unread": a, "repeatable": b, "known_dead": c} for a, b, c in product(BOOLS, repeat=3)
 ]
 UNEXECUTED = (
     *(Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT, Reason.REGION_NOT_ALLOWED),
@@ -37,7 +36,7 @@ def expected(reason: Reason, **flags: bool) -> RetryChoice:
         return RetryChoice.ELSEWHERE
     if reason is Reason.REPLICA_BUSY:
         return RetryChoice.BUDGET
-    if reason is Reason.REPLICA_RESET and flags["reused"] and not flags["received"]:
+    if reason is Reason.REPLICA_RESET and flags["unread"]:
         return RetryChoice.HERE
     if reason in LOST and flags["repeatable"]:
         return RetryChoice.ELSEWHERE if flags["known_dead"] else RetryChoice.BUDGET

@@ -151,6 +151,8 @@ class HedgedFleet:
         ttft_s = now - attempt.began
         self.fleet.outcomes.showed_content(attempt.at, now, attempt.began, ttft_s, attempt.tokens)
         hedger.shown(view, attempt, now)
-        for loser in state.outrun(now):
+        losers = [other for other in state.live if other is not attempt]
+        state.outrun(now)
+        for loser in losers:
             hedger.outrun(view, loser, -1, now)
         state.completed(attempt, now)

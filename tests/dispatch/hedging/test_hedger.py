@@ -394,15 +394,7 @@ def test_unknown_attempts_are_ignored() -> None:
     w = World()
     state, attempt = w.begin(w.a)
     w.hedger.failed(w.view, attempt, w.now)
-    state.failed(
-        attempt,
-        Reason.CONNECT_FAILED,
-        w.now,
-        reused=False,
-        received=False,
-        repeatable=True,
-        known_dead=False,
-    )
+    state.failed(attempt, Reason.CONNECT_FAILED, w.now, repeatable=True, known_dead=False)
     _, retry = w.begin(w.b, state)
     w.answer(state, retry)
     assert vars(w.counts) == vars(HedgeCounts())

@@ -61,10 +61,11 @@ class Walk:
     def fails(self, state: AttemptState, attempt: Attempt) -> None:
         w, reason = self.w, self.rng.choice(ENDS)
         if reason is Reason.CLIENT_GONE or state.live == [attempt]:
-            ended = state.end(reason, w.now)
+            ended = [*state.live]
+            state.end(reason, w.now)
         else:
-            state.keep_error(attempt, reason, w.now)
             ended = [attempt]
+            state.keep_error(attempt, reason, w.now)
         for gone in ended:
             w.hedger.failed(w.view, gone, w.now)
 

@@ -118,7 +118,8 @@ class World:
         ttft_s = self.now - attempt.began if self.view.stream else None
         fleet.outcomes.showed_content(attempt.at, self.now, attempt.began, ttft_s, attempt.tokens)
         self.hedger.shown(self.view, attempt, self.now)
-        losers = state.outrun(self.now)
+        losers = [other for other in state.live if other is not attempt]
+        state.outrun(self.now)
         for loser in losers:
             self.hedger.outrun(self.view, loser, -1, self.now)
         state.completed(attempt, self.now)

@@ -130,7 +130,7 @@ async def test_a_break_before_any_content_moves_no_deadline_of_the_client(router
     (exchange,) = router.app.parts.dispatcher.exchanges
     exchange.client_paused()
     exchange.client_resumed()
-    assert exchange.deadlines.deadline <= exchange.deadlines.wanted_until
+    assert exchange.deadlines.next_check <= exchange.deadlines.client_deadline
     assert_error(await client.recv_response(), Reason.DEADLINE_PASSED, 408)
 
 

@@ -285,4 +285,4 @@ async def test_a_reload_changes_whose_deadlines_are_used() -> None:
         await router.send(data)
         await asyncio.sleep(0.4)
         (exchange,) = app.parts.dispatcher.exchanges
-        assert exchange.deadlines.wanted_until == float("inf")
+        assert exchange.deadlines.client_deadline == float("inf")

@@ -140,6 +140,36 @@ async def test_a_request_that_connects_is_not_sent_to_a_region_that_was_removed(
         assert fleet.replicas["us-1"].health.failures == 0, "the replica is not blamed"
 
 
+@scenario
+async def test_the_connection_is_closed_although_the_end_of_its_attempt_raises(
+    tmp_path: Path,
+) -> None:
+    is_resolved = asyncio.Event()
+
+    async def resolve() -> list[str]:
+        await is_resolved.wait()
+        return ["127.0.0.1"]
+
+    async with two_regions(tmp_path, json_ok, json_ok) as world:
+        fleet = world.router.app.parts.fleet
+        pool, hooks = fleet.replicas["us-1"].pool, fleet.hooks
+        pool.address.resolve = resolve
+        task = await world.begins(PRIVATE, LIMITED, "x-region: us")
+        await eventually(lambda: pool.waiting == 1, "the request waits for a connection")
+        await world.limits("eu")
+        room = hooks.room
+
+        def raises(replica: object) -> None:
+            hooks.room = room
+            raise RuntimeError("a defect")
+
+        hooks.room = raises
+        is_resolved.set()
+        assert (await task).status == 500
+        assert hooks.room is room
+        await eventually(lambda: not pool.all, "the connection is closed")
+
+
 @needs("kv_events")
 @scenario
 async def test_a_prompt_is_not_tokenized_in_a_region_that_was_removed(tmp_path: Path) -> None:

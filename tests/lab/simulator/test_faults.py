@@ -25,6 +25,20 @@ def test_what_it_had_begun_to_answer_is_cut_off() -> None:
     assert one.ended == pytest.approx(0.5 + NET)
 
 
+@pytest.mark.parametrize(
+    ("retry_body", "ended"), [(400, (Reason.OK, 2)), (399, (Reason.REPLICA_RESET, 1))]
+)
+def test_a_lost_request_is_sent_again_if_its_body_was_kept(
+    retry_body: int, ended: tuple[Reason, int]
+) -> None:
+    kill = Fault(at=0.05, replica=0, kind="kill", until=inf)
+    kept = Kept()
+    scenario = world(replicas=2, faults=(kill,), retry_body=retry_body)
+    simulate(scenario, Script([Arrival(0, 0.0, 100, 3)]), kept)
+    (one,) = kept.outcomes
+    assert (one.reason, one.attempts) == ended
+
+
 def caching_world(interval_s: float) -> list[Outcome]:
     """The same prompt before a restart of its replica, and twice afterwards."""
     kill = Fault(at=5.0, replica=0, kind="kill", until=6.0)

@@ -60,6 +60,14 @@ def test_the_copy_of_a_straggler_answers(stream: bool) -> None:
     assert [engine.requests for engine in totals.engines] == [0, 1]
 
 
+def test_a_request_whose_body_is_not_kept_gets_no_copy() -> None:
+    (one,), totals = run(
+        high(struck(True, False)), straggling=Straggling(share=0.5, factor=10.0), retry_body=399
+    )
+    assert (one.reason, one.attempts, one.replica) == (Reason.OK, 1, "r0")
+    assert totals.hedges.fired == 0
+
+
 def test_both_straggle_and_the_first_one_is_still_the_first() -> None:
     (one,), totals = run(high(struck(True, True)), straggling=Straggling(share=0.5, factor=4.0))
     assert one.hedged and not one.hedge_won

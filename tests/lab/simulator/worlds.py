@@ -42,6 +42,7 @@ _SETTINGS = {
     "health": ("health", ""),
     "steps": ("priority", "steps"),
     "attempts": ("retry", "attempts"),
+    "retry_body": ("limits", "retry_body"),
     "first_token_s": ("timeouts", "first_token_s"),
     "token_gap_s": ("timeouts", "token_gap_s"),
     "prefix_blocks": ("prefix", "blocks"),
