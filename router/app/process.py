@@ -109,6 +109,7 @@ class _Process:
         # Waits for the permission to accept connections.
         self._leave: asyncio.Task[FleetState] | None = None
         self._is_serving = False
+        self._early: list[frames.Order] = []  # Orders that came before this process served.
         self._stops = 0  # The number of signals to stop.
         self._now = asyncio.Event()  # A second signal: nothing more is awaited.
 
@@ -141,6 +142,8 @@ class _Process:
             await app.stop()
             raise
         self._is_serving = True
+        for order in self._early:
+            self._obey(order)
         if old is None:
             self._notifier.ready()
         else:
@@ -220,6 +223,8 @@ class _Process:
         if order.what in (frames.STOP, frames.STOP_BY_HAND):
             by_hand = order.what == frames.STOP_BY_HAND
             self._terminate(signal.SIGINT if by_hand else signal.SIGTERM)
+        elif not self._is_serving:
+            self._early.append(order)
         elif order.what == frames.RELOAD:
             self._begin(self._reload())
         elif order.what == frames.REOPEN:
