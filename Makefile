@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
     check-install-trixie check-deploy wheel test-engine compare-engines prove-replay prove-promise \
     prove-tenants prove-black-hole prove-restart bench-overhead count-instructions \
     bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-plan bench-sidecar \
-    bench-simulator results clean
+    bench-routers bench-simulator results clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -131,6 +131,10 @@ bench-priority: $(COMPILED)/.built  ## what the queue's order brings and costs, 
 bench-sidecar: $(COMPILED)/.built  ## several routers on one fleet and one router, simulated and over HTTP
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench sidecar \
 	    --runs $(CURDIR)/build/bench-sidecar.jsonl
+
+bench-routers: $(COMPILED)/.built  ## do several routers that share act as one? half an hour, resumable
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench sidecar --part moderate \
+	    --runs $(CURDIR)/build/bench-routers.jsonl
 
 bench-gain: $(COMPILED)/.built  ## worth of the tokens in time, by order and policy; TRACES=folder
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench gain \

@@ -62,7 +62,7 @@ class Player:
         self._port = port
         self._model = model
         self._count = count
-        self._idle: list[stream.Link] = []
+        self._idle: dict[int, list[stream.Link]] = {}  # by port
         self._open = 0
         self._records: list[Record] = []
         self._window_bytes = 0
@@ -90,8 +90,9 @@ class Player:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
         spent = (process_time() - cpu_before) / (perf_counter() - self._begin)
-        for link in self._idle:
-            link.close()
+        for links in self._idle.values():
+            for link in links:
+                link.close()
         played = Played(
             self._records,
             self._window_bytes // stream.TOKEN_BYTES,
@@ -163,8 +164,9 @@ class Player:
             if not ended.done():
                 ended.set_result(None)
 
+        port = self._port_of(conversation, len(messages))
         try:
-            link = await self._link()
+            link = await self._link(port)
         except OSError as error:
             record.error = f"connect: {error.strerror or type(error).__name__}"
             return None
@@ -181,7 +183,7 @@ class Player:
             answer.error = "short answer"
         record.error = answer.error
         if link.usable and not answer.error:
-            self._idle.append(link)
+            self._idle.setdefault(port, []).append(link)
         else:
             link.close()
         return None if answer.error else answer.text
@@ -195,16 +197,19 @@ class Player:
         first, last = begin + script.measure_from, begin + script.until
         self._window_bytes += sum(size for at, size in answer.token_times if first <= at < last)
 
-    async def _link(self) -> stream.Link:
+    def _port_of(self, conversation: Conversation, messages: int) -> int:
+        """The port for a conversation's request with this number of messages."""
+        return self._port
+
+    async def _link(self, port: int) -> stream.Link:
         oldest = perf_counter() - _IDLE_S
-        while self._idle:
-            link = self._idle.pop()
+        idle = self._idle.get(port, [])
+        while idle:
+            link = idle.pop()
             if link.usable and link.idle_since > oldest:
                 return link
             link.close()
-        _, made = await asyncio.get_running_loop().create_connection(
-            stream.Link, self._host, self._port
-        )
+        _, made = await asyncio.get_running_loop().create_connection(stream.Link, self._host, port)
         return made
 
 

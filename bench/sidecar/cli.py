@@ -1,6 +1,7 @@
 """`hedgerow bench sidecar`: run the requested parts and print their results.
 
-Exit code 0: measured; 1: a part could not be measured; 2: an argument is invalid.
+Exit code 0: measured; 1: a part could not be measured, or a goal was missed in a run without
+`--quick`; 2: an argument is invalid.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from bench.findings.command import measured
 from bench.findings.found import Found
 
 # The module of each part. It has add_arguments(parser) and run(args) -> Found.
-PARTS: Final = {"simulated": "bench.sidecar.simulated", "http": "bench.sidecar.http.part"}
+PARTS: Final = {
+    "simulated": "bench.sidecar.simulated",
+    "http": "bench.sidecar.http.part",
+    "moderate": "bench.sidecar.moderate.part",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--part", choices=tuple(PARTS), help="only this part")
-    add("--quick", action="store_true", help="seconds, for figures of no worth")
+    add("--quick", action="store_true", help="seconds or minutes, for figures of no worth")
     found.add_arguments(parser)
     for module in PARTS.values():
         import_module(module).add_arguments(parser)

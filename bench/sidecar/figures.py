@@ -56,6 +56,7 @@ class Setup:
     is_sidecar: bool = False
     policy: str = "kv_aware"
     shares: bool = False  # the routers tell each other of their requests (`router/share`)
+    workers: int = 1  # processes of each router; they share one port, and share without a server
 
     @property
     def pods(self) -> int:
@@ -74,7 +75,11 @@ class Setup:
 
     def settings(self) -> dict[str, Any]:
         """The sections of the configuration that are not the defaults."""
-        return {"routing": {"policy": self.policy}, "prefix": {"exact": self.is_exact}}
+        return {
+            "workers": self.workers,
+            "routing": {"policy": self.policy},
+            "prefix": {"exact": self.is_exact},
+        }
 
 
 def setups(counts: tuple[int, ...], others: tuple[int, ...] = ()) -> list[Setup]:
