@@ -249,7 +249,7 @@ class Parent:
         if isinstance(frame, Told):
             data = encoded(frame)
             for slot in self._slots:
-                if slot.link is not None and slot.is_serving:
+                if slot.link is not None:  # Also to one that starts.
                     slot.link.send_encoded(data)
         elif isinstance(frame, Ask):
             for slot in self._slots:
