@@ -68,7 +68,7 @@ def change_members(
     if gone or made:
         fleet.change([replica.id for replica in gone], [*made.values()])
     else:
-        parts.look_for_spot()
+        parts.context.chooser.look_for_spot(fleet.replicas)
         fleet.rebuild()
     for replica in made.values():
         parts.watch(replica)

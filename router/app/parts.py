@@ -15,7 +15,6 @@ from socket import gethostname
 
 import msgspec
 
-from policies.contract import RoutingPolicy
 from router.app.fleet_log import FleetLog
 from router.app.listeners import OwnListeners
 from router.app.reclaims import Reclaims
@@ -306,22 +305,9 @@ class Parts:
     # -- what the parts report ----------------------------------------------------------------
 
     def fleet_changed(self, ids: frozenset[str]) -> None:
-        for policy in self.context.chooser.policies.all():
-            self._tell(policy, ids)
+        self.context.chooser.fleet_changed(ids, self.fleet.replicas, failed)
         self.context.hedger.times.fleet_changed()
         self.fleet_log.fleet_changed(ids)
-        self.look_for_spot()
-
-    def look_for_spot(self) -> None:
-        """Updates whether any replica is a spot replica, after the fleet or a replica changed."""
-        self.context.chooser.has_spot = any(r.is_spot for r in self.fleet.replicas.values())
-
-    def _tell(self, policy: RoutingPolicy, ids: frozenset[str]) -> None:
-        try:
-            policy.on_fleet_change(ids)
-        except Exception as err:
-            self.metrics.policy_errors += 1
-            failed(err)
 
     def _fleet_event(self, what: str, replica: Replica) -> None:
         if what == "ejected":

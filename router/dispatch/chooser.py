@@ -14,7 +14,7 @@ Must never: do I/O, or count load (the lease counts it).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -104,6 +104,28 @@ class Chooser:
         self.plan_changes = 0
         self.has_spot = False  # Whether any replica of the fleet is a spot replica.
         self.policies = policies  # A reload replaces them.
+
+    def fleet_changed(
+        self,
+        ids: frozenset[str],
+        replicas: Mapping[str, Replica],
+        failed: Callable[[Exception], object],
+    ) -> None:
+        """Tell the policies the IDs of all replicas, because the fleet or the policies changed.
+
+        `failed`: called with the error of a policy, which is counted.
+        """
+        for policy in self.policies.all():
+            try:
+                policy.on_fleet_change(ids)
+            except Exception as err:
+                self._metrics.policy_errors += 1
+                failed(err)
+        self.look_for_spot(replicas)
+
+    def look_for_spot(self, replicas: Mapping[str, Replica]) -> None:
+        """Update whether any replica is a spot replica, after the fleet or a replica changed."""
+        self.has_spot = any(replica.is_spot for replica in replicas.values())
 
     def choose(self, view: RequestView, candidates: Sequence[Replica], now: float) -> Replica:
         """Return the policy's choice among `candidates`, or a random one if the policy fails."""

@@ -12,13 +12,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from math import inf
 from typing import Final
 
 from router.config.model import Config
 from router.core.clock import monotonic
 from router.core.errors import Reason, RouterError
-from router.core.urgency import BATCH, Urgency
+from router.core.urgency import Urgency
 from router.dispatch.attempts.abort import Aborter
 from router.dispatch.attempts.engine_priority import IgnoredNumbers
 from router.dispatch.attempts.ids import Ids
@@ -27,6 +26,7 @@ from router.dispatch.charges import ChargeRules
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
 from router.dispatch.context import Context
+from router.dispatch.driver.placing import admit
 from router.dispatch.driver.request_end import release_share
 from router.dispatch.ending import revoke
 from router.dispatch.exchange import Exchange, ExchangeOwner
@@ -36,14 +36,13 @@ from router.dispatch.placement import Placement
 from router.dispatch.recurring import Recurring
 from router.dispatch.routing_facts import RoutingFacts, salt_of, session_in
 from router.dispatch.rules import ArrivalRules
-from router.dispatch.tenants import Tenants, check_model
+from router.dispatch.tenants import KEY_LIMITS, Tenants, check_model
 from router.fleet.dialects import UNKNOWN
 from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
 from router.intake.authority import check_default, check_no_background
 from router.intake.body import may_be_large, read_fields, watch
 from router.intake.fields import Fields, Unread
-from router.intake.flow import with_steps
 from router.intake.keys import Key, Keyring
 from router.intake.routes import (
     BATCHES,
@@ -259,7 +258,8 @@ class Dispatcher(Handler, ExchangeOwner):
         )
         client.exchange = exchange
         self.exchanges.add(exchange)
-        self._state_facts(exchange, client)
+        if is_inference:
+            self._facts.fill(exchange, self.arrival)
         try:
             self._admit(exchange)
             if not is_inference and self._answers_itself(exchange, client):
@@ -326,30 +326,40 @@ class Dispatcher(Handler, ExchangeOwner):
         served = fleet.defaults.of(fleet.models.routed(own_model))
         check_default(fields, path, served, models, is_known=route.is_known)
 
-    def _state_facts(self, exchange: Exchange, client: ClientConnection) -> None:
-        """Set the regions of a request and, for inference, its SLOs and the facts of its prompt."""
-        context, asked, view = self._context, exchange.asked, exchange.view
-        head, key = asked.head, asked.key
-        if key is not None:
-            view.allowed = key.allowed_regions
-        nearest = context.fleet.nearest
-        if nearest.is_used:
-            view.region = self.tenants.region(key, head, client.peer, nearest.regions)
-        if asked.route.inference:
-            routing = head.routing
-            if key is not None or routing.ttft_slo_s > 0.0 or routing.tpot_slo_s > 0.0:
-                slos = context.rules.slos[exchange.urgency.rank]
-                slos.state(view, key, routing.ttft_slo_s, routing.tpot_slo_s)
-            self._facts.fill(exchange, self.arrival)
-
     def _admit(self, exchange: Exchange) -> None:
-        """Count the request against the limits of its tenant. Raises RouterError to refuse it."""
-        if self._context.closing:
-            raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
-        if exchange.driver.is_suspect(exchange.arrived):
-            raise RouterError(Reason.SUSPECT_REQUEST, MESSAGES[Reason.SUSPECT_REQUEST])
-        if exchange.route.inference:
-            self._apply_limits(exchange)
+        """Apply the limits of its tenant to the request. Raises RouterError to refuse it."""
+        asked = exchange.asked
+        key, routing = asked.key, asked.head.routing
+        timeout_s, tenants = self._timeout_s(exchange), self.tenants
+        try:
+            admit(
+                exchange.driver,
+                tenants,
+                key,
+                asked.flow,
+                timeout_s,
+                routing.ttft_slo_s,
+                routing.tpot_slo_s,
+            )
+        except RouterError as err:
+            if key is not None and err.reason in KEY_LIMITS:
+                exchange.reply.limits = tenants.limit_lines(key, exchange.arrived)
+            raise
+        if key is not None and asked.route.inference:
+            exchange.reply.limits = tenants.limit_lines(key, exchange.arrived)
+
+    def preferred_region(self, exchange: Exchange, key: Key | None) -> str:
+        known = self._context.fleet.nearest.regions
+        return self.tenants.region(key, exchange.asked.head, exchange.client.peer, known)
+
+    def reserve(self, exchange: Exchange, key: Key) -> tuple[int, int, int]:
+        if self.tenants.keys_expire:
+            self._expired_keys.watch()
+        prompt, most, answers = self.charges.reserved(exchange)
+        accounts = self.completion.accounts
+        if accounts is not None and (key.budgets or key.model_budgets):
+            accounts.enter(exchange, prompt, most, answers)
+        return prompt, most, answers
 
     def _answers_itself(self, exchange: Exchange, client: ClientConnection) -> bool:
         """Answer a request that needs no replica. Returns False if a replica must answer it.
@@ -391,46 +401,6 @@ class Dispatcher(Handler, ExchangeOwner):
             self._ignored_numbers.ignored(fields.model, fleet.models.known, dialect, monotonic())
         return urgency
 
-    def _apply_limits(self, exchange: Exchange) -> None:
-        """Set the client's deadline, and count the request against the limits of its tenant.
-
-        Raises RouterError if the deadline has passed or a limit is reached.
-        """
-        context, asked = self._context, exchange.asked
-        routing = asked.head.routing
-        if routing.timeout_s != inf or routing.sdk_timeout_s != inf:
-            self._set_deadline(exchange)
-        urgency = exchange.urgency
-        prompt = most = 0
-        answers = 1
-        key = asked.key
-        if key is not None:
-            if self.tenants.keys_expire:
-                self._expired_keys.watch()
-            prompt, most, answers = self.charges.reserved(exchange)
-            accounts = self.completion.accounts
-            if accounts is not None and (key.budgets or key.model_budgets):
-                accounts.enter(exchange, prompt, most, answers)
-        try:
-            exchange.tenant_share = share = self.tenants.enter(
-                key,
-                asked.flow,
-                prompt,
-                most,
-                answers,
-                exchange.arrived,
-                is_batch=urgency.rank == BATCH,
-                takes_steps=context.takes_steps(),
-                waits=context.queue is not None and not asked.route.light,
-            )
-        finally:
-            if key is not None:
-                exchange.reply.limits = self.tenants.limit_lines(key, exchange.arrived)
-        if share is not None:
-            exchange.concurrency = share.concurrency
-            if share.steps:
-                exchange.urgency = with_steps(urgency, share.steps)
-
     def _write_common_lines(self, asked: ClientRequest, peer: str) -> None:
         """Build the header lines that every replica gets."""
         tenants, arrival = self.tenants, self.arrival
@@ -447,12 +417,9 @@ class Dispatcher(Handler, ExchangeOwner):
             reads_answer=asked.route.inference,
         )
 
-    def _set_deadline(self, exchange: Exchange) -> None:
-        """Set the time until which the client waits for an answer.
-
-        Raises RouterError (DEADLINE_PASSED) if the deadline has passed.
-        """
-        routing, arrived = exchange.asked.head.routing, exchange.arrived
+    def _timeout_s(self, exchange: Exchange) -> float:
+        """Return how many seconds the client waits for an answer; infinity: no limit."""
+        routing = exchange.asked.head.routing
         timeout_s, sdk_timeout_s = routing.timeout_s, routing.sdk_timeout_s
         # The timeout of a client SDK applies only until the first byte. A waiting stream is sent
         # comments, so this timeout does not apply to a stream.
@@ -461,13 +428,8 @@ class Dispatcher(Handler, ExchangeOwner):
             and self.arrival.uses_sdk_timeouts
             and not exchange.view.stream
         ):
-            timeout_s = sdk_timeout_s
-        if timeout_s <= 0.0:
-            exchange.deadlines.client_deadline = arrived  # The access log contains this deadline.
-            reason = Reason.DEADLINE_PASSED
-            raise RouterError(reason, MESSAGES[reason], retry_after_s=1)
-        if timeout_s != inf:
-            exchange.deadlines.limited(arrived + timeout_s)
+            return sdk_timeout_s
+        return timeout_s
 
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
         name = self._ids.new()

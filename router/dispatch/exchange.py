@@ -69,6 +69,7 @@ from router.fleet.names import Target
 from router.fleet.prefix.response_affinity import response_id
 from router.fleet.replica import Replica
 from router.fleet.suspects import digest_of
+from router.intake.keys import Key
 from router.intake.routes import STORED_PREFIX, has_judged_body
 from router.wire.client import ClientConnection, ClientExchange
 from router.wire.http1.error_shapes import ErrorFacts, of_router
@@ -84,6 +85,14 @@ class ExchangeOwner(ABC):
     """The owner of the requests that have not ended (the dispatcher)."""
 
     __slots__ = ()
+
+    @abstractmethod
+    def reserve(self, exchange: Exchange, key: Key) -> tuple[int, int, int]:
+        """See `Request.reserve`."""
+
+    @abstractmethod
+    def preferred_region(self, exchange: Exchange, key: Key | None) -> str:
+        """See `Request.preferred_region`."""
 
     @abstractmethod
     def finished(
@@ -135,6 +144,12 @@ class Exchange(AttemptOwner, ClientExchange):
         self.driver = RequestDriver(self, context)
 
     # -- which replicas it may use ----------------------------------------------------------------
+
+    def preferred_region(self, key: Key | None) -> str:
+        return self._owner.preferred_region(self, key)
+
+    def reserve(self, key: Key) -> tuple[int, int, int]:
+        return self._owner.reserve(self, key)
 
     def judges_body(self) -> bool:
         return has_judged_body(self.asked.head.method)

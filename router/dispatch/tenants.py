@@ -50,6 +50,7 @@ _REASONS = {
     LimitCheck.REQUESTS: Reason.KEY_REQUESTS,
     LimitCheck.TOKENS: Reason.KEY_TOKENS,
 }
+KEY_LIMITS: Final = frozenset(_REASONS.values())  # The reasons for which `enter` refuses.
 _WORDS = {
     LimitCheck.CONCURRENCY: "this key has reached its limit of concurrent requests",
     LimitCheck.REQUESTS: "this key has reached its limit of requests per minute",

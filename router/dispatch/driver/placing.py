@@ -1,5 +1,6 @@
-"""Sends a request to its first replica, to the queue, or to its next fallback, or answers it.
+"""Admits a request, and sends it to its first replica, the queue or a fallback, or answers it.
 
+The proxy and the simulator call `admit`, then `place`, for each request that has arrived.
 A request that no replica can serve goes to the next fallback of its model (`fallbacks.py`). If it
 has none, the client gets an engine's answer that was kept, or else an error of the router.
 
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 
 from router.core.errors import Reason, RouterError
+from router.core.urgency import BATCH
 from router.dispatch.driver.arrival_estimate import sent_at_once
 from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.driver.deadlines import NOT_SINCE
@@ -19,7 +22,73 @@ from router.dispatch.driver.fallbacks import CONDITIONS, next_fallback
 from router.dispatch.driver.first_probes import HELPED
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.messages import MESSAGES
+from router.dispatch.tenants import Tenants
 from router.fleet.replica import Replica
+from router.intake.flow import Flow, with_steps
+from router.intake.keys import Key
+
+
+def admit(
+    driver: RequestDriver,
+    tenants: Tenants,
+    key: Key | None,
+    flow: Flow,
+    timeout_s: float,
+    ttft_slo_s: float,
+    tpot_slo_s: float,
+) -> None:
+    """Apply the rules of its key to a request that has arrived, and count it in the key's limits.
+
+    `flow`: the flow of the request. `timeout_s`: the seconds that the client waits; infinity: no
+    limit. `ttft_slo_s`, `tpot_slo_s`: the SLOs that the client states; 0: none. A refused
+    request is not counted. Raises RouterError; the first reason that applies:
+
+    1. DRAINING: the router is stopping.
+    2. SUSPECT_REQUEST: two engines died while they had the same body.
+    3. DEADLINE_PASSED: the deadline of the client has passed.
+    4. The reasons of `Request.reserve`: a budget of the key is used up.
+    5. `KEY_LIMITS`: a limit of the key is reached.
+    """
+    request, context = driver.request, driver.context
+    view, route, urgency = request.view, request.route, request.urgency
+    if key is not None:
+        view.allowed = key.allowed_regions
+    if context.fleet.nearest.is_used:
+        view.region = request.preferred_region(key)
+    if route.inference and (key is not None or ttft_slo_s > 0.0 or tpot_slo_s > 0.0):
+        request.rules.slos[urgency.rank].state(view, key, ttft_slo_s, tpot_slo_s)
+    arrived = view.arrived
+    if context.closing:
+        raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
+    if driver.is_suspect(arrived):
+        raise RouterError(Reason.SUSPECT_REQUEST, MESSAGES[Reason.SUSPECT_REQUEST])
+    if not route.inference:
+        return
+    if timeout_s <= 0.0:
+        request.deadlines.client_deadline = arrived  # The access log contains this deadline.
+        reason = Reason.DEADLINE_PASSED
+        raise RouterError(reason, MESSAGES[reason], retry_after_s=1)
+    if timeout_s != inf:
+        request.deadlines.limited(arrived + timeout_s)
+    prompt = most = 0
+    answers = 1
+    if key is not None:
+        prompt, most, answers = request.reserve(key)
+    request.tenant_share = share = tenants.enter(
+        key,
+        flow,
+        prompt,
+        most,
+        answers,
+        arrived,
+        is_batch=urgency.rank == BATCH,
+        takes_steps=context.takes_steps(),
+        waits=context.queue is not None and not route.light,
+    )
+    if share is not None:
+        request.concurrency = share.concurrency
+        if share.steps:
+            request.urgency = with_steps(urgency, share.steps)
 
 
 def place(driver: RequestDriver) -> None:

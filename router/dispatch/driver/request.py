@@ -3,13 +3,13 @@
 The facts, by who writes them:
 
 - what was asked (`view`, `route`, `urgency`, `flow`, `named`, `request_id`, `arrived`): whoever
-  reads the client's request, before it is placed. Later only the driver changes `view.model`, and a
+  reads the client's request, and `placing.admit`. Later only the driver changes `view.model`, and a
   reload `view.allowed`.
 - what was decided (`rules`, `target`, `next_fallback`, `pinned`, `hedges_as`, `estimate`): the
   driver, and `routing_facts.py`.
 - what the request holds: its attempts and time limits (`state`, `deadlines`: the driver), the
-  place in the queue (`ticket`, `concurrency`, `is_counted`, `order`, `unreached_since`: the queue
-  driver), the share of its tenant's limits (`tenant_share`: the dispatcher), and its `body`.
+  place in the queue (`ticket`, `is_counted`, `order`, `unreached_since`: the queue driver), the
+  share of its tenant's limits (`tenant_share`, `concurrency`: `placing.admit`), and its `body`.
 - what came of it (`work`).
 
 The ports are abstract methods. The request driver sends and ends attempts, and answers the client,
@@ -45,6 +45,7 @@ from router.fleet.cadence import Cadence
 from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
+from router.intake.keys import Key
 from router.intake.routes import Route
 
 
@@ -227,6 +228,22 @@ class Request(ABC):
         """Return the model whose price the request has. A model in a pool has the model's price."""
         target = self.target
         return target.model if target is not None and target.pool else self.view.model
+
+    # -- the port of the tenant (`placing.admit`) -------------------------------------------------
+
+    def preferred_region(self, key: Key | None) -> str:
+        """Return the region that the client prefers; "": the region of the router."""
+        return "" if key is None else key.region
+
+    def reserve(self, key: Key) -> tuple[int, int, int]:
+        """Return (prompt tokens, limit of output tokens, answers) that a request of a key reserves.
+
+        Also reserves them in the budgets of the key. Raises RouterError if a budget is used up.
+        """
+        view = self.view
+        if not view.decodes:
+            return view.prompt_tokens, 0, 1
+        return view.prompt_tokens, view.output_limit, view.choices
 
     # -- which replicas it may use ----------------------------------------------------------------
 

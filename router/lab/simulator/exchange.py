@@ -209,15 +209,13 @@ class SimulatedExchange(Request):
         arrival: Arrival,
         view: RequestView,
         urgency: Urgency,
-        engine_priority: int,
         flow: Flow,
         may_ask: bool,
         now: float,
     ) -> None:
         """`router` is the router's number; `number` is the request's number within that router.
 
-        `engine_priority` is the `priority` that engines get. `may_ask` tells whether the client's
-        key may request second copies.
+        `may_ask` tells whether the client's key may request second copies.
         """
         route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
         rules = context.rules
@@ -242,17 +240,12 @@ class SimulatedExchange(Request):
         self.number = number  # number of the request within the router
         self.arrival = arrival
         self.outcome = Outcome(arrival, "", router, now)
-        self.engine_priority = engine_priority
+        self.engine_priority = 0
 
-    def start(self, now: float) -> None:
-        until = self.arrived + self.arrival.deadline_s
-        if until <= now:
-            self._finish(Reason.DEADLINE_PASSED, now)
-            return
-        if until < inf:
-            self.deadlines.limited(until)
-        else:
-            self.deadlines.update()
+    def start(self, engine_priority: int) -> None:
+        """Place a request that was admitted. `engine_priority`: the `priority` that engines get."""
+        self.engine_priority = engine_priority
+        self.deadlines.update()  # Sets the timer, also if the request has no deadline.
         place(self.driver)
 
     def crashed(self, err: Exception) -> None:

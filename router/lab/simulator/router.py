@@ -20,12 +20,13 @@ from policies.contract import RequestView
 from router.config.model import Config, Prefix, Replica as ReplicaConfig
 from router.core.addons import load
 from router.core.errors import RouterError
-from router.core.urgency import BATCH, NUMBERS, Urgency
+from router.core.urgency import NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
+from router.dispatch.driver.placing import admit
 from router.dispatch.driver.request_end import release_share
 from router.dispatch.hedging.hedger import Hedger
-from router.dispatch.tenants import Tenants, TenantShare, may_hedge
+from router.dispatch.tenants import Tenants, may_hedge
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.names import Names, Target
@@ -33,7 +34,7 @@ from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica
 from router.fleet.table.fleet import Fleet
-from router.intake.flow import Flow, with_steps
+from router.intake.flow import Flow
 from router.intake.keys import Key, Keyring
 from router.intake.prompt import GENERATES
 from router.lab.simulator.clock import Clock, ClockScheduler, Timers
@@ -156,68 +157,30 @@ class SimulatedRouter(RouterPort):
         if named is not None:
             # The log has the session's salted hash, so a session may get another target here.
             target = named.target(arrival.session, flow.party, f"{self.number}.{number}")
-        view = self.view(arrival, target)
-        if key is not None:
-            view.allowed, view.region = key.allowed_regions, key.region
-        share: TenantShare | None = None
-        refused: RouterError | None = None
-        try:
-            share = self._enter(arrival, key, flow, urgency, view, now)
-        except RouterError as err:
-            refused = err
-        if share is not None and share.steps:
-            urgency = with_steps(urgency, share.steps)
         exchange = SimulatedExchange(
             self,
             self.context,
             self.number,
             number,
             arrival,
-            view,
+            self.view(arrival, target),
             urgency,
-            self._engine_priority(urgency, arrival.at),
             flow,
             may_hedge(key),
             now,
         )
         exchange.named, exchange.target = named, target
-        if key is not None or arrival.ttft_slo_s > 0.0 or arrival.tpot_slo_s > 0.0:
-            slos = self.context.rules.slos[urgency.rank]
-            slos.state(view, key, arrival.ttft_slo_s, arrival.tpot_slo_s)
         self.exchanges[number] = exchange
         self._clock.unfinished += 1
-        if refused is not None:
-            exchange.answer(refused)
+        deadline_s, ttft_slo_s = arrival.deadline_s, arrival.ttft_slo_s
+        try:
+            admit(
+                exchange.driver, self.tenants, key, flow, deadline_s, ttft_slo_s, arrival.tpot_slo_s
+            )
+        except RouterError as err:
+            exchange.answer(err)
             return
-        if share is not None:
-            exchange.tenant_share = share
-            exchange.concurrency = share.concurrency
-        exchange.start(now)
-
-    def _enter(
-        self,
-        arrival: Arrival,
-        key: Key | None,
-        flow: Flow,
-        urgency: Urgency,
-        view: RequestView,
-        now: float,
-    ) -> TenantShare | None:
-        """Reserve a part of the tenant's limits for the request.
-
-        Raises RouterError if a limit is reached, as `Tenants.enter` does.
-        """
-        return self.tenants.enter(
-            key,
-            flow,
-            view.prompt_tokens,
-            arrival.max_tokens,
-            view.choices,
-            now,
-            is_batch=urgency.rank == BATCH,
-            takes_steps=self.context.takes_steps(),
-            waits=self.queue is not None,
-        )
+        exchange.start(self._engine_priority(exchange.urgency, arrival.at))
 
     def view(self, arrival: Arrival, target: Target | None) -> RequestView:
         """The policy's view of the request, which the proxy would create from the body.
@@ -284,13 +247,8 @@ class SimulatedRouter(RouterPort):
     # -- events of the fleet ------------------------------------------------------------------
 
     def _fleet_changed(self, ids: frozenset[str]) -> None:
-        for policy in self.chooser.policies.all():
-            try:
-                policy.on_fleet_change(ids)
-            except Exception:  # as in the proxy, the error is only counted
-                self.metrics.policy_errors += 1
+        self.chooser.fleet_changed(ids, self.fleet.replicas, _ignore)
         self.hedger.times.fleet_changed()
-        self.chooser.has_spot = any(r.is_spot for r in self.fleet.replicas.values())
 
     def _fleet_event(self, what: str, replica: Replica) -> None:
         if what == "ejected":
@@ -374,6 +332,10 @@ def _flow(arrival: Arrival, key: Key | None) -> Flow:
     return Flow(
         arrival.tenant, arrival.within, user, is_known=arrival.is_known, name=name, weight=weight
     )
+
+
+def _ignore(_err: Exception) -> None:
+    """A policy's error is only counted."""
 
 
 def _hashed(value: bytes) -> str:
