@@ -7,9 +7,9 @@ order, so they have the same members; one that misses it gets the state when it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from router.app import usage
 from router.app.workers import combined, frames
@@ -19,15 +19,43 @@ from router.observe.events import log_event
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from router.app.lifecycle import App
+    from router.app.members import Members
+    from router.app.parts import Parts
+    from router.app.workers.siblings import Siblings
+    from router.observe.families.collector import Collector
 
 T = TypeVar("T")
+
+
+class Router(Protocol):
+    """What one process knows and does by itself (`App`)."""
+
+    siblings: Siblings | None
+    parts: Parts
+    members: Members
+    collector: Collector
+
+    def ready(self) -> tuple[bool, str]: ...
+
+    def replicas(self) -> list[dict[str, Any]]: ...
+
+    def hedging(self) -> dict[str, Any]: ...
+
+    def queue(self) -> dict[str, Any]: ...
+
+    def usage(self, first: int, last: int) -> Awaitable[dict[str, Any]]: ...
+
+    def usage_csv(self, first: int, last: int) -> Awaitable[bytes]: ...
+
+    def reload(self) -> Awaitable[str]: ...
+
+    def drain(self) -> None: ...
 
 
 class AdminAnswers:
     """The operations that the admin port calls (`AdminActions` and `MemberActions`)."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Router) -> None:
         self._app = app
         members = app.members
         # What one process answers by itself, by the name under which the others ask for it.
