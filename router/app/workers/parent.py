@@ -260,7 +260,7 @@ class Parent:
                 self._send(self._slots[frame.asker], frame)
             elif (answer := self._answers.get(frame.number)) is not None and not answer.done():
                 answer.set_result(None if frame.problem else frame.value)
-        elif isinstance(frame, Order) and frame.what == frames.STOP:
+        elif isinstance(frame, Order) and frame.what == frames.STOP and not self.is_draining:
             self._terminate(signal.SIGTERM)
 
     async def _ask(self, slot: _Slot, what: str) -> Any:

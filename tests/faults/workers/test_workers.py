@@ -205,8 +205,13 @@ async def test_a_signal_to_all_processes_drains_each_once(
 
 @long_scenario
 async def test_the_admin_port_drains_all(tmp_path: Path) -> None:
-    async with workers(tmp_path) as one:
-        assert (await one.admin("/drain", "POST")).status == 202
+    """A second request for a drain does not stop the streams, as a second signal does."""
+    async with workers(tmp_path, slow_stream(10, 0.1)) as one:
+        streams = [asyncio.ensure_future(one.stream()) for _ in range(4)]
+        await eventually_true(lambda: running(one, 4.0))
+        for _ in range(3):
+            assert (await one.admin("/drain", "POST")).status == 202
+        assert all(await asyncio.gather(*streams))
         assert await one.router.exit_status() == 0
 
 
