@@ -178,7 +178,7 @@ class Parent:
                 not self._has_served,
                 self._emulated,
             )
-            link = Link(lambda frame: self._hear(slot, frame), lambda: self._silent(slot))
+            link = Link(lambda frame: self._hear(slot, frame), lambda: self._silent(slot, link))
             await link.open(ours)
             slot.link, slot.began_at = link, monotonic()
             self._counts[slot.number] = AWAY
@@ -201,6 +201,7 @@ class Parent:
             worker = slot.worker
             if worker is not None:
                 status = await worker.ended()
+                worker.close()
                 slot.worker, slot.is_serving = None, False
                 self._counts[slot.number] = AWAY
                 self._say_who_serves()
@@ -236,9 +237,10 @@ class Parent:
         for slot in serving:
             self._send(slot, Present(len(serving) - 1))
 
-    def _silent(self, slot: _Slot) -> None:
+    def _silent(self, slot: _Slot, link: Link) -> None:
         """Called when the connection to a worker is lost, usually because it has ended."""
-        slot.link = None
+        if slot.link is link:  # The next worker may have been started already.
+            slot.link = None
 
     # -- frames -------------------------------------------------------------------------------
 

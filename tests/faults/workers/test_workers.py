@@ -170,6 +170,19 @@ async def running(one: Workers, count: float) -> bool:
 
 
 @long_scenario
+async def test_workers_that_die_leave_nothing_open_in_the_parent(tmp_path: Path) -> None:
+    async with workers(tmp_path) as one:
+        victim, counts = one.pids[1], []
+        for _ in range(4):
+            known = len(one.router.events)
+            os.kill(victim, signal.SIGKILL)
+            victim = (await one.router.event_after(known, "ready"))["pid"]
+            await eventually_true(one.both)
+            counts.append(len(os.listdir(f"/proc/{one.router.pid}/fd")))
+        assert counts[-1] <= counts[1], counts  # The first end starts a thread.
+
+
+@long_scenario
 async def test_a_limit_of_a_key_holds_once(tmp_path: Path) -> None:
     keys = tmp_path / "keys.jsonl"
     key = {"name": "acme", "hash": hash_of(b"acme-key"), "requests_per_minute": 20}
