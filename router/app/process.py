@@ -108,6 +108,8 @@ class _Process:
         self._tasks: set[asyncio.Task[None]] = set()
         # Waits for the permission to accept connections.
         self._leave: asyncio.Task[FleetState] | None = None
+        # Orders of the parent that arrive before this worker can obey them. None: it can.
+        self._orders: list[frames.Order] | None = []
         self._is_serving = False
         self._stops = 0  # The number of signals to stop.
         self._now = asyncio.Event()  # A second signal: nothing more is awaited.
@@ -178,6 +180,9 @@ class _Process:
         if self._siblings is not None:  # The parent gets the signals.
             for number in (*_ORDERS, *held_signals.IGNORED):
                 loop.add_signal_handler(number, lambda: None)
+            held, self._orders = self._orders or [], None
+            for held_order in held:
+                self._obey(held_order)
             return
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._terminate, number)
@@ -217,7 +222,9 @@ class _Process:
 
     def _obey(self, order: frames.Order) -> None:
         app = self._app
-        if order.what in (frames.STOP, frames.STOP_BY_HAND):
+        if self._orders is not None:
+            self._orders.append(order)
+        elif order.what in (frames.STOP, frames.STOP_BY_HAND):
             by_hand = order.what == frames.STOP_BY_HAND
             self._terminate(signal.SIGINT if by_hand else signal.SIGTERM)
         elif order.what == frames.RELOAD:

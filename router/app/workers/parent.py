@@ -80,6 +80,7 @@ class Parent:
         self._emulated: tuple[Replica, ...] = ()
         self._last = Begin((), FleetState(), ())  # the last known state of the fleet
         self._has_served = old is not None
+        self._holders: set[object] = set()  # for whom changes of the members are refused
         self._stops = 0
         self._number = 0
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -189,11 +190,20 @@ class Parent:
             await slot.worker.prepared()
 
     async def _serve(self, slot: _Slot) -> None:
+        """Lets a worker accept connections. It gets the changes that the others made meanwhile.
+
+        Until it serves, the others refuse changes, because it would not hear of them.
+        """
         assert slot.worker is not None
-        async with asyncio.timeout(SERVE_S):
-            await slot.worker.go(self._last.fleet)
-        slot.is_serving = self._has_served = True
-        self._say_who_serves()
+        self._hold(slot, True)
+        try:
+            await self.state()
+            async with asyncio.timeout(SERVE_S):
+                await slot.worker.go(self._last.fleet)
+            slot.is_serving = self._has_served = True
+            self._say_who_serves()
+        finally:
+            self._hold(slot, False)
 
     async def _keep(self, slot: _Slot) -> None:
         """Starts the worker again whenever it has ended, until the parent ends."""
@@ -298,7 +308,15 @@ class Parent:
         return self._last.fleet, self._last.ready
 
     def freeze(self, is_frozen: bool) -> None:
-        self._order(frames.FROZEN if is_frozen else frames.THAWED)
+        self._hold(self, is_frozen)
+
+    def _hold(self, holder: object, is_frozen: bool) -> None:
+        """Refuses changes of the fleet's members while there is a holder."""
+        if is_frozen:
+            self._holders.add(holder)
+        else:
+            self._holders.discard(holder)
+        self._order(frames.FROZEN if self._holders else frames.THAWED)
 
     def hand_over(self, left: Collection[str]) -> None:
         if not self.is_draining:

@@ -73,6 +73,16 @@ class Workers:
         self.pids = event["pids"]
         await eventually_true(self.both)
 
+    async def killed(self, pid: int, message: str = "ready") -> int:
+        """Kill a worker, and wait for an event of the next one; return the next one's process."""
+        known = len(self.router.events)
+        os.kill(pid, signal.SIGKILL)
+        ended = "a worker has ended, and is started again"
+        await self.router.event_after(known, ended)
+        known = [each["message"] == ended for each in self.router.events].index(True, known)
+        found = await self.router.event_after(known, message)
+        return int(found.get("pid", 0))
+
     async def both(self) -> bool:
         return await self.metric("hedgerow_share_routers ") == 1.0
 
@@ -148,6 +158,22 @@ async def test_changes_by_the_admin_port_hold_for_all(tmp_path: Path) -> None:
 
 
 @long_scenario
+async def test_a_worker_gets_the_changes_that_were_made_during_its_start(tmp_path: Path) -> None:
+    async with workers(tmp_path) as one:
+        await one.killed(one.pids[1], "starting")
+        known = len(one.router.events)
+        entry = {"url": "http://127.0.0.1:9", "id": "extra"}
+        assert (await one.admin("/replicas", "POST", entry)).status == 201
+        assert (await one.admin("/replicas/extra/cordon", "POST")).status == 200
+        await one.router.event_after(known, "ready")
+        await eventually_true(one.both)
+        for _ in range(8):  # Either worker may answer.
+            found = await one.admin("/replicas/extra")
+            assert (found.status, json.loads(found.body)["state"]) == (200, "cordoned")
+        assert (await one.admin("/replicas/extra", "DELETE")).status == 202
+
+
+@long_scenario
 async def test_a_killed_worker_loses_its_own_streams_only(tmp_path: Path) -> None:
     async with workers(tmp_path, slow_stream(20, 0.1)) as one:
         streams = [asyncio.ensure_future(one.stream()) for _ in range(40)]
@@ -174,9 +200,7 @@ async def test_workers_that_die_leave_nothing_open_in_the_parent(tmp_path: Path)
     async with workers(tmp_path) as one:
         victim, counts = one.pids[1], []
         for _ in range(4):
-            known = len(one.router.events)
-            os.kill(victim, signal.SIGKILL)
-            victim = (await one.router.event_after(known, "ready"))["pid"]
+            victim = await one.killed(victim)
             await eventually_true(one.both)
             counts.append(len(os.listdir(f"/proc/{one.router.pid}/fd")))
         assert counts[-1] <= counts[1], counts  # The first end starts a thread.
