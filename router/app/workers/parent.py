@@ -181,6 +181,9 @@ class Parent:
             )
             link = Link(lambda frame: self._hear(slot, frame), lambda: self._silent(slot, link))
             await link.open(ours)
+            if self.is_draining:  # It would get no sockets and no order, and open new sockets.
+                link.close()
+                raise RestartFailed("the router drains")
             slot.link, slot.began_at = link, monotonic()
             self._counts[slot.number] = AWAY
             sockets = sockets_of(self.listeners.open_ones)
@@ -229,9 +232,9 @@ class Parent:
             slot.pause_s = 0.0 if is_calm else min(_MOST_PAUSE_S, 2 * slot.pause_s or _PAUSE_S)
             if not is_calm:
                 await asyncio.sleep(slot.pause_s)
+            await self.state()
             if self.is_draining:
                 return
-            await self.state()
             try:
                 await self._prepare(slot)
                 await self._serve(slot)

@@ -253,6 +253,21 @@ async def test_the_admin_port_drains_all(tmp_path: Path) -> None:
 
 
 @long_scenario
+async def test_a_worker_is_not_started_again_by_a_parent_that_drains(tmp_path: Path) -> None:
+    """The parent gets the order while it waits for the state of the other worker, which hangs."""
+    async with workers(tmp_path) as one:
+        os.kill(one.pids[0], signal.SIGSTOP)
+        os.kill(one.pids[1], signal.SIGKILL)
+        ended = "a worker has ended, and is started again"
+        await one.router.event_after(len(one.router.events), ended)
+        await asyncio.sleep(1.2)  # The pause of 0.5 s is over, the time limit of 2 s is not.
+        os.kill(one.router.pid, signal.SIGTERM)
+        await asyncio.sleep(0.1)
+        os.kill(one.pids[0], signal.SIGCONT)
+        assert await one.router.exit_status() == 0
+
+
+@long_scenario
 async def test_workers_finish_their_streams_without_their_parent(tmp_path: Path) -> None:
     async with workers(tmp_path, slow_stream(10, 0.1)) as one:
         streams = [asyncio.ensure_future(one.stream()) for _ in range(10)]
