@@ -232,13 +232,16 @@ class _Process:
         elif order.what == frames.REOPEN:
             app.reopen_log()
         elif order.what == frames.REPLACED:
-            app.hand_over(order.names)
+            if self._is_serving:
+                app.hand_over(order.names)
+            else:
+                self._terminate(signal.SIGTERM)
         else:
             app.freeze(order.what == frames.FROZEN)
 
     def _orphaned(self) -> None:
         """Drains, because the parent has ended: nobody would start this worker again."""
-        if self._is_serving and not self._app.draining.done.is_set():
+        if not self._app.draining.done.is_set():
             log_event(logging.ERROR, "the parent of this worker has ended")
             self._terminate(signal.SIGTERM)
 
