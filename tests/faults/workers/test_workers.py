@@ -279,24 +279,6 @@ async def test_workers_finish_their_streams_without_their_parent(tmp_path: Path)
         )
 
 
-@long_scenario
-async def test_a_worker_ends_whose_parent_died_as_it_began_to_serve(tmp_path: Path) -> None:
-    async with workers(tmp_path) as one:
-        parent = one.router.pid
-        await one.killed(one.pids[1], "starting")
-        os.kill(parent, signal.SIGSTOP)
-        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        (worker,) = {int(pid) for pid in children} - {one.pids[0]}
-        await asyncio.sleep(2.0)  # The worker says that it is prepared.
-        os.kill(worker, signal.SIGSTOP)
-        os.kill(parent, signal.SIGCONT)
-        await asyncio.sleep(0.5)  # The parent says that it may serve.
-        os.kill(parent, signal.SIGKILL)
-        os.kill(worker, signal.SIGCONT)
-        pids = one.pids[0], worker
-        await eventually(lambda: not any(map(is_alive, pids)), "the end of the workers", START_S)
-
-
 @pytest.mark.parametrize("who", ["parent", "worker"])
 @long_scenario
 async def test_a_frozen_process_does_not_stop_the_others(tmp_path: Path, who: str) -> None:
