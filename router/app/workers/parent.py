@@ -19,6 +19,8 @@ from collections.abc import Callable, Collection, Coroutine
 from secrets import token_hex
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from router.app.emulated_fleet import EmulatedFleet, FleetError
 from router.app.listeners import ADMIN, DATA, PROBES, Listeners
 from router.app.restart import activation
@@ -186,7 +188,11 @@ class Parent:
                 raise RestartFailed("the router drains")
             slot.link, slot.began_at = link, monotonic()
             self._counts[slot.number] = AWAY
-            sockets = sockets_of(self.listeners.open_ones)
+            # Without addresses, because the file may have other ones by now: a worker uses the
+            # sockets of its parent in any case.
+            sockets = tuple(
+                replace(one, address="") for one in sockets_of(self.listeners.open_ones)
+            )
             begin = Begin(sockets, self._last.fleet, self._last.ready, worker)
             slot.worker = await Successor.start(begin)
         async with asyncio.timeout(START_S):

@@ -279,6 +279,20 @@ async def test_workers_finish_their_streams_without_their_parent(tmp_path: Path)
         )
 
 
+@long_scenario
+async def test_a_worker_has_the_sockets_of_its_parent_whatever_the_file_says(
+    tmp_path: Path,
+) -> None:
+    """An address is used from the next restart on."""
+    async with workers(tmp_path) as one:
+        text = one.config.read_text()
+        one.config.write_text(text.replace("listen: 127.0.0.1:0", "listen: localhost:0"))
+        known = len(one.router.events)
+        await one.killed(one.pids[1])
+        ready = [e for e in one.router.events[known:] if e["message"] == "ready"][-1]
+        assert ready["listen"] == f"127.0.0.1:{one.router.port}"
+
+
 @pytest.mark.parametrize("who", ["parent", "worker"])
 @long_scenario
 async def test_a_frozen_process_does_not_stop_the_others(tmp_path: Path, who: str) -> None:
