@@ -108,6 +108,8 @@ class _Process:
         self._tasks: set[asyncio.Task[None]] = set()
         # Waits for the permission to accept connections.
         self._leave: asyncio.Task[FleetState] | None = None
+        # Orders of the parent that arrive before this worker can obey them. None: it can.
+        self._orders: list[frames.Order] | None = []
         self._is_serving = False
         self._early: list[frames.Order] = []  # Orders that came before this process served.
         self._stops = 0  # The number of signals to stop.
@@ -181,6 +183,9 @@ class _Process:
         if self._siblings is not None:  # The parent gets the signals.
             for number in (*_ORDERS, *held_signals.IGNORED):
                 loop.add_signal_handler(number, lambda: None)
+            held, self._orders = self._orders or [], None
+            for held_order in held:
+                self._obey(held_order)
             return
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._terminate, number)
@@ -220,7 +225,9 @@ class _Process:
 
     def _obey(self, order: frames.Order) -> None:
         app = self._app
-        if order.what in (frames.STOP, frames.STOP_BY_HAND):
+        if self._orders is not None:
+            self._orders.append(order)
+        elif order.what in (frames.STOP, frames.STOP_BY_HAND):
             by_hand = order.what == frames.STOP_BY_HAND
             self._terminate(signal.SIGINT if by_hand else signal.SIGTERM)
         elif not self._is_serving:
@@ -230,13 +237,16 @@ class _Process:
         elif order.what == frames.REOPEN:
             app.reopen_log()
         elif order.what == frames.REPLACED:
-            app.hand_over(order.names)
+            if self._is_serving:
+                app.hand_over(order.names)
+            else:
+                self._terminate(signal.SIGTERM)
         else:
             app.freeze(order.what == frames.FROZEN)
 
     def _orphaned(self) -> None:
         """Drains, because the parent has ended: nobody would start this worker again."""
-        if self._is_serving and not self._app.draining.done.is_set():
+        if not self._app.draining.done.is_set():
             log_event(logging.ERROR, "the parent of this worker has ended")
             self._terminate(signal.SIGTERM)
 

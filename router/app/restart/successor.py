@@ -49,6 +49,7 @@ class Successor:
         self._child = child
         self._reader = reader
         self._writer = writer
+        self._copy: int | None = None  # of this end of the conversation, once the process serves
 
     @classmethod
     async def start(cls, begin: Begin) -> Successor:
@@ -90,8 +91,8 @@ class Successor:
         self._writer.write(line(Go(fleet)))
         serving = await self._await(Serving)
         assert isinstance(serving, Serving)
-        # This copy is closed by the end of this process, which the new process waits for.
-        os.dup(self._writer.get_extra_info("socket").fileno())
+        # The new process waits until this copy is closed, usually by the end of this process.
+        self._copy = os.dup(self._writer.get_extra_info("socket").fileno())
         return list(serving.fds)
 
     async def _await(self, kind: type[Prepared | Serving]) -> Prepared | Serving:
@@ -130,6 +131,13 @@ class Successor:
             loop.remove_reader(descriptor)
             os.close(descriptor)
         return self._child.wait()
+
+    def close(self) -> None:
+        """Ends the conversation. Call this if the new process has ended and this one goes on."""
+        self._writer.close()
+        if self._copy is not None:
+            os.close(self._copy)
+            self._copy = None
 
     async def abandon(self) -> None:
         """Ends the new process, unless it has ended."""

@@ -22,8 +22,8 @@ STOP_BY_HAND: Final = "stop by hand"  # the same after SIGINT
 RELOAD: Final = "reload"
 REOPEN: Final = "reopen"  # the access log
 REPLACED: Final = "replaced"  # other processes serve; `names`: listeners that they do not use
-FROZEN: Final = "frozen"  # other processes have got the state of the fleet
-THAWED: Final = "thawed"  # the restart has failed
+FROZEN: Final = "frozen"  # another process has got the state of the fleet: refuse changes
+THAWED: Final = "thawed"  # that process has failed, or gets changes now, too
 
 
 class Told(msgspec.Struct, frozen=True, tag=0, array_like=True):

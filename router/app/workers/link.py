@@ -2,6 +2,7 @@
 
 Must never: wait, or keep more than `MOST_WAITING` unsent bytes. A frame for a process that does
 not read is dropped: what workers tell each other is told again, and a question has a time limit.
+`Order` and `Present`, which are few and small, are always kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import Final, cast
 
 import msgspec
 
-from router.app.workers.frames import HEADER_BYTES, MOST_BYTES, Frame, decoded, encoded
+from router.app.workers.frames import (
+    HEADER_BYTES,
+    MOST_BYTES,
+    Frame,
+    Order,
+    Present,
+    decoded,
+    encoded,
+)
 
 MOST_WAITING: Final = 16 * 1024 * 1024
 
@@ -34,11 +43,13 @@ class Link(asyncio.Protocol):
 
     def send(self, frame: Frame) -> bool:
         """Return whether the frame will be sent."""
-        return self.send_encoded(encoded(frame))
+        return self.send_encoded(encoded(frame), is_kept=isinstance(frame, Order | Present))
 
-    def send_encoded(self, data: bytes) -> bool:
+    def send_encoded(self, data: bytes, *, is_kept: bool = False) -> bool:
         transport = self._transport
-        if transport is None or transport.get_write_buffer_size() > MOST_WAITING:
+        if transport is None:
+            return False
+        if transport.get_write_buffer_size() > MOST_WAITING and not is_kept:
             return False
         transport.write(data)
         return True

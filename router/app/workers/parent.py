@@ -19,6 +19,8 @@ from collections.abc import Callable, Collection, Coroutine
 from secrets import token_hex
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from router.app.emulated_fleet import EmulatedFleet, FleetError
 from router.app.listeners import ADMIN, DATA, PROBES, Listeners
 from router.app.restart import activation
@@ -80,6 +82,7 @@ class Parent:
         self._emulated: tuple[Replica, ...] = ()
         self._last = Begin((), FleetState(), ())  # the last known state of the fleet
         self._has_served = old is not None
+        self._holders: set[object] = set()  # for whom changes of the members are refused
         self._stops = 0
         self._number = 0
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -178,22 +181,38 @@ class Parent:
                 not self._has_served,
                 self._emulated,
             )
-            link = Link(lambda frame: self._hear(slot, frame), lambda: self._silent(slot))
+            link = Link(lambda frame: self._hear(slot, frame), lambda: self._silent(slot, link))
             await link.open(ours)
+            if self.is_draining:  # It would get no sockets and no order, and open new sockets.
+                link.close()
+                raise RestartFailed("the router drains")
             slot.link, slot.began_at = link, monotonic()
             self._counts[slot.number] = AWAY
-            sockets = sockets_of(self.listeners.open_ones)
+            # Without addresses, because the file may have other ones by now: a worker uses the
+            # sockets of its parent in any case.
+            sockets = tuple(
+                replace(one, address="") for one in sockets_of(self.listeners.open_ones)
+            )
             begin = Begin(sockets, self._last.fleet, self._last.ready, worker)
             slot.worker = await Successor.start(begin)
         async with asyncio.timeout(START_S):
             await slot.worker.prepared()
 
     async def _serve(self, slot: _Slot) -> None:
+        """Lets a worker accept connections. It gets the changes that the others made meanwhile.
+
+        Until it serves, the others refuse changes, because it would not hear of them.
+        """
         assert slot.worker is not None
-        async with asyncio.timeout(SERVE_S):
-            await slot.worker.go(self._last.fleet)
-        slot.is_serving = self._has_served = True
-        self._say_who_serves()
+        self._hold(slot, True)
+        try:
+            await self.state()
+            async with asyncio.timeout(SERVE_S):
+                await slot.worker.go(self._last.fleet)
+            slot.is_serving = self._has_served = True
+            self._say_who_serves()
+        finally:
+            self._hold(slot, False)
 
     async def _keep(self, slot: _Slot) -> None:
         """Starts the worker again whenever it has ended, until the parent ends."""
@@ -201,6 +220,7 @@ class Parent:
             worker = slot.worker
             if worker is not None:
                 status = await worker.ended()
+                worker.close()
                 slot.worker, slot.is_serving = None, False
                 self._counts[slot.number] = AWAY
                 self._say_who_serves()
@@ -218,9 +238,9 @@ class Parent:
             slot.pause_s = 0.0 if is_calm else min(_MOST_PAUSE_S, 2 * slot.pause_s or _PAUSE_S)
             if not is_calm:
                 await asyncio.sleep(slot.pause_s)
+            await self.state()
             if self.is_draining:
                 return
-            await self.state()
             try:
                 await self._prepare(slot)
                 await self._serve(slot)
@@ -236,9 +256,10 @@ class Parent:
         for slot in serving:
             self._send(slot, Present(len(serving) - 1))
 
-    def _silent(self, slot: _Slot) -> None:
+    def _silent(self, slot: _Slot, link: Link) -> None:
         """Called when the connection to a worker is lost, usually because it has ended."""
-        slot.link = None
+        if slot.link is link:  # The next worker may have been started already.
+            slot.link = None
 
     # -- frames -------------------------------------------------------------------------------
 
@@ -260,7 +281,7 @@ class Parent:
                 self._send(self._slots[frame.asker], frame)
             elif (answer := self._answers.get(frame.number)) is not None and not answer.done():
                 answer.set_result(None if frame.problem else frame.value)
-        elif isinstance(frame, Order) and frame.what == frames.STOP:
+        elif isinstance(frame, Order) and frame.what == frames.STOP and not self.is_draining:
             self._terminate(signal.SIGTERM)
 
     async def _ask(self, slot: _Slot, what: str) -> Any:
@@ -296,7 +317,15 @@ class Parent:
         return self._last.fleet, self._last.ready
 
     def freeze(self, is_frozen: bool) -> None:
-        self._order(frames.FROZEN if is_frozen else frames.THAWED)
+        self._hold(self, is_frozen)
+
+    def _hold(self, holder: object, is_frozen: bool) -> None:
+        """Refuses changes of the fleet's members while there is a holder."""
+        if is_frozen:
+            self._holders.add(holder)
+        else:
+            self._holders.discard(holder)
+        self._order(frames.FROZEN if self._holders else frames.THAWED)
 
     def hand_over(self, left: Collection[str]) -> None:
         if not self.is_draining:

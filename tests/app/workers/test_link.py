@@ -61,6 +61,7 @@ async def test_a_process_that_does_not_read_costs_bounded_memory() -> None:
     while sender.send(frame):
         sent += 1
     assert sent <= links.MOST_WAITING / 1_000_000 + 3
+    assert sender.send(Order("stop")) and sender.send(Present(1))  # Nobody says these again.
     receiver._transport.resume_reading()
     for each in (sender, receiver):
         each.close()

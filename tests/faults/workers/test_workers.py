@@ -73,6 +73,16 @@ class Workers:
         self.pids = event["pids"]
         await eventually_true(self.both)
 
+    async def killed(self, pid: int, message: str = "ready") -> int:
+        """Kill a worker, and wait for an event of the next one; return the next one's process."""
+        known = len(self.router.events)
+        os.kill(pid, signal.SIGKILL)
+        ended = "a worker has ended, and is started again"
+        await self.router.event_after(known, ended)
+        known = [each["message"] == ended for each in self.router.events].index(True, known)
+        found = await self.router.event_after(known, message)
+        return int(found.get("pid", 0))
+
     async def both(self) -> bool:
         return await self.metric("hedgerow_share_routers ") == 1.0
 
@@ -148,6 +158,22 @@ async def test_changes_by_the_admin_port_hold_for_all(tmp_path: Path) -> None:
 
 
 @long_scenario
+async def test_a_worker_gets_the_changes_that_were_made_during_its_start(tmp_path: Path) -> None:
+    async with workers(tmp_path) as one:
+        await one.killed(one.pids[1], "starting")
+        known = len(one.router.events)
+        entry = {"url": "http://127.0.0.1:9", "id": "extra"}
+        assert (await one.admin("/replicas", "POST", entry)).status == 201
+        assert (await one.admin("/replicas/extra/cordon", "POST")).status == 200
+        await one.router.event_after(known, "ready")
+        await eventually_true(one.both)
+        for _ in range(8):  # Either worker may answer.
+            found = await one.admin("/replicas/extra")
+            assert (found.status, json.loads(found.body)["state"]) == (200, "cordoned")
+        assert (await one.admin("/replicas/extra", "DELETE")).status == 202
+
+
+@long_scenario
 async def test_a_killed_worker_loses_its_own_streams_only(tmp_path: Path) -> None:
     async with workers(tmp_path, slow_stream(20, 0.1)) as one:
         streams = [asyncio.ensure_future(one.stream()) for _ in range(40)]
@@ -167,6 +193,17 @@ async def test_a_killed_worker_loses_its_own_streams_only(tmp_path: Path) -> Non
 
 async def running(one: Workers, count: float) -> bool:
     return await one.metric("hedgerow_requests_under_way ") == count
+
+
+@long_scenario
+async def test_workers_that_die_leave_nothing_open_in_the_parent(tmp_path: Path) -> None:
+    async with workers(tmp_path) as one:
+        victim, counts = one.pids[1], []
+        for _ in range(4):
+            victim = await one.killed(victim)
+            await eventually_true(one.both)
+            counts.append(len(os.listdir(f"/proc/{one.router.pid}/fd")))
+        assert counts[-1] <= counts[1], counts  # The first end starts a thread.
 
 
 @long_scenario
@@ -205,8 +242,28 @@ async def test_a_signal_to_all_processes_drains_each_once(
 
 @long_scenario
 async def test_the_admin_port_drains_all(tmp_path: Path) -> None:
+    """A second request for a drain does not stop the streams, as a second signal does."""
+    async with workers(tmp_path, slow_stream(10, 0.1)) as one:
+        streams = [asyncio.ensure_future(one.stream()) for _ in range(4)]
+        await eventually_true(lambda: running(one, 4.0))
+        for _ in range(3):
+            assert (await one.admin("/drain", "POST")).status == 202
+        assert all(await asyncio.gather(*streams))
+        assert await one.router.exit_status() == 0
+
+
+@long_scenario
+async def test_a_worker_is_not_started_again_by_a_parent_that_drains(tmp_path: Path) -> None:
+    """The parent gets the order while it waits for the state of the other worker, which hangs."""
     async with workers(tmp_path) as one:
-        assert (await one.admin("/drain", "POST")).status == 202
+        os.kill(one.pids[0], signal.SIGSTOP)
+        os.kill(one.pids[1], signal.SIGKILL)
+        ended = "a worker has ended, and is started again"
+        await one.router.event_after(len(one.router.events), ended)
+        await asyncio.sleep(1.2)  # The pause of 0.5 s is over, the time limit of 2 s is not.
+        os.kill(one.router.pid, signal.SIGTERM)
+        await asyncio.sleep(0.1)
+        os.kill(one.pids[0], signal.SIGCONT)
         assert await one.router.exit_status() == 0
 
 
@@ -220,6 +277,20 @@ async def test_workers_finish_their_streams_without_their_parent(tmp_path: Path)
         await eventually(
             lambda: not any(is_alive(pid) for pid in one.pids), "the end of the workers", START_S
         )
+
+
+@long_scenario
+async def test_a_worker_has_the_sockets_of_its_parent_whatever_the_file_says(
+    tmp_path: Path,
+) -> None:
+    """An address is used from the next restart on."""
+    async with workers(tmp_path) as one:
+        text = one.config.read_text()
+        one.config.write_text(text.replace("listen: 127.0.0.1:0", "listen: localhost:0"))
+        known = len(one.router.events)
+        await one.killed(one.pids[1])
+        ready = [e for e in one.router.events[known:] if e["message"] == "ready"][-1]
+        assert ready["listen"] == f"127.0.0.1:{one.router.port}"
 
 
 @pytest.mark.parametrize("who", ["parent", "worker"])
