@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from router.app import usage
 from router.app.workers import combined, frames
 from router.app.workers.siblings import CHANGE_S
+from router.observe.admin.actions import Refused
 from router.observe.events import log_event
 
 if TYPE_CHECKING:
@@ -125,7 +127,12 @@ class AdminAnswers:
         return await self._all(combined.usage_csv, "usage_csv", first, last)
 
     async def metrics(self, own: Iterable[Metric]) -> Iterable[Metric]:
+        siblings = self._app.siblings
         others = await self._others("metrics")
+        if siblings is not None and len(others) < siblings.others:
+            # Counters without those of a worker would look as if the program had started again.
+            text = "a worker does not answer"
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "worker_silent", text)
         return combined.metrics(own, others) if others else own
 
     # -- changes ------------------------------------------------------------------------------

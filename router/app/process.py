@@ -111,7 +111,6 @@ class _Process:
         # Orders of the parent that arrive before this worker can obey them. None: it can.
         self._orders: list[frames.Order] | None = []
         self._is_serving = False
-        self._early: list[frames.Order] = []  # Orders that came before this process served.
         self._stops = 0  # The number of signals to stop.
         self._now = asyncio.Event()  # A second signal: nothing more is awaited.
 
@@ -144,8 +143,6 @@ class _Process:
             await app.stop()
             raise
         self._is_serving = True
-        for order in self._early:
-            self._obey(order)
         if old is None:
             self._notifier.ready()
         else:
@@ -230,8 +227,6 @@ class _Process:
         elif order.what in (frames.STOP, frames.STOP_BY_HAND):
             by_hand = order.what == frames.STOP_BY_HAND
             self._terminate(signal.SIGINT if by_hand else signal.SIGTERM)
-        elif not self._is_serving:
-            self._early.append(order)
         elif order.what == frames.RELOAD:
             self._begin(self._reload())
         elif order.what == frames.REOPEN:

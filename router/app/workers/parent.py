@@ -31,7 +31,17 @@ from router.app.restart.predecessor import Abandoned, Predecessor
 from router.app.restart.successor import RestartFailed, Successor
 from router.app.workers import frames
 from router.app.workers.balance import AWAY, make_shared, shared_in
-from router.app.workers.frames import PARENT, Answer, Ask, Frame, Order, Present, Told, encoded
+from router.app.workers.frames import (
+    PARENT,
+    RELOAD,
+    Answer,
+    Ask,
+    Frame,
+    Order,
+    Present,
+    Told,
+    encoded,
+)
 from router.app.workers.link import Link
 from router.app.workers.siblings import ANSWER_S
 from router.config.model import Config, Replica
@@ -223,6 +233,7 @@ class Parent:
                 worker.close()
                 slot.worker, slot.is_serving = None, False
                 self._counts[slot.number] = AWAY
+                self._pass_on(slot)
                 self._say_who_serves()
                 if self.is_draining:
                     return
@@ -251,6 +262,22 @@ class Parent:
                     await slot.worker.abandon()
                     slot.worker = None
 
+    def _pass_on(self, slot: _Slot) -> None:
+        """Gives connections that wait for a worker that has ended to one that serves."""
+        serving = [each for each in self._slots if each.is_serving]
+        while serving:
+            try:
+                _, found, _, _ = socket.recv_fds(slot.theirs, 1, 1, socket.MSG_DONTWAIT)
+            except OSError:  # There are no more.
+                return
+            to = min(serving, key=lambda each: self._counts[each.number])
+            try:
+                socket.send_fds(to.ours, [b"c"], found, socket.MSG_DONTWAIT)
+            except OSError as err:
+                log_event(logging.ERROR, "a connection is lost with its worker", why=str(err))
+            for descriptor in found:
+                os.close(descriptor)
+
     def _say_who_serves(self) -> None:
         serving = [slot for slot in self._slots if slot.is_serving]
         for slot in serving:
@@ -276,6 +303,8 @@ class Parent:
             for slot in self._slots:
                 if slot is not sender and slot.is_serving:
                     self._send(slot, frame)
+                elif frame.what == RELOAD and not slot.is_serving:
+                    self._send(slot, Order(RELOAD))  # It may have read the file already.
         elif isinstance(frame, Answer):
             if frame.asker != PARENT:
                 self._send(self._slots[frame.asker], frame)
@@ -362,7 +391,8 @@ class Parent:
                 if slot.worker is not None:
                     slot.worker.signal(signal.SIGKILL)
             return
-        self._notifier.stopping()
+        if not self._handover.successor_pid:
+            self._notifier.stopping()
         self._end(frames.STOP_BY_HAND if number == signal.SIGINT else frames.STOP)
         self._begin(self._handover.stop())
 
@@ -373,7 +403,8 @@ class Parent:
 
     async def _reload(self) -> None:
         self._notifier.reloading()
-        self._order(frames.RELOAD)
+        self._order(RELOAD)
+        self.config = replace(self.config)  # So that a new process reads the file again.
         self._notifier.ready()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:

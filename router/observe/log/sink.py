@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import select
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -51,6 +52,7 @@ class Sink:
         self._queue: SimpleQueue[bytes | _Order] = SimpleQueue()
         self._put_bytes = 0  # changed by callers only
         self._done_bytes = 0  # changed by the writer's thread only
+        self._is_pipe = stat.S_ISFIFO(os.fstat(self._fd).st_mode)
         self._torn = False
         self._give_up_at: float | None = None
         self._thread: threading.Thread | None = None
@@ -128,13 +130,23 @@ class Sink:
                 self._write_some(memoryview(b"\n"))
                 self._torn = False
             while rest:
-                rest = rest[self._write_some(rest) :]
+                rest = rest[self._write_some(self._piece(rest)) :]
         except OSError as err:
             written = len(lines) - len(rest)
             if written:
                 self._torn = lines[written - 1] != ord("\n")
             self.lost_lines += bytes(rest).count(b"\n")
             self._report(err)
+
+    def _piece(self, rest: memoryview) -> memoryview:
+        """Return what one write may have: whole lines for a pipe, which other processes may share.
+
+        A pipe never mixes writes of at most PIPE_BUF bytes (pipe(7)). A longer line is not divided.
+        """
+        if not self._is_pipe or len(rest) <= select.PIPE_BUF:
+            return rest
+        end = bytes(rest[: select.PIPE_BUF]).rfind(b"\n") + 1
+        return rest[:end] if end else rest[: bytes(rest).find(b"\n") + 1]
 
     def _write_some(self, data: memoryview) -> int:
         while True:

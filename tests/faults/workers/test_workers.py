@@ -323,3 +323,33 @@ async def test_a_port_that_is_in_use_is_one_error(tmp_path: Path) -> None:
             async with serving(config):
                 pass
     assert str(found.value).count("already in use") == 1
+
+
+@long_scenario
+async def test_connections_that_wait_for_a_dead_worker_are_served_by_another_one(
+    tmp_path: Path,
+) -> None:
+    async with workers(tmp_path) as one:
+        config = one.config.read_text()
+        one.config.write_text("nonsense: 1\n")  # No worker can be started again.
+        os.kill(one.pids[1], signal.SIGSTOP)
+        answers = [asyncio.ensure_future(one.ask()) for _ in range(10)]
+        await asyncio.sleep(0.3)
+        os.kill(one.pids[1], signal.SIGKILL)
+        assert await asyncio.gather(*answers) == [200] * 10
+        one.config.write_text(config)
+        await eventually_true(one.both)
+
+
+@long_scenario
+async def test_numbers_without_those_of_a_worker_are_not_shown(tmp_path: Path) -> None:
+    async with workers(tmp_path) as one:
+        os.kill(one.pids[1], signal.SIGSTOP)
+        try:
+            answer = await one.admin("/metrics")
+            assert answer.status in (0, 503), answer.status
+            assert json.loads(answer.body)["error"]["code"] == "worker_silent"
+            assert (await one.admin("/readyz")).status == 200
+        finally:
+            os.kill(one.pids[1], signal.SIGCONT)
+        await eventually_true(one.both)

@@ -196,3 +196,17 @@ def test_a_pipe_without_a_reader_is_an_error_and_does_not_block(tmp_path: Path) 
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match="No such device"):
         Sink(str(tmp_path / "fifo"), 1 << 20)
+
+
+def test_lines_of_two_writers_of_a_pipe_are_not_mixed(pipe: tuple[int, int]) -> None:
+    """As the workers of one router share standard output; the reader is slow."""
+    reader, writer = pipe
+    sinks = [Sink(os.dup(writer), 1 << 20) for _ in range(2)]
+    for name, sink in zip((b"a", b"b"), sinks, strict=True):
+        assert sink.put(b"".join(name * (100 + n % 300) + b"\n" for n in range(500)))
+    found = bytearray()
+    while found.count(b"\n") < 1000:
+        found += os.read(reader, 1500)
+    assert all(len(set(line)) <= 1 for line in found.split(b"\n"))
+    for sink in sinks:
+        sink.close()
