@@ -76,7 +76,6 @@ class Setup:
     def settings(self) -> dict[str, Any]:
         """The sections of the configuration that are not the defaults."""
         return {
-            "workers": self.workers,
             "routing": {"policy": self.policy},
             "prefix": {"exact": self.is_exact},
         }

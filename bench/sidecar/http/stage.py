@@ -33,6 +33,7 @@ class Sidecar(HedgerowWith):
         return {
             **super().config(),
             **self.setup.settings(),
+            "workers": self.setup.workers,
             # A tenant is the user named by a request without an API key.
             "keys": {"names_users": True},
             # All routers need the same hashes of prompts, if a policy hashes prompts to replicas.
