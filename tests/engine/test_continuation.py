@@ -1,8 +1,11 @@
 """An engine is killed in the middle of a stream, and another one continues the text.
 
-With temperature 0 the client gets exactly the text of an undisturbed engine: one stream with one
-id, one role, one end, and a correct usage. Without `continuation.enabled` the stream is visibly
-truncated (`test_replica_loss`).
+With temperature 0 the client gets exactly the text of an undisturbed engine, or the text that the
+other engine generates if it is asked directly to continue the first part: on some CPUs, the results
+for the tokens of a prompt differ a little from those for generated tokens, so of two tokens that
+are nearly equal the other one may be chosen. It is one stream with one id, one role, one end, and
+a correct usage. Without `continuation.enabled` the stream is visibly truncated
+(`test_replica_loss`).
 
 The events carry counts (`continuous_usage_stats`), because a busy engine puts several tokens into
 one event, and the token limit must be kept exactly here.
@@ -47,6 +50,35 @@ def undisturbed(engine: Engine, path: str, body: dict[str, Any]) -> list[str]:
     answer = httpx.post(f"{engine.url}{path}", json=body, timeout=TIMEOUT_S)
     assert answer.status_code == 200, answer.text
     return sse.events(answer.content)
+
+
+def continued(engine: Engine, path: str, body: dict[str, Any], begin: str) -> str:
+    """What an engine generates if it is asked directly to continue a text."""
+    body = {**body, "stream": False, "max_tokens": TOKENS - len(begin)}
+    body.pop("stream_options")
+    if path == CHAT:
+        said = {"role": "assistant", "content": begin}
+        body["messages"] = [*body["messages"], said]
+        body |= {"continue_final_message": True, "add_generation_prompt": False}
+    else:
+        body["prompt"] += begin
+    answer = httpx.post(f"{engine.url}{path}", json=body, timeout=TIMEOUT_S)
+    assert answer.status_code == 200, answer.text
+    (choice,) = answer.json()["choices"]
+    text: str = choice["text"] if path == COMPLETIONS else choice["message"]["content"]
+    return text
+
+
+def is_continued(
+    engine: Engine, path: str, body: dict[str, Any], text: str, undisturbed_text: str
+) -> bool:
+    """Whether a text is one that the engine has continued at some place after `KILLED_AFTER`."""
+    pairs = enumerate(zip(text, undisturbed_text, strict=False))
+    same = next((at for at, (one, other) in pairs if one != other), len(text))
+    return text == undisturbed_text or any(
+        continued(engine, path, body, text[:seam]) == text[seam:]
+        for seam in range(KILLED_AFTER, same + 1)
+    )
 
 
 def whole(engine: Engine) -> None:
@@ -105,8 +137,9 @@ def test_a_killed_engines_stream_is_finished_by_the_other(
     killed.kill()  # a server outlives its core for a while and must not disturb the next test
 
     assert events[-1] == sse.DONE
-    assert "".join(map(sse.text_of, events)) == "".join(map(sse.text_of, expected))
-    assert bodies.gist(events) == bodies.gist(expected)
+    found, wanted = bodies.gist(events), bodies.gist(expected)
+    text, undisturbed_text = found.pop("text")[0], wanted.pop("text")[0]
+    assert found == wanted
     chunks = [json.loads(event) for event in events[:-1]]
     assert len({chunk["id"] for chunk in chunks}) == 1
     assert len({chunk["model"] for chunk in chunks}) == 1
@@ -118,6 +151,8 @@ def test_a_killed_engines_stream_is_finished_by_the_other(
     # The other engine generated only the rest.
     made = survivor.state().generated_tokens - before.generated_tokens
     assert 0 < made <= TOKENS - KILLED_AFTER
+    assert len(text) == TOKENS
+    assert is_continued(survivor, path, body, text, undisturbed_text), (text, undisturbed_text)
     [record] = eventually(continuing.records, TIMEOUT_S, "it is in the access log")
     assert record["status"] == 200
     assert [attempt[0] for attempt in record["attempts"]] == [killed.name, survivor.name]
