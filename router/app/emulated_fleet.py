@@ -13,9 +13,16 @@ from collections.abc import Sequence
 
 import msgspec
 
+from router.config.model import Replica
+
 
 class FleetError(RuntimeError):
     """Raised if the child did not start. The child has written the reason to standard error."""
+
+
+def replicas_at(urls: Sequence[str], region: str) -> tuple[Replica, ...]:
+    """Return the configuration of the emulated engines of a router in this region."""
+    return tuple(Replica(url=url, id=f"emulated-{n}", region=region) for n, url in enumerate(urls))
 
 
 class EmulatedFleet:

@@ -20,7 +20,7 @@ from router.app import (
 from router.app.admin_answers import AdminAnswers
 from router.app.discovered import Discovered
 from router.app.drain import Drain
-from router.app.emulated_fleet import EmulatedFleet, FleetError
+from router.app.emulated_fleet import EmulatedFleet, FleetError, replicas_at
 from router.app.file_watch import FileWatch, files_of
 from router.app.listeners import ADMIN, DATA, PROBES, Listener, Listeners
 from router.app.members import Members
@@ -230,10 +230,7 @@ class App:
             urls = await self._emulated.start()
         except FleetError as err:
             raise OSError(str(err)) from None
-        self._emulated_replicas = tuple(
-            ReplicaConfig(url=url, id=f"emulated-{n}", region=config.region)
-            for n, url in enumerate(urls)
-        )
+        self._emulated_replicas = replicas_at(urls, config.region)
 
     # -- stop ---------------------------------------------------------------------------------
 

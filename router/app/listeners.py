@@ -64,6 +64,13 @@ class Listeners:
         self._inherited = list(inherited)
         self._open: list[Listener] = []
 
+    def open_all(self, config: Config) -> None:
+        """Opens the sockets of a router. Raises OSError if an address is not available."""
+        self.open(ADMIN, config.admin.listen)
+        if config.admin.probes_listen is not None:
+            self.open(PROBES, config.admin.probes_listen)
+        self.open(DATA, config.listen)
+
     def open(self, name: str, text: str) -> None:
         """Takes the inherited sockets for a listener, or binds new ones.
 

@@ -8,24 +8,24 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Any, Final
 
 from router.app.lifecycle import App
 from router.app.restart import activation
 from router.app.restart.handover import Handover
-from router.app.restart.messages import FleetState, encoded_state
+from router.app.restart.messages import FleetState, Worker, encoded_state
 from router.app.restart.notify import Notifier
 from router.app.restart.predecessor import Abandoned, Predecessor
+from router.app.signals import handle
 from router.app.workers import frames
 from router.app.workers.own_config import own_config
+from router.app.workers.siblings import Siblings
 from router.config.model import Config
 from router.core import held_signals
 from router.core.memory import keep_large_blocks
 from router.observe import events
 from router.observe.events import log_event
-
-if TYPE_CHECKING:
-    from router.app.workers.siblings import Siblings
 
 _ORDERS: Final = (*(signal.SIGTERM, signal.SIGINT), *held_signals.ORDERS)
 # The exit statuses. A new process is abandoned if the old one goes on instead.
@@ -48,24 +48,18 @@ def serve(read: Callable[[], Config], path: str | None = None) -> int:
 
     held_signals.hold()
     old = Predecessor.find(os.environ)
+    worker = None if old is None else old.worker
+    if worker is not None:
+        read = partial(_own, read, worker)
     try:
         config = read()
         keep_large_blocks()
         handler = events.install(level=config.log_level)
         try:
-            if config.workers > 1 and (old is None or old.worker is None):
+            if config.workers > 1 and worker is None:
                 from router.app.workers.parent import Parent
 
                 return uvloop.run(Parent(config, old).run())
-            if old is not None and (worker := old.worker) is not None:
-                return uvloop.run(
-                    _Process(
-                        own_config(config, worker),
-                        lambda: own_config(read(), worker),
-                        old,
-                        path,
-                    ).run()
-                )
             return uvloop.run(_Process(config, read, old, path).run())
         finally:
             events.uninstall(handler)
@@ -75,10 +69,8 @@ def serve(read: Callable[[], Config], path: str | None = None) -> int:
         raise
 
 
-def _ignore(number: int) -> None:
-    names = {one.value: one.name for one in signal.Signals}
-    name = names.get(number, str(number))
-    log_event(logging.WARNING, "signal ignored", key=name, signal=name)
+def _own(read: Callable[[], Config], worker: Worker) -> Config:
+    return own_config(read(), worker)
 
 
 class _Process:
@@ -100,8 +92,6 @@ class _Process:
         self._notifier = Notifier({} if worker else os.environ)
         self._siblings: Siblings | None = None
         if worker is not None:
-            from router.app.workers.siblings import Siblings
-
             self._siblings = Siblings(worker, self._answer, self._obey, self._orphaned)
         self._app = App(config, read, path=path, inherited=inherited, siblings=self._siblings)
         self._handover = Handover(self._app, self._notifier)
@@ -176,27 +166,22 @@ class _Process:
     # -- signals ------------------------------------------------------------------------------
 
     def _handle_signals(self) -> None:
-        loop = asyncio.get_running_loop()
         if self._siblings is not None:  # The parent gets the signals.
+            loop = asyncio.get_running_loop()
             for number in (*_ORDERS, *held_signals.IGNORED):
                 loop.add_signal_handler(number, lambda: None)
             held, self._orders = self._orders or [], None
             for held_order in held:
                 self._obey(held_order)
             return
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._terminate, number)
-        orders: dict[int, Callable[[], None]] = {
-            signal.SIGHUP: lambda: self._begin(self._reload()),
-            signal.SIGUSR1: self._app.reopen_log,
-            signal.SIGUSR2: self._restart,
-        }
-        for order, obey in orders.items():
-            loop.add_signal_handler(order, obey)
-            if order in held_signals.arrived:
-                obey()
-        for ignored in held_signals.IGNORED:
-            loop.add_signal_handler(ignored, _ignore, ignored)
+        handle(
+            self._terminate,
+            {
+                signal.SIGHUP: lambda: self._begin(self._reload()),
+                signal.SIGUSR1: self._app.reopen_log,
+                signal.SIGUSR2: self._restart,
+            },
+        )
 
     def _terminate(self, number: signal.Signals) -> None:
         app = self._app

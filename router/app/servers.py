@@ -36,12 +36,8 @@ class Servers:
 
     def open(self, config: Config) -> None:
         """Reads the certificates, and opens the listening sockets. Raises ConfigError, OSError."""
-        admin = config.admin
-        self.tls = PortTls(config.tls, admin.tls)
-        self.listeners.open(ADMIN, admin.listen)
-        if admin.probes_listen is not None:
-            self.listeners.open(PROBES, admin.probes_listen)
-        self.listeners.open(DATA, config.listen)
+        self.tls = PortTls(config.tls, config.admin.tls)
+        self.listeners.open_all(config)
         self.check(config)
 
     def check(self, config: Config) -> None:

@@ -5,5 +5,5 @@ again that has ended. `link` carries the frames of `frames` between the parent a
 `siblings` is a worker's side of it, `balance` spreads the connections of clients evenly, and
 `combined` makes one answer of the admin port from those of all workers.
 
-Imported only if there is more than one worker.
+`parent` is imported only if there is more than one worker.
 """

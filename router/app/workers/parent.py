@@ -15,20 +15,21 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Collection, Coroutine
 from secrets import token_hex
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from router.app.emulated_fleet import EmulatedFleet, FleetError
-from router.app.listeners import ADMIN, DATA, PROBES, Listeners
+from router.app.emulated_fleet import EmulatedFleet, FleetError, replicas_at
+from router.app.listeners import ADMIN, DATA, Listeners
 from router.app.restart import activation
 from router.app.restart.handover import SERVE_S, START_S, Handover
 from router.app.restart.messages import Begin, FleetState, Worker, read, sockets_of
 from router.app.restart.notify import Notifier
 from router.app.restart.predecessor import Abandoned, Predecessor
 from router.app.restart.successor import RestartFailed, Successor
+from router.app.signals import handle
 from router.app.workers import frames
 from router.app.workers.balance import AWAY, make_shared, shared_in
 from router.app.workers.frames import (
@@ -45,7 +46,6 @@ from router.app.workers.frames import (
 from router.app.workers.link import Link
 from router.app.workers.siblings import ANSWER_S
 from router.config.model import Config, Replica
-from router.core import held_signals
 from router.core.clock import monotonic
 from router.observe.events import log_event
 
@@ -149,18 +149,12 @@ class Parent:
 
     async def _open(self) -> None:
         config = self.config
-        self.listeners.open(ADMIN, config.admin.listen)
-        if config.admin.probes_listen is not None:
-            self.listeners.open(PROBES, config.admin.probes_listen)
-        self.listeners.open(DATA, config.listen)
+        self.listeners.open_all(config)
         if self._old is None:
             self.listeners.check_used()
         if config.emulate.count:
             self._fleet = EmulatedFleet(config.emulate.count, config.emulate.model)
-            self._emulated = tuple(
-                Replica(url=url, id=f"emulated-{n}", region=config.region)
-                for n, url in enumerate(await self._fleet.start())
-            )
+            self._emulated = replicas_at(await self._fleet.start(), config.region)
 
     async def _close(self) -> None:
         for task in self._tasks:
@@ -363,20 +357,14 @@ class Parent:
     # -- signals ------------------------------------------------------------------------------
 
     def _handle_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._terminate, number)
-        orders: dict[int, Callable[[], None]] = {
-            signal.SIGHUP: lambda: self._begin(self._reload()),
-            signal.SIGUSR1: lambda: self._order(frames.REOPEN),
-            signal.SIGUSR2: self._restart,
-        }
-        for order, obey in orders.items():
-            loop.add_signal_handler(order, obey)
-            if order in held_signals.arrived:
-                obey()
-        for ignored in held_signals.IGNORED:
-            loop.add_signal_handler(ignored, lambda: None)
+        handle(
+            self._terminate,
+            {
+                signal.SIGHUP: lambda: self._begin(self._reload()),
+                signal.SIGUSR1: lambda: self._order(frames.REOPEN),
+                signal.SIGUSR2: self._restart,
+            },
+        )
 
     def _restart(self) -> None:
         if all(slot.is_serving for slot in self._slots):
