@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import isfinite
+from operator import attrgetter
 from statistics import fmean, median
 from typing import Final, NamedTuple
 
@@ -56,22 +57,10 @@ class Goal(NamedTuple):
         return f"{'≥' if self.is_least else '≤'} {self.limit:.2f} × one router"
 
 
-def _mean(run: Seen) -> float:
-    return run.mean_s
-
-
-def _p99(run: Seen) -> float:
-    return run.p99_s
-
-
-def _hits(run: Seen) -> float:
-    return run.hits
-
-
 GOALS: Final = (
-    Goal("TTFT mean", _mean, 1.10),
-    Goal("TTFT p99", _p99, 1.20),
-    Goal("hits", _hits, 0.97, is_least=True),
+    Goal("TTFT mean", attrgetter("mean_s"), 1.10),
+    Goal("TTFT p99", attrgetter("p99_s"), 1.20),
+    Goal("hits", attrgetter("hits"), 0.97, is_least=True),
 )
 
 
@@ -170,9 +159,9 @@ def columns(rows: Sequence[Row]) -> list[Column[Row]]:
     return [
         Column("workload", "workload", text=lambda row: row.workload),
         Column("setup", "setup", text=lambda row: words(row.setup)),
-        Column("mean", "TTFT mean", "ms", lambda row: 1e3 * fmean(map(_mean, row.runs))),
-        Column("p99", "p99", "ms", lambda row: 1e3 * fmean(map(_p99, row.runs))),
-        Column("hits", "hits", "%", lambda row: 100.0 * fmean(map(_hits, row.runs))),
+        Column("mean", "TTFT mean", "ms", lambda row: 1e3 * fmean(r.mean_s for r in row.runs)),
+        Column("p99", "p99", "ms", lambda row: 1e3 * fmean(r.p99_s for r in row.runs)),
+        Column("hits", "hits", "%", lambda row: 100.0 * fmean(r.hits for r in row.runs)),
         Column("cpu", "CPU", "ms/request", lambda row: 1e3 * fmean(r.cpu_s for r in row.runs)),
         Column("errors", "errors", value=lambda row: sum(run.errors for run in row.runs)),
         *(
